@@ -1,0 +1,158 @@
+//! One neutral set of reasons; each protocol maps it to its own numbers at its edge.
+
+use std::fmt;
+
+oncrpc::xdr! {
+    /// Why something did not happen.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub enum ErrorKind {
+        /// No such object.
+        NotFound = 1,
+        /// The name is taken.
+        Exists = 2,
+        /// Not a directory.
+        NotDir = 3,
+        /// A directory where none may be.
+        IsDir = 4,
+        /// The directory is not empty.
+        NotEmpty = 5,
+        /// Permission bits or policy forbid it.
+        Access = 6,
+        /// Only the owner or a privileged user may.
+        Perm = 7,
+        /// The object is gone, or another one is in its place.
+        Stale = 8,
+        /// A name or path is too long.
+        NameTooLong = 9,
+        /// An argument makes no sense.
+        Invalid = 10,
+        /// No space.
+        NoSpace = 11,
+        /// Quota exceeded.
+        Quota = 12,
+        /// Read-only file system.
+        ReadOnly = 13,
+        /// The file would become too large.
+        TooBig = 14,
+        /// Too many symbolic links.
+        Loop = 15,
+        /// Different file systems.
+        CrossDevice = 16,
+        /// Too many hard links.
+        TooManyLinks = 17,
+        /// The home cannot do that.
+        Unsupported = 18,
+        /// Input or output failed.
+        Io = 19,
+        /// Not yet; nothing happened, try again.
+        Busy = 20,
+        /// No connection; whether it happened is unknown.
+        Unreachable = 21,
+        /// The home does not let us in; the text says what to do.
+        Login = 22,
+        /// No such host.
+        UnknownHost = 23,
+        /// Staged data is no longer held.
+        NotStaged = 24,
+        /// A setattr's guard did not match.
+        NotSync = 25,
+        /// The file is being executed or is in use at the home.
+        TextBusy = 26,
+    }
+}
+
+/// A reason with a sentence for a person.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Error {
+    /// The reason.
+    pub kind: ErrorKind,
+    /// What happened to what, and what to do about it.
+    pub detail: String,
+}
+
+/// The result of everything that asks a home.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A reason with its sentence.
+    pub fn new(kind: ErrorKind, detail: impl Into<String>) -> Error {
+        Error { kind, detail: detail.into() }
+    }
+
+    /// From a number of errno(3).
+    pub fn from_errno(errno: i32, doing: &str) -> Error {
+        let io = std::io::Error::from_raw_os_error(errno);
+        Error::new(kind_of_errno(errno), format!("{doing}: {io}"))
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Error {
+        Error::new(kind, kind.to_string())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ErrorKind::NotFound => "no such file or directory",
+            ErrorKind::Exists => "already exists",
+            ErrorKind::NotDir => "not a directory",
+            ErrorKind::IsDir => "is a directory",
+            ErrorKind::NotEmpty => "directory not empty",
+            ErrorKind::Access => "permission denied",
+            ErrorKind::Perm => "operation not permitted",
+            ErrorKind::Stale => "stale file handle",
+            ErrorKind::NameTooLong => "name too long",
+            ErrorKind::Invalid => "invalid argument",
+            ErrorKind::NoSpace => "no space left",
+            ErrorKind::Quota => "quota exceeded",
+            ErrorKind::ReadOnly => "read-only file system",
+            ErrorKind::TooBig => "file too large",
+            ErrorKind::Loop => "too many symbolic links",
+            ErrorKind::CrossDevice => "different file systems",
+            ErrorKind::TooManyLinks => "too many links",
+            ErrorKind::Unsupported => "not supported by the home",
+            ErrorKind::Io => "input/output error",
+            ErrorKind::Busy => "not yet, try again",
+            ErrorKind::Unreachable => "the home does not answer",
+            ErrorKind::Login => "the home does not let us in",
+            ErrorKind::UnknownHost => "unknown host",
+            ErrorKind::NotStaged => "staged data is no longer held",
+            ErrorKind::NotSync => "attributes changed meanwhile",
+            ErrorKind::TextBusy => "file is in use at the home",
+        })
+    }
+}
+
+fn kind_of_errno(errno: i32) -> ErrorKind {
+    match errno {
+        libc::ENOENT => ErrorKind::NotFound,
+        libc::EEXIST => ErrorKind::Exists,
+        libc::ENOTDIR => ErrorKind::NotDir,
+        libc::EISDIR => ErrorKind::IsDir,
+        libc::ENOTEMPTY => ErrorKind::NotEmpty,
+        libc::EACCES => ErrorKind::Access,
+        libc::EPERM => ErrorKind::Perm,
+        libc::ESTALE => ErrorKind::Stale,
+        libc::ENAMETOOLONG => ErrorKind::NameTooLong,
+        libc::EINVAL => ErrorKind::Invalid,
+        libc::ENOSPC => ErrorKind::NoSpace,
+        libc::EDQUOT => ErrorKind::Quota,
+        libc::EROFS => ErrorKind::ReadOnly,
+        libc::EFBIG => ErrorKind::TooBig,
+        libc::ELOOP => ErrorKind::Loop,
+        libc::EXDEV => ErrorKind::CrossDevice,
+        libc::EMLINK => ErrorKind::TooManyLinks,
+        libc::ENOSYS | libc::EOPNOTSUPP => ErrorKind::Unsupported,
+        libc::EAGAIN | libc::EBUSY => ErrorKind::Busy,
+        libc::ETXTBSY => ErrorKind::TextBusy,
+        _ => ErrorKind::Io,
+    }
+}

@@ -1,0 +1,175 @@
+//! The authoritative copy of a tree. Everything else in Trellis is a cache of a [`Home`].
+//!
+//! # Layout
+//! - [`attr`], [`name`], [`error`]: the vocabulary that all layers above share.
+//! - [`op`]: a change as a value: built once, journalled, laid over caches, applied here.
+
+pub mod attr;
+pub mod error;
+pub mod name;
+pub mod op;
+
+pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
+pub use error::{Error, ErrorKind, Result};
+pub use name::{HomePath, Name};
+pub use op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
+
+use bytes::Bytes;
+
+oncrpc::xdr! {
+    /// Where an object lies at its home. The path leads there; the identity, if given, must be found there.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Loc {
+        /// Below the root of the home.
+        pub path: HomePath,
+        /// What must be found at the path; anything else there is [`ErrorKind::Stale`].
+        pub id: Option<HomeId>,
+    }
+
+    /// An answer, and how much of our own history it already contains.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Seen {
+        /// The number of the last operation of the volume that was executed before the answer was taken.
+        pub applied: u64,
+        /// Attributes of the object.
+        pub attr: Attr,
+    }
+
+    /// A part of a directory, in the order of the names' bytes.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Page {
+        /// The number of the last operation of the volume that was executed before the page was taken.
+        pub applied: u64,
+        /// The directory itself.
+        pub dir: Attr,
+        /// Without `.` and `..`.
+        pub entries: Vec<Entry>,
+        /// Whether names follow after the last entry.
+        pub more: bool,
+    }
+
+    /// One name of a directory.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Entry {
+        /// The name.
+        pub name: Name,
+        /// Its object; `None` where the home may list but not look.
+        pub attr: Option<Attr>,
+        /// Where a symbolic link points.
+        pub target: Option<Bytes>,
+    }
+
+    /// Bytes of a file with the attributes they were read under.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Chunk {
+        /// Attributes taken after the bytes: equal versions before and after mean a consistent read.
+        pub attr: Attr,
+        /// Short only at the end of the file.
+        pub data: Bytes,
+    }
+
+    /// How strong a home is. Promises shown to the user follow from it.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum Class {
+        /// Full POSIX semantics with identities, nanosecond times and exchange.
+        Posix = 0,
+        /// SFTP: no identities, no hard-link counts, second times, check-then-act instead of exchange.
+        Sftp = 1,
+    }
+
+    /// What a home says of itself and of the account that we use there.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Hello {
+        /// How strong it is.
+        pub class: Class,
+        /// Whether [`Home::stage`] works.
+        pub stages: bool,
+        /// The account's uid; home-native.
+        pub uid: u32,
+        /// The account's primary gid; home-native.
+        pub gid: u32,
+        /// All groups of the account.
+        pub groups: Vec<u32>,
+        /// The account's home directory.
+        pub home_dir: HomePath,
+        /// Random bytes kept in the account's home directory, which tell that it is still the same account;
+        /// `None` where they cannot be kept.
+        pub token: Option<[u8; 16]>,
+        /// Whether the token was made just now.
+        pub token_is_new: bool,
+        /// Tells two boots and two machines apart.
+        pub boot_id: Bytes,
+        /// The home's clock.
+        pub clock: Time,
+    }
+}
+
+/// The connection to a home.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Link {
+    /// Never tried, or closed for want of use.
+    Idle,
+    /// Being made.
+    Connecting,
+    /// Works.
+    Up,
+    /// Does not work; the text says why and what to do.
+    Down(String),
+}
+
+/// A home as `trellis status` shows it.
+#[derive(Debug, Clone)]
+pub struct Status {
+    /// The connection.
+    pub link: Link,
+    /// How strong the home is, once known.
+    pub class: Option<Class>,
+    /// What is weaker than the full promise, for a person to read.
+    pub weaker: Vec<String>,
+    /// Sequential waits for the home since the start.
+    pub round_trips: u64,
+    /// Bytes received from the home since the start.
+    pub bytes_in: u64,
+    /// Bytes sent to the home since the start.
+    pub bytes_out: u64,
+}
+
+/// The authoritative copy.
+///
+/// Calls may run concurrently. [`ErrorKind::Unreachable`] means that it is unknown whether anything
+/// happened; every call may then be repeated, because reads change nothing and changes are
+/// idempotent by their [`OpId`].
+#[async_trait::async_trait]
+pub trait Home: Send + Sync {
+    /// The state of the connection, without using it.
+    fn status(&self) -> Status;
+
+    /// Connects if need be. Every other call does so too.
+    async fn attach(&self) -> Result<Hello>;
+
+    /// Attributes of one object; a symbolic link is not followed.
+    async fn stat(&self, at: &Loc) -> Result<Seen>;
+
+    /// At most `max` entries that follow the name `after`.
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page>;
+
+    /// At most `len` bytes at offset `at`.
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk>;
+
+    /// Where a symbolic link points.
+    async fn readlink(&self, at: &Loc) -> Result<Bytes>;
+
+    /// Space of the file system that holds the object.
+    async fn statfs(&self, at: &Loc) -> Result<StatFs>;
+
+    /// Hands over bytes that a later operation `op` refers to as [`Payload::Staged`], so that the
+    /// operation itself stays small. `at` is their position in the staged data of `op`; answers how many
+    /// bytes are held from the start without a gap. May be forgotten before the operation comes: that one
+    /// then fails with [`ErrorKind::NotStaged`] and has no effect.
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
+
+    /// Executes operations in order and makes them durable. Stops after the first outcome that is not
+    /// [`Outcome::Done`], so that the answer is a prefix of the request. An operation that was executed
+    /// before has its first outcome again.
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
+}

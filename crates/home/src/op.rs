@@ -1,0 +1,360 @@
+//! A change as a value. The same value is journalled, laid over the caches and applied at the home.
+//!
+//! An [`Op`] is generic over how it refers to objects (`R`: object ids in the journal, [`Loc`] on the
+//! way home) and to bytes (`D`: stored extents in the journal, [`Payload`] on the way home).
+
+use crate::attr::{Attr, Time, Version};
+use crate::name::Name;
+use crate::{ErrorKind, Loc};
+use bytes::Bytes;
+use oncrpc::xdr::{Reader, Writer, Xdr, XdrError};
+
+oncrpc::xdr! {
+    /// Names one operation for ever.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct OpId {
+        /// The state directory that the operation was journalled in: random.
+        pub gateway: u64,
+        /// The volume in it.
+        pub volume: u32,
+        /// Its place in the volume's journal; increases.
+        pub seq: u64,
+    }
+
+    /// What a new object is.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub union New {
+        /// An empty regular file.
+        File = 1,
+        /// A directory.
+        Dir = 2,
+        /// A symbolic link and where it points.
+        Symlink(Bytes) = 3,
+        /// A named pipe.
+        Fifo = 4,
+        /// A local socket.
+        Socket = 5,
+    }
+
+    /// A time to set.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub union SetTime {
+        /// The clock of whoever executes the operation.
+        Now = 0,
+        /// Exactly this.
+        At(Time) = 1,
+    }
+
+    /// Attributes to set; the size is changed by [`Piece::Truncate`]. Owner and group are home-native.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+    pub struct SetAttr {
+        /// Permission bits.
+        pub mode: Option<u32>,
+        /// Owner.
+        pub uid: Option<u32>,
+        /// Group.
+        pub gid: Option<u32>,
+        /// Access time.
+        pub atime: Option<SetTime>,
+        /// Modification time.
+        pub mtime: Option<SetTime>,
+    }
+
+    /// Bytes on their way home.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub union Payload {
+        /// In the message itself.
+        Inline(Bytes) = 0,
+        /// Handed over before by `stage`.
+        Staged(Staged) = 1,
+    }
+
+    /// A range of staged data.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Staged {
+        /// The id that `stage` was called with.
+        pub op: OpId,
+        /// Offset in the staged data.
+        pub at: u64,
+        /// Length in bytes.
+        pub len: u64,
+    }
+
+    /// What became of an operation.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union Outcome {
+        /// It is done, or was already, and durable.
+        Done(Done) = 0,
+        /// The base version is not what the home has. Nothing was changed; this is what is there, if anything.
+        Conflict(Option<Attr>) = 1,
+        /// The home does not do it. Nothing was changed.
+        Refused(ErrorKind) = 2,
+    }
+
+    /// What an operation left behind.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Done {
+        /// The object; `None` when its last name is gone.
+        pub attr: Option<Attr>,
+        /// The directories that were changed, in the order in which the operation names them.
+        pub dirs: Vec<Attr>,
+    }
+}
+
+/// A change to a tree.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Op<R, D> {
+    /// Makes a new object under a name that must be free.
+    Create {
+        /// Directory.
+        dir: R,
+        /// Free name.
+        name: Name,
+        /// What to make.
+        new: New,
+        /// Permission bits, not subject to a umask.
+        mode: u32,
+    },
+    /// Changes the content of a file.
+    Write {
+        /// The file.
+        file: R,
+        /// The content that the change was made to; `None`: whatever is there.
+        base: Option<Version>,
+        /// Applied in order.
+        pieces: Vec<Piece<D>>,
+    },
+    /// Changes attributes.
+    SetAttr {
+        /// The object.
+        object: R,
+        /// What to set.
+        set: SetAttr,
+    },
+    /// Removes a name.
+    Remove {
+        /// Directory.
+        dir: R,
+        /// The name.
+        name: Name,
+        /// What the name stands for.
+        object: R,
+        /// Whether it is a directory, which must be empty.
+        is_dir: bool,
+        /// The content that may be removed; `None`: whatever is there.
+        base: Option<Version>,
+    },
+    /// Moves a name, replacing what the new name stands for.
+    Rename {
+        /// Old directory.
+        from: R,
+        /// Old name.
+        name: Name,
+        /// What moves.
+        object: R,
+        /// New directory.
+        to: R,
+        /// New name.
+        new_name: Name,
+        /// What the new name stands for, and its content that may be lost; `None`: the name must be free.
+        replaced: Option<(R, Option<Version>)>,
+    },
+    /// Gives an object a further name, which must be free.
+    Link {
+        /// The object.
+        object: R,
+        /// Directory.
+        dir: R,
+        /// Free name.
+        name: Name,
+    },
+}
+
+/// A part of a change of content.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Piece<D> {
+    /// Cuts or extends to this size.
+    Truncate(u64),
+    /// Writes these bytes at this offset.
+    Data(u64, D),
+}
+
+/// An operation that knows where its objects are at the home.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Placed {
+    /// Its name.
+    pub id: OpId,
+    /// When it was accepted. If not `plain`, objects and directories get this as modification time.
+    pub time: Time,
+    /// Do what a local program would (mode `strict`): write in place, the home's own clock, no base versions.
+    /// Otherwise never overwrite what was not read: exchange, verify, keep both, exact times.
+    pub plain: bool,
+    /// It may have been executed before, and the answer lost: the wanted state counts as done.
+    pub resent: bool,
+    /// The change.
+    pub op: Op<Loc, Payload>,
+}
+
+impl<R, D> Op<R, D> {
+    /// The same change with other references.
+    pub fn try_map<S, C, E>(
+        self,
+        mut object: impl FnMut(R) -> Result<S, E>,
+        mut data: impl FnMut(D) -> Result<C, E>,
+    ) -> Result<Op<S, C>, E> {
+        Ok(match self {
+            Op::Create { dir, name, new, mode } => Op::Create { dir: object(dir)?, name, new, mode },
+            Op::Write { file, base, pieces } => Op::Write {
+                file: object(file)?,
+                base,
+                pieces: pieces
+                    .into_iter()
+                    .map(|p| match p {
+                        Piece::Truncate(size) => Ok(Piece::Truncate(size)),
+                        Piece::Data(at, d) => data(d).map(|d| Piece::Data(at, d)),
+                    })
+                    .collect::<Result<_, E>>()?,
+            },
+            Op::SetAttr { object: o, set } => Op::SetAttr { object: object(o)?, set },
+            Op::Remove { dir, name, object: o, is_dir, base } => {
+                Op::Remove { dir: object(dir)?, name, object: object(o)?, is_dir, base }
+            }
+            Op::Rename { from, name, object: o, to, new_name, replaced } => Op::Rename {
+                from: object(from)?,
+                name,
+                object: object(o)?,
+                to: object(to)?,
+                new_name,
+                replaced: replaced.map(|(r, v)| object(r).map(|r| (r, v))).transpose()?,
+            },
+            Op::Link { object: o, dir, name } => Op::Link { object: object(o)?, dir: object(dir)?, name },
+        })
+    }
+}
+
+impl<R: Xdr, D: Xdr> Xdr for Op<R, D> {
+    fn encode(&self, w: &mut Writer) {
+        match self {
+            Op::Create { dir, name, new, mode } => {
+                w.u32(1);
+                dir.encode(w);
+                name.encode(w);
+                new.encode(w);
+                w.u32(*mode);
+            }
+            Op::Write { file, base, pieces } => {
+                w.u32(2);
+                file.encode(w);
+                base.encode(w);
+                pieces.encode(w);
+            }
+            Op::SetAttr { object, set } => {
+                w.u32(3);
+                object.encode(w);
+                set.encode(w);
+            }
+            Op::Remove { dir, name, object, is_dir, base } => {
+                w.u32(4);
+                dir.encode(w);
+                name.encode(w);
+                object.encode(w);
+                is_dir.encode(w);
+                base.encode(w);
+            }
+            Op::Rename { from, name, object, to, new_name, replaced } => {
+                w.u32(5);
+                from.encode(w);
+                name.encode(w);
+                object.encode(w);
+                to.encode(w);
+                new_name.encode(w);
+                replaced.is_some().encode(w);
+                if let Some((r, v)) = replaced {
+                    r.encode(w);
+                    v.encode(w);
+                }
+            }
+            Op::Link { object, dir, name } => {
+                w.u32(6);
+                object.encode(w);
+                dir.encode(w);
+                name.encode(w);
+            }
+        }
+    }
+
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        Ok(match r.u32()? {
+            1 => Op::Create {
+                dir: R::decode(r)?,
+                name: Name::decode(r)?,
+                new: New::decode(r)?,
+                mode: r.u32()?,
+            },
+            2 => Op::Write { file: R::decode(r)?, base: Option::decode(r)?, pieces: Vec::decode(r)? },
+            3 => Op::SetAttr { object: R::decode(r)?, set: SetAttr::decode(r)? },
+            4 => Op::Remove {
+                dir: R::decode(r)?,
+                name: Name::decode(r)?,
+                object: R::decode(r)?,
+                is_dir: bool::decode(r)?,
+                base: Option::decode(r)?,
+            },
+            5 => Op::Rename {
+                from: R::decode(r)?,
+                name: Name::decode(r)?,
+                object: R::decode(r)?,
+                to: R::decode(r)?,
+                new_name: Name::decode(r)?,
+                replaced: match bool::decode(r)? {
+                    true => Some((R::decode(r)?, Option::decode(r)?)),
+                    false => None,
+                },
+            },
+            6 => Op::Link { object: R::decode(r)?, dir: R::decode(r)?, name: Name::decode(r)? },
+            _ => return Err(XdrError::OutOfRange),
+        })
+    }
+}
+
+impl<D: Xdr> Xdr for Piece<D> {
+    fn encode(&self, w: &mut Writer) {
+        match self {
+            Piece::Truncate(size) => {
+                w.u32(0);
+                w.u64(*size);
+            }
+            Piece::Data(at, data) => {
+                w.u32(1);
+                w.u64(*at);
+                data.encode(w);
+            }
+        }
+    }
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        match r.u32()? {
+            0 => Ok(Piece::Truncate(r.u64()?)),
+            1 => Ok(Piece::Data(r.u64()?, D::decode(r)?)),
+            _ => Err(XdrError::OutOfRange),
+        }
+    }
+}
+
+impl Xdr for Placed {
+    fn encode(&self, w: &mut Writer) {
+        self.id.encode(w);
+        self.time.encode(w);
+        self.plain.encode(w);
+        self.resent.encode(w);
+        self.op.encode(w);
+    }
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        Ok(Placed {
+            id: OpId::decode(r)?,
+            time: Time::decode(r)?,
+            plain: bool::decode(r)?,
+            resent: bool::decode(r)?,
+            op: Op::decode(r)?,
+        })
+    }
+}
