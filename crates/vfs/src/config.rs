@@ -1,0 +1,161 @@
+//! What the engine is given: local resources, policies, and the meaning of the names in its root directory.
+
+use crate::env::Env;
+use crate::store::MetaStore;
+use home::{ErrorKind, Home, HomePath, Name, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What an acknowledgement promises.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Stable means journalled and synced here; written home later.
+    Wb,
+    /// Stable means durable at the home; every answer is validated there.
+    Strict,
+}
+
+/// Everything that the engine is given.
+pub struct Config {
+    /// Local disk, clock and randomness.
+    pub env: Env,
+    /// Where identities are kept.
+    pub store: Arc<dyn MetaStore>,
+    /// The meaning of names in the root directory.
+    pub namespace: Arc<dyn Namespace>,
+    /// The local user that remote accounts are mapped to, and whose calls the home's own access bits decide.
+    pub server_uid: u32,
+    /// The local group that the accounts' primary groups are mapped to.
+    pub server_gid: u32,
+    /// For homes that say nothing else.
+    pub mode: Mode,
+    /// Whether other users have what the mode gives to others; for homes that say nothing else.
+    pub share: bool,
+    /// Cap of the data cache in bytes. Dirty data counts against it.
+    pub cache_bytes: u64,
+    /// How old an answer from the cache may be.
+    pub staleness: Duration,
+}
+
+/// What a name in the root directory stands for.
+pub struct Mount {
+    /// Identity of the account, for example `user@hostname:port`; all names with one account share one volume.
+    pub account: String,
+    /// The home; not necessarily connected.
+    pub home: Arc<dyn Home>,
+    /// Where in the home the name leads.
+    pub start: Start,
+    /// Policies.
+    pub options: MountOptions,
+}
+
+/// Where in a home a name of the root directory leads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Start {
+    /// The root of the host.
+    Root,
+    /// The home directory of the account.
+    HomeDir,
+    /// This directory.
+    Path(HomePath),
+}
+
+/// Policies of a home; what is `None` follows the [`Config`].
+#[derive(Debug, Clone)]
+pub struct MountOptions {
+    /// What an acknowledgement promises.
+    pub mode: Option<Mode>,
+    /// Whether other users have what the mode gives to others.
+    pub share: Option<bool>,
+    /// Whether absolute symbolic links are shown relative to the root of the home.
+    pub rebase_symlinks: bool,
+    /// Folders below the account's home directory in which nothing may be changed.
+    pub protect: Vec<HomePath>,
+}
+
+/// The meaning of names in the root directory.
+#[async_trait::async_trait]
+pub trait Namespace: Send + Sync {
+    /// Names that are always listed.
+    fn configured(&self) -> Vec<Name>;
+
+    /// Checks the syntax and makes the home, without connecting to it. [`ErrorKind::NotFound`] at once for what
+    /// is no host name.
+    async fn resolve(&self, name: &Name) -> Result<Mount>;
+}
+
+/// An engine as `trellis status` shows it.
+#[derive(Debug, Clone)]
+pub struct VfsStatus {
+    /// Every volume that is known in this process.
+    pub volumes: Vec<VolumeStatus>,
+    /// Bytes in the data cache.
+    pub cache_bytes: u64,
+    /// Its cap.
+    pub cache_cap: u64,
+    /// Bytes that the homes do not have yet.
+    pub dirty_bytes: u64,
+    /// Objects in memory.
+    pub inodes: u64,
+    /// Calls answered without asking a home.
+    pub cache_hits: u64,
+    /// Calls that had to ask a home.
+    pub cache_misses: u64,
+}
+
+/// A volume as `trellis status` shows it.
+#[derive(Debug, Clone)]
+pub struct VolumeStatus {
+    /// Its number.
+    pub volume: u32,
+    /// Identity of the account.
+    pub account: String,
+    /// Names in the root directory.
+    pub names: Vec<Name>,
+    /// What an acknowledgement promises.
+    pub mode: Mode,
+    /// The home.
+    pub home: home::Status,
+    /// How old an answer from the cache may be.
+    pub staleness: Duration,
+    /// Operations that the home does not have yet.
+    pub unsent_ops: u64,
+    /// Their bytes.
+    pub unsent_bytes: u64,
+    /// Age of the oldest of them.
+    pub oldest: Option<Duration>,
+    /// Conflicts since the start.
+    pub conflicts: u64,
+    /// Operations that the home refused; kept until somebody decides.
+    pub parked: Vec<Parked>,
+    /// Why nothing is sent to this home, if so.
+    pub suspended: Option<String>,
+    /// Why nothing is accepted any more, if so: a journal that could not be synced.
+    pub journal: Option<String>,
+}
+
+/// An operation that the home refused.
+#[derive(Debug, Clone)]
+pub struct Parked {
+    /// Its number in the volume.
+    pub seq: u64,
+    /// What it would have done, for a person.
+    pub what: String,
+    /// Why not.
+    pub kind: ErrorKind,
+}
+
+/// What is not durable at a home when it should be.
+#[derive(Debug, Clone)]
+pub struct Unsent {
+    /// The volume.
+    pub volume: u32,
+    /// Identity of the account.
+    pub account: String,
+    /// Operations.
+    pub ops: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Why they are still here, for a person.
+    pub why: String,
+}
