@@ -1,0 +1,144 @@
+//! Everything the engine needs from outside: time, randomness and a disk.
+//!
+//! The engine reaches them only through an [`Env`], so that a test can hold the clock, replay the
+//! randomness of a seed, cut the power and fill the disk. Paths are relative to the state directory and
+//! are joined by `/`; the engine makes all of them up, so they are plain ASCII.
+
+mod real;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+
+pub use real::{RealClock, RealDisk, RealRng};
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// An open file of the state directory. Positional access only; all methods may run concurrently.
+pub trait File: Send + Sync {
+    /// Fills `buf` from offset `at`; answers how many bytes there were, which is short only at the end.
+    fn pread(&self, buf: &mut [u8], at: u64) -> io::Result<usize>;
+    /// Writes the concatenation of `parts` at offset `at`, all of it. After an error any part of it may be there.
+    fn pwrite_all(&self, parts: &[&[u8]], at: u64) -> io::Result<()>;
+    /// Makes all that was written, and the length, survive a power cut: fdatasync(2). After an error nothing is
+    /// known of what was written since the last success, and a second call proves nothing.
+    fn sync_data(&self) -> io::Result<()>;
+    /// Cuts or extends (with zeros) to `len` bytes.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    /// Extends to `len` bytes with zeros that have their blocks on disk, so that overwriting them needs no new
+    /// space and syncing them no metadata.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    /// Length in bytes.
+    fn len(&self) -> io::Result<u64>;
+    /// Whether it has no bytes.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+}
+
+/// The state directory.
+pub trait Disk: Send + Sync {
+    /// Opens an existing file for reading and writing.
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>>;
+    /// Makes a new file; fails if the name is taken. The name is durable after [`Disk::sync_dir`] of its directory.
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>>;
+    /// The names in a directory, sorted.
+    fn list(&self, dir: &str) -> io::Result<Vec<String>>;
+    /// Removes a file.
+    fn remove(&self, path: &str) -> io::Result<()>;
+    /// Renames a file, replacing what the new name stands for.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Makes a directory and those above it; durable when it returns. One that is there already is no error.
+    fn create_dir_all(&self, dir: &str) -> io::Result<()>;
+    /// Makes the names in a directory durable.
+    fn sync_dir(&self, dir: &str) -> io::Result<()>;
+    /// Bytes that this process may still use.
+    fn free_space(&self) -> io::Result<u64>;
+}
+
+/// Time.
+pub trait Clock: Send + Sync {
+    /// Wall-clock time.
+    fn now(&self) -> home::Time;
+    /// Monotonic time since an arbitrary start.
+    fn instant(&self) -> Duration;
+}
+
+/// Randomness good enough for keys.
+pub trait Rng: Send + Sync {
+    /// Fills the buffer with random bytes.
+    fn fill(&self, buf: &mut [u8]);
+
+    /// A random number.
+    fn u64(&self) -> u64 {
+        let mut buf = [0; 8];
+        self.fill(&mut buf);
+        u64::from_le_bytes(buf)
+    }
+}
+
+/// The world as the engine sees it.
+#[derive(Clone)]
+pub struct Env {
+    /// The state directory.
+    pub disk: Arc<dyn Disk>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub rng: Arc<dyn Rng>,
+}
+
+impl Env {
+    /// The real world, with its state below `root`, which is made if it is not there.
+    pub fn real(root: &std::path::Path) -> io::Result<Env> {
+        Ok(Env {
+            disk: Arc::new(RealDisk::open(root)?),
+            clock: Arc::new(RealClock::new()),
+            rng: Arc::new(RealRng),
+        })
+    }
+}
+
+/// Why local state could not be read or written. Cheap to clone, because one failure is told to many waiters.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The disk or the cap of the cache is full. Nothing happened; it may work later.
+    #[error("no space for local state: {0}")]
+    Full(String),
+    /// A write or sync failed earlier. What was not yet synced is not promised, and never will be by this process.
+    #[error("the journal stopped after a disk error ({0}); repair the disk and restart")]
+    Poisoned(String),
+    /// Bytes on disk that were promised are not what was written.
+    #[error("local state is damaged: {0}")]
+    Corrupt(String),
+    /// A value exceeds what the format can hold.
+    #[error("too big for local state: {0}")]
+    TooBig(String),
+    /// The disk failed.
+    #[error("local disk: {0}")]
+    Io(String),
+}
+
+/// The result of everything that touches local state.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// From an I/O error with what was being done; out of space becomes [`Error::Full`].
+    pub fn io(doing: impl std::fmt::Display, e: &io::Error) -> Error {
+        match e.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(format!("{doing}: {e}")),
+            _ => Error::Io(format!("{doing}: {e}")),
+        }
+    }
+}
+
+impl From<Error> for home::Error {
+    fn from(e: Error) -> home::Error {
+        let kind = match e {
+            Error::Full(_) => home::ErrorKind::NoSpace,
+            Error::TooBig(_) => home::ErrorKind::TooBig,
+            Error::Poisoned(_) | Error::Corrupt(_) | Error::Io(_) => home::ErrorKind::Io,
+        };
+        home::Error::new(kind, e.to_string())
+    }
+}

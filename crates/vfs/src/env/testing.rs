@@ -1,0 +1,456 @@
+//! A disk that loses power, a clock that stands still, and randomness from a seed.
+
+use super::{Clock, Disk, Env, File, Rng};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng as _, RngCore, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The unit that a disk writes whole or not at all.
+const SECTOR: usize = 512;
+
+/// A disk in memory. What was not synced may be lost in any combination of sectors when the power is cut.
+///
+/// Handles opened before a [`SimDisk::crash`] fail from then on, so that threads of the dead process
+/// cannot write into the next one's disk.
+#[derive(Clone, Default)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<u64, Inode>,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    /// Changes of names since the last sync of their directory, oldest first.
+    pending_names: Vec<NameOp>,
+    dirs: BTreeSet<String>,
+    next: u64,
+    /// Increases with every crash.
+    life: u64,
+    capacity: Option<u64>,
+    failing_syncs: u32,
+    failing_writes: u32,
+    syncs: u64,
+}
+
+#[derive(Default)]
+struct Inode {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+enum Pending {
+    Write(u64, Vec<u8>),
+    SetLen(u64),
+}
+
+enum NameOp {
+    Set(String, u64),
+    Remove(String),
+}
+
+impl NameOp {
+    fn path(&self) -> &str {
+        match self {
+            NameOp::Set(p, _) | NameOp::Remove(p) => p,
+        }
+    }
+
+    fn apply(self, names: &mut BTreeMap<String, u64>) {
+        match self {
+            NameOp::Set(p, ino) => names.insert(p, ino),
+            NameOp::Remove(p) => names.remove(&p),
+        };
+    }
+}
+
+impl SimDisk {
+    /// An empty disk without a limit.
+    pub fn new() -> SimDisk {
+        SimDisk::default()
+    }
+
+    /// Cuts the power. Of what was not synced, a choice made by the seed survives: of names a prefix of the
+    /// changes, of each file any set of sectors.
+    pub fn crash(&self, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        state.life += 1;
+        state.failing_syncs = 0;
+        state.failing_writes = 0;
+        let keep = rng.random_range(0..=state.pending_names.len());
+        for op in state.pending_names.drain(..).take(keep) {
+            op.apply(&mut state.durable_names);
+        }
+        state.names = state.durable_names.clone();
+        // Per crash: nothing unsynced survives, all does, or any part.
+        let chance = [0.0, 1.0, 0.5, 0.9][rng.random_range(0..4)];
+        state.files.retain(|ino, _| state.names.values().any(|n| n == ino));
+        for file in state.files.values_mut() {
+            for op in std::mem::take(&mut file.pending) {
+                tear(&mut file.durable, op, chance, &mut rng);
+            }
+            file.now = file.durable.clone();
+        }
+    }
+
+    /// Stops all handles without losing a byte: the process was killed, the machine lives on.
+    pub fn kill(&self) {
+        self.state.lock().life += 1;
+    }
+
+    /// From now on the disk holds at most this many bytes.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// The next `n` syncs fail, and what they should have written is lost for later ones too.
+    pub fn fail_syncs(&self, n: u32) {
+        self.state.lock().failing_syncs = n;
+    }
+
+    /// The next `n` writes fail after their first half.
+    pub fn fail_writes(&self, n: u32) {
+        self.state.lock().failing_writes = n;
+    }
+
+    /// How often a file was synced.
+    pub fn syncs(&self) -> u64 {
+        self.state.lock().syncs
+    }
+
+    /// Flips one bit of a file, on the disk itself.
+    pub fn flip_bit(&self, path: &str, at: u64) {
+        let mut state = self.state.lock();
+        let Some(ino) = state.names.get(path).copied() else { return };
+        if let Some(file) = state.files.get_mut(&ino) {
+            for copy in [&mut file.now, &mut file.durable] {
+                if let Some(b) = copy.get_mut(at as usize) {
+                    *b ^= 1;
+                }
+            }
+        }
+    }
+
+    /// The content of a file as a running process sees it.
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
+        let state = self.state.lock();
+        state.files.get(state.names.get(path)?).map(|f| f.now.clone())
+    }
+
+    fn handle(&self, ino: u64, life: u64) -> Arc<dyn File> {
+        Arc::new(SimFile { disk: self.clone(), ino, life })
+    }
+}
+
+/// Lays a surviving part of an unsynced change over the durable bytes.
+fn tear(durable: &mut Vec<u8>, op: Pending, chance: f64, rng: &mut StdRng) {
+    match op {
+        Pending::SetLen(len) => {
+            if rng.random_bool(chance) {
+                durable.resize(len as usize, 0);
+            }
+        }
+        Pending::Write(at, data) => {
+            let mut from = at as usize;
+            let end = from + data.len();
+            while from < end {
+                let to = end.min((from / SECTOR + 1) * SECTOR);
+                if rng.random_bool(chance) {
+                    if durable.len() < to {
+                        durable.resize(to, 0);
+                    }
+                    durable[from..to].copy_from_slice(&data[from - at as usize..to - at as usize]);
+                }
+                from = to;
+            }
+        }
+    }
+}
+
+fn not_found() -> io::Error {
+    io::ErrorKind::NotFound.into()
+}
+
+fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(dir, _)| dir)
+}
+
+impl State {
+    fn record(&mut self, op: NameOp) {
+        let again = match &op {
+            NameOp::Set(p, ino) => NameOp::Set(p.clone(), *ino),
+            NameOp::Remove(p) => NameOp::Remove(p.clone()),
+        };
+        op.apply(&mut self.names);
+        self.pending_names.push(again);
+    }
+
+    fn used(&self) -> u64 {
+        self.files.values().map(|f| f.now.len() as u64).sum()
+    }
+}
+
+impl Disk for SimDisk {
+    fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let state = self.state.lock();
+        let ino = *state.names.get(path).ok_or_else(not_found)?;
+        Ok(self.handle(ino, state.life))
+    }
+
+    fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
+        let mut state = self.state.lock();
+        if !state.dirs.contains(parent(path)) {
+            return Err(not_found());
+        }
+        if state.names.contains_key(path) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        state.next += 1;
+        let ino = state.next;
+        state.files.insert(ino, Inode::default());
+        state.record(NameOp::Set(path.to_owned(), ino));
+        Ok(self.handle(ino, state.life))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let state = self.state.lock();
+        if !state.dirs.contains(dir) {
+            return Err(not_found());
+        }
+        let all = state.names.keys().chain(state.dirs.iter()).filter(|p| !p.is_empty() && parent(p) == dir);
+        let mut names: Vec<String> =
+            all.map(|p| p.rsplit_once('/').map_or(&p[..], |(_, n)| n).to_owned()).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        if !state.names.contains_key(path) {
+            return Err(not_found());
+        }
+        state.record(NameOp::Remove(path.to_owned()));
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let ino = *state.names.get(from).ok_or_else(not_found)?;
+        state.record(NameOp::Set(to.to_owned(), ino));
+        state.record(NameOp::Remove(from.to_owned()));
+        Ok(())
+    }
+
+    fn create_dir_all(&self, dir: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.dirs.insert(String::new());
+        for (at, _) in dir.match_indices('/') {
+            state.dirs.insert(dir[..at].to_owned());
+        }
+        state.dirs.insert(dir.to_owned());
+        Ok(())
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let (done, rest): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut state.pending_names).into_iter().partition(|op| parent(op.path()) == dir);
+        state.pending_names = rest;
+        done.into_iter().for_each(|op| op.apply(&mut state.durable_names));
+        Ok(())
+    }
+
+    fn free_space(&self) -> io::Result<u64> {
+        let state = self.state.lock();
+        Ok(state.capacity.map_or(u64::MAX, |c| c.saturating_sub(state.used())))
+    }
+}
+
+struct SimFile {
+    disk: SimDisk,
+    ino: u64,
+    life: u64,
+}
+
+impl SimFile {
+    /// Runs `f` on the disk and this file's inode; fails if the process of this handle is dead.
+    fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.disk.state.lock();
+        if state.life != self.life || !state.files.contains_key(&self.ino) {
+            return Err(io::Error::other("the simulated process is dead"));
+        }
+        f(&mut state, self.ino)
+    }
+}
+
+impl Inode {
+    fn change(&mut self, op: Pending) {
+        op.apply(&mut self.now);
+        self.pending.push(op);
+    }
+}
+
+impl Pending {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Pending::SetLen(len) => bytes.resize(*len as usize, 0),
+            Pending::Write(at, data) => {
+                let end = *at as usize + data.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*at as usize..end].copy_from_slice(data);
+            }
+        }
+    }
+}
+
+impl State {
+    fn file(&mut self, ino: u64) -> io::Result<&mut Inode> {
+        self.files.get_mut(&ino).ok_or_else(not_found)
+    }
+
+    /// Fails if growing the file to `len` would overfill the disk.
+    fn room(&mut self, ino: u64, len: u64) -> io::Result<()> {
+        let more = len.saturating_sub(self.file(ino)?.now.len() as u64);
+        match self.capacity {
+            Some(c) if more > 0 && self.used() + more > c => Err(io::ErrorKind::StorageFull.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl File for SimFile {
+    fn pread(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
+        self.with(|state, ino| {
+            let now = &state.file(ino)?.now;
+            let from = (at as usize).min(now.len());
+            let n = buf.len().min(now.len() - from);
+            buf[..n].copy_from_slice(&now[from..from + n]);
+            Ok(n)
+        })
+    }
+
+    fn pwrite_all(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
+        self.with(|state, ino| {
+            let mut data = parts.concat();
+            state.room(ino, at + data.len() as u64)?;
+            let fails = state.failing_writes > 0;
+            if fails {
+                state.failing_writes -= 1;
+                data.truncate(data.len() / 2);
+            }
+            state.file(ino)?.change(Pending::Write(at, data));
+            if fails { Err(io::Error::other("simulated write error")) } else { Ok(()) }
+        })
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.with(|state, ino| {
+            state.syncs += 1;
+            let fails = state.failing_syncs > 0;
+            state.failing_syncs -= u32::from(fails);
+            let file = state.file(ino)?;
+            let pending = std::mem::take(&mut file.pending);
+            if fails {
+                return Err(io::Error::other("simulated sync error"));
+            }
+            pending.iter().for_each(|op| op.apply(&mut file.durable));
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.with(|state, ino| {
+            state.room(ino, len)?;
+            state.file(ino)?.change(Pending::SetLen(len));
+            Ok(())
+        })
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.with(|state, ino| {
+            state.room(ino, len)?;
+            let now = state.file(ino)?.now.len() as u64;
+            if now < len {
+                state.file(ino)?.change(Pending::SetLen(len));
+            }
+            Ok(())
+        })
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.with(|state, ino| Ok(state.file(ino)?.now.len() as u64))
+    }
+}
+
+/// A clock that moves only when told.
+pub struct ManualClock {
+    now: Mutex<(home::Time, Duration)>,
+}
+
+impl ManualClock {
+    /// Stands at `now`.
+    pub fn new(now: home::Time) -> ManualClock {
+        ManualClock { now: Mutex::new((now, Duration::ZERO)) }
+    }
+
+    /// Moves both clocks on.
+    pub fn advance(&self, by: Duration) {
+        let mut now = self.now.lock();
+        let nsec = now.0.nsec + by.subsec_nanos();
+        now.0.sec += by.as_secs() as i64 + i64::from(nsec / 1_000_000_000);
+        now.0.nsec = nsec % 1_000_000_000;
+        now.1 += by;
+    }
+
+    /// Sets the wall clock alone, as an administrator might.
+    pub fn set_wall(&self, to: home::Time) {
+        self.now.lock().0 = to;
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> home::Time {
+        self.now.lock().0
+    }
+    fn instant(&self) -> Duration {
+        self.now.lock().1
+    }
+}
+
+/// The same bytes for the same seed.
+pub struct SeededRng {
+    rng: Mutex<StdRng>,
+}
+
+impl SeededRng {
+    /// From a seed.
+    pub fn new(seed: u64) -> SeededRng {
+        SeededRng { rng: Mutex::new(StdRng::seed_from_u64(seed)) }
+    }
+}
+
+impl Rng for SeededRng {
+    fn fill(&self, buf: &mut [u8]) {
+        self.rng.lock().fill_bytes(buf);
+    }
+}
+
+/// An environment on `disk`, with a clock that stands at an arbitrary time and randomness from `seed`.
+pub fn env(disk: &SimDisk, seed: u64) -> Env {
+    Env {
+        disk: Arc::new(disk.clone()),
+        clock: Arc::new(ManualClock::new(home::Time { sec: 1_700_000_000, nsec: 0 })),
+        rng: Arc::new(SeededRng::new(seed)),
+    }
+}

@@ -1,0 +1,117 @@
+//! What a journal record says. The forms are XDR; `docs/JOURNAL.md` has them in bytes.
+
+use bytes::Bytes;
+use home::{Attr, ErrorKind, HomeId, Kind, Name, Op, Time, Version};
+
+oncrpc::xdr! {
+    /// The content of a record.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union Body {
+        /// A change that the home does not know yet.
+        Change(Change) = 1,
+        /// What object ids stand for.
+        Bind(Vec<Binding>) = 2,
+        /// What became of an earlier change.
+        Retire(Retire) = 3,
+    }
+
+    /// A change that was accepted here.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Change {
+        /// When it was accepted.
+        pub time: Time,
+        /// The id of the object acted on or created.
+        pub object: u64,
+        /// Its attributes after the change, home-native.
+        pub after: Option<Attr>,
+        /// The change; objects by id, bytes by where they are stored.
+        pub op: Op<u64, Stored>,
+        /// Names the call, so that a repeated call gets its first answer even after a restart.
+        pub retry: Option<[u8; 16]>,
+        /// The verifier of an exclusive create (RFC 1813 3.3.8).
+        pub verifier: Option<[u8; 8]>,
+        /// Made in mode `strict`: laid over the caches only when the home has it.
+        pub plain: bool,
+    }
+
+    /// Where the bytes of a change are.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub union Stored {
+        /// In the record; at most [`super::INLINE_MAX`] bytes.
+        Inline(Bytes) = 0,
+        /// In the data log of the volume.
+        Extent(Extent) = 1,
+    }
+
+    /// A range of bytes in a data log.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+    pub struct Extent {
+        /// Number of the segment.
+        pub segment: u64,
+        /// Offset of the first byte in the segment.
+        pub pos: u64,
+        /// Length in bytes.
+        pub len: u32,
+        /// CRC-32C of the bytes.
+        pub crc: u32,
+    }
+
+    /// What an object id stands for.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Binding {
+        /// The object id.
+        pub object: u64,
+        /// The id of a directory that holds it; 0 for none.
+        pub parent: u64,
+        /// Its name there, at the home.
+        pub name: Option<Name>,
+        /// What the home knows it by; all zero where it is not known yet or never.
+        pub id: HomeId,
+        /// Its type.
+        pub kind: Kind,
+        /// The home's version as of our own last change or look, on which further changes build.
+        pub version: Option<Version>,
+        /// The fileid that clients see.
+        pub fileid: u64,
+        /// The last ctime that a client was shown, where it may be ahead of the home's.
+        pub ctime_shown: Option<Time>,
+        /// The verifier of the exclusive create that made it.
+        pub verifier: Option<[u8; 8]>,
+    }
+
+    /// What became of a change.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Retire {
+        /// The number of the change's record.
+        pub seq: u64,
+        /// What became of it.
+        pub how: Fate,
+    }
+
+    /// What became of a change.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union Fate {
+        /// The home has it; ids that are known by now.
+        Done(Vec<Binding>) = 0,
+        /// The home refused it.
+        Refused(ErrorKind) = 1,
+        /// It was resolved as a conflict; the resolution has its own records.
+        Conflict = 2,
+        /// A later change made it pointless, or a person discarded it.
+        Dropped = 3,
+    }
+}
+
+impl Change {
+    /// The extents in the data log that the change needs.
+    pub fn extents(&self) -> impl Iterator<Item = &Extent> {
+        let pieces = match &self.op {
+            Op::Write { pieces, .. } => &pieces[..],
+            _ => &[],
+        };
+        pieces.iter().filter_map(|p| match p {
+            home::Piece::Data(_, Stored::Extent(e)) => Some(e),
+            _ => None,
+        })
+    }
+}
