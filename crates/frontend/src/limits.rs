@@ -1,0 +1,36 @@
+//! Every queue, cache and frame of this crate has its bound here.
+
+use std::time::Duration;
+
+/// Most bytes of one READ or WRITE (`rtmax`, `wtmax`): the Linux client's own maximum.
+pub const IO_MAX: u32 = 1 << 20;
+/// Multiple that READ and WRITE sizes should have.
+pub const IO_MULTIPLE: u32 = 4096;
+/// Most bytes of a READDIR or READDIRPLUS reply, whatever the client asks for: the first answer of `ls` should
+/// come soon.
+pub const DIR_REPLY_MAX: u32 = 64 << 10;
+/// Largest offset that a file may reach.
+pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
+/// What PATHCONF says of hard links.
+pub const LINK_MAX: u32 = 65_000;
+/// What PATHCONF says of names.
+pub const NAME_MAX: u32 = 255;
+
+/// Connections at a time; further ones are closed at once.
+pub const CONNECTIONS: usize = 1024;
+/// Of these, connections from addresses that are not allowed: they are only told so.
+pub const STRANGERS: usize = 16;
+
+/// Clients (addresses) with a table of repeated calls.
+pub const RETRY_CLIENTS: usize = 256;
+/// Replies that each client's table keeps even when they are old.
+pub const RETRY_ENTRIES: usize = 1024;
+/// Replies younger than this are kept beyond [`RETRY_ENTRIES`].
+pub const RETRY_AGE: Duration = Duration::from_secs(120);
+/// Bytes of one client's table; a reply takes some 400, so this is ten times [`RETRY_ENTRIES`].
+pub const RETRY_BYTES: usize = 4 << 20;
+/// How many bytes of the arguments tell two calls with one xid apart.
+pub const RETRY_ARGS: usize = 256;
+
+/// Mounts that DUMP lists; the oldest are forgotten.
+pub const MOUNTS: usize = 1024;
