@@ -197,15 +197,39 @@ impl Writer {
         let len: usize = parts.iter().map(Bytes::len).sum();
         self.u32(len as u32);
         for part in parts {
-            if part.len() < SEGMENT_MIN {
-                self.head.put_slice(part);
-            } else {
-                self.flush();
-                self.done_len += part.len();
-                self.done.push(part.clone());
-            }
+            self.segment(part.clone());
         }
         self.head.put_bytes(0, padding(len));
+    }
+
+    /// Bytes as they are, without length or padding; long ones are not copied.
+    pub fn segment(&mut self, bytes: Bytes) {
+        if bytes.len() < SEGMENT_MIN {
+            self.head.put_slice(&bytes);
+        } else {
+            self.flush();
+            self.done_len += bytes.len();
+            self.done.push(bytes);
+        }
+    }
+
+    /// All that `other` holds; long segments are not copied.
+    pub fn append(&mut self, mut other: Writer) {
+        for segment in other.done.drain(..) {
+            self.segment(segment);
+        }
+        if other.head.len() < SEGMENT_MIN {
+            self.head.put_slice(&other.head);
+        } else {
+            self.segment(other.head.freeze());
+        }
+    }
+
+    /// Takes out what was written so far as a list of segments and leaves the writer empty.
+    pub fn take_segments(&mut self) -> Vec<Bytes> {
+        self.flush();
+        self.done_len = 0;
+        std::mem::take(&mut self.done)
     }
 
     /// A counted array.
@@ -218,8 +242,7 @@ impl Writer {
 
     /// The message as a list of segments.
     pub fn into_segments(mut self) -> Vec<Bytes> {
-        self.flush();
-        self.done
+        self.take_segments()
     }
 
     /// The message in one buffer.
