@@ -14,9 +14,15 @@
 //! - `server`: answers the calls of a connection, in batches, out of order where it must be.
 //! - `client`: sends calls over one connection, pipelined.
 
+#[cfg(feature = "net")]
+pub mod client;
 pub mod limits;
 pub mod mount;
 pub mod msg;
 pub mod nfs3;
+#[cfg(feature = "net")]
+mod outbox;
 pub mod record;
+#[cfg(feature = "net")]
+pub mod server;
 pub mod xdr;
