@@ -1,0 +1,12 @@
+//! Rates.
+
+use anyhow::{Result, bail};
+
+/// Arguments.
+#[derive(clap::Args)]
+pub struct Args {}
+
+/// Runs.
+pub fn command(_args: Args) -> Result<()> {
+    bail!("no")
+}

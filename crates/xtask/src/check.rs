@@ -1,0 +1,64 @@
+//! `check` and `test`: everything that must hold before a change goes in.
+
+use crate::{e2e, packages, run, tidy};
+use anyhow::{Result, bail};
+
+/// A part of a check: what it is called, and what does it.
+type Step = (&'static str, fn() -> Result<()>);
+
+const CHECK: &[Step] = &[
+    ("format", || run::run(&mut run::cargo(&["fmt", "--all", "--check"]))),
+    ("clippy", clippy),
+    ("licences and advisories", cargo_deny),
+    ("tidy", tidy::command),
+    ("the crates' tests", || run::run(&mut run::cargo(&["test", "--workspace", "--quiet"]))),
+];
+
+/// Format, clippy, licences, tidy and the crates' tests.
+pub fn check() -> Result<()> {
+    all(CHECK)
+}
+
+/// [`check`], then the end-to-end scenarios that CI runs. Installs what is missing where it can.
+pub fn test() -> Result<()> {
+    let installed = packages::ensure(packages::E2E);
+    if run::in_ci() {
+        installed?;
+    } else if let Err(e) = installed {
+        // The scenarios that need it say so again, each for itself.
+        eprintln!("{e:#}");
+    }
+    all(&[CHECK, &[("end-to-end scenarios", e2e::ci_part)]].concat())
+}
+
+/// Takes every step, even after a failed one, so that one run tells all that is wrong.
+fn all(steps: &[Step]) -> Result<()> {
+    let mut failed = Vec::new();
+    for (name, step) in steps {
+        if let Err(e) = step() {
+            eprintln!("FAILED {name}: {e:#}");
+            failed.push(*name);
+        }
+    }
+    if !failed.is_empty() {
+        bail!("failed: {}", failed.join(", "));
+    }
+    Ok(())
+}
+
+fn clippy() -> Result<()> {
+    run::run(&mut run::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
+}
+
+/// Runs cargo-deny where it is installed. Without it the tidy rules still check licences, sources and
+/// native libraries; advisories are what only cargo-deny knows.
+fn cargo_deny() -> Result<()> {
+    let found = run::cargo(&["deny", "--version"]).output().is_ok_and(|o| o.status.success());
+    if !found {
+        eprintln!(
+            "cargo-deny is not installed, so advisories stay unchecked (cargo install --locked cargo-deny)"
+        );
+        return Ok(());
+    }
+    run::run(&mut run::cargo(&["deny", "--all-features", "check"]))
+}

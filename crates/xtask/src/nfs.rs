@@ -1,0 +1,1 @@
+//! An NFSv3 client in user space.
