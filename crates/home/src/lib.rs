@@ -3,11 +3,14 @@
 //! # Layout
 //! - [`attr`], [`name`], [`error`]: the vocabulary that all layers above share.
 //! - [`op`]: a change as a value: built once, journalled, laid over caches, applied here.
+//! - [`posix`]: a home on this machine's file systems.
 
 pub mod attr;
 pub mod error;
+pub mod limits;
 pub mod name;
 pub mod op;
+pub mod posix;
 
 pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
 pub use error::{Error, ErrorKind, Result};

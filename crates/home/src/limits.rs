@@ -1,0 +1,37 @@
+//! Every bound of this crate in one place.
+
+/// Bytes of staged data that a home holds for operations to come; the oldest are forgotten first.
+pub const STAGED_BYTES: usize = 64 << 20;
+/// Outcomes of executed operations that are kept to answer a repeated one.
+pub const OUTCOMES_KEPT: usize = 8192;
+/// Files of which the state that we left them in is remembered.
+pub const LEFT_KEPT: usize = 8192;
+/// Files and directories held open until they are synced together.
+pub const BATCH_OPEN: usize = 128;
+/// Sorted directories kept for the next page of a listing.
+pub const LISTINGS_KEPT: usize = 8;
+/// Only directories with at least this many names are kept.
+pub const LISTING_KEPT_MIN: usize = 256;
+/// Names of one directory that are listed; what is beyond is not shown.
+pub const NAMES_MAX: usize = 4_000_000;
+/// Entries of one page of a listing.
+pub const PAGE_MAX: u32 = 16_384;
+/// Bytes of one read.
+pub const READ_MAX: u32 = 16 << 20;
+/// Bytes of a symbolic link.
+pub const SYMLINK_MAX: usize = 4095;
+/// File systems whose identity is remembered.
+pub const FILE_SYSTEMS: usize = 256;
+/// How long the identity of a file system is remembered, in seconds.
+pub const FILE_SYSTEM_SECONDS: i64 = 60;
+/// Bytes of one relative path that the kernel takes.
+pub const KERNEL_PATH: usize = 4000;
+/// Buffer for getdents(2).
+pub const GETDENTS_BUFFER: usize = 64 << 10;
+/// Buffer for the list, and for one value, of extended attributes: XATTR_LIST_MAX of Linux.
+pub const XATTR_BYTES: usize = 64 << 10;
+/// Buffer for copying where the kernel cannot copy by itself.
+pub const COPY_BUFFER: usize = 1 << 20;
+/// A file of at least this size is changed in place when the change is less than 1/16 of it and the file
+/// system cannot share blocks: copying it would cost more than it protects.
+pub const COPY_WHOLE_MAX: u64 = 64 << 20;

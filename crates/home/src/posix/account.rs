@@ -1,0 +1,104 @@
+//! Who are we at the home. The token is random bytes in the account's own `~/.cache/trellis`: a gateway that
+//! meets another token than before does not replay unsent changes there.
+
+use super::sys::{Account, FileType, Make, Mode, Sys, Sysult};
+use super::{Posix, ident};
+use crate::error::Result;
+use crate::{Class, Hello, HomePath};
+use bytes::Bytes;
+use rustix::io::Errno;
+
+/// Length of the token.
+const TOKEN: usize = 16;
+
+/// What a home says of itself.
+pub(super) fn hello<S: Sys>(home: &Posix<S>) -> Result<Hello> {
+    let token = token(home);
+    Ok(Hello {
+        class: Class::Posix,
+        stages: true,
+        uid: home.account.uid,
+        gid: home.account.gid,
+        groups: home.account.groups.clone(),
+        home_dir: home_path(&home.account, &home.root_path),
+        token_is_new: matches!(token, Ok((_, true))),
+        token: token.ok().map(|(bytes, _)| bytes),
+        boot_id: Bytes::from(home.sys.boot_id()),
+        clock: home.sys.now(),
+    })
+}
+
+/// The home directory as seen from the root of the home; the root itself where it lies elsewhere.
+fn home_path(account: &Account, root: &[u8]) -> HomePath {
+    let root = root.strip_suffix(b"/").unwrap_or(root);
+    match account.home_dir.strip_prefix(root) {
+        Some(rest) if rest.is_empty() || rest.starts_with(b"/") => HomePath::parse(rest).unwrap_or_default(),
+        _ => HomePath::root(),
+    }
+}
+
+/// `~/.cache/trellis`, made if need be. Links below the home directory are followed, because they are the
+/// account's own; the directory itself must belong to the account.
+pub(super) fn cache_dir<S: Sys>(home: &Posix<S>) -> Sysult<S::Fd> {
+    let mut path = home.account.home_dir.clone();
+    let mut at = home.sys.open_root(&path)?;
+    for name in [&b".cache"[..], b"trellis"] {
+        match home.sys.make(&at, name, Make::Dir(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(e),
+        }
+        path.push(b'/');
+        path.extend_from_slice(name);
+        at = home.sys.open_root(&path)?;
+    }
+    if home.sys.stat(&at)?.uid == home.account.uid { Ok(at) } else { Err(Errno::PERM) }
+}
+
+/// The token and whether it was made just now.
+fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
+    let dir = cache_dir(home)?;
+    if let Some(old) = read_token(home, &dir)? {
+        return Ok((old, false));
+    }
+    let mut bytes = [0; TOKEN];
+    home.sys.random(&mut bytes)?;
+    let mut unique = [0; 8];
+    home.sys.random(&mut unique)?;
+    let temp = format!("token.{:016x}", ident::hash(&[&unique]));
+    let made = place_token(home, &dir, temp.as_bytes(), &bytes);
+    home.sys
+        .unlink(&dir, temp.as_bytes(), false)
+        .or_else(|e| if e == Errno::NOENT { Ok(()) } else { Err(e) })?;
+    match made {
+        // Somebody else was faster.
+        Err(Errno::EXIST) => read_token(home, &dir)?.map(|t| (t, false)).ok_or(Errno::IO),
+        other => other.map(|()| (bytes, true)),
+    }
+}
+
+/// Gives the token its name only when its bytes are durable, and never over another one.
+fn place_token<S: Sys>(home: &Posix<S>, dir: &S::Fd, temp: &[u8], bytes: &[u8]) -> Sysult<()> {
+    let fd = home.sys.create(dir, temp, 0o600)?;
+    if home.sys.write(&fd, 0, bytes)? != bytes.len() {
+        return Err(Errno::NOSPC);
+    }
+    home.sys.sync(&fd)?;
+    home.sys.link(dir, temp, dir, b"token")?;
+    home.sys.sync(&home.sys.reopen(dir, Mode::Read)?)
+}
+
+fn read_token<S: Sys>(home: &Posix<S>, dir: &S::Fd) -> Sysult<Option<[u8; TOKEN]>> {
+    let fd = match home.sys.open_name(dir, b"token") {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened?,
+    };
+    let stat = home.sys.stat(&fd)?;
+    if stat.kind != FileType::File || stat.uid != home.account.uid || stat.size != TOKEN as u64 {
+        return Err(Errno::INVAL);
+    }
+    let mut bytes = [0; TOKEN];
+    match home.sys.read(&home.sys.reopen(&fd, Mode::Read)?, 0, &mut bytes)? {
+        TOKEN => Ok(Some(bytes)),
+        _ => Err(Errno::IO),
+    }
+}

@@ -1,0 +1,88 @@
+//! The posix home as a [`Home`]: each call on a thread where it may block.
+
+use super::sys::Sys;
+use super::{Linux, Posix};
+use crate::attr::StatFs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Chunk, Class, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status};
+use bytes::Bytes;
+use std::sync::Arc;
+
+/// A tree of this machine.
+pub struct PosixHome<S: Sys = Linux> {
+    posix: Arc<Posix<S>>,
+}
+
+impl<S: Sys> Clone for PosixHome<S> {
+    fn clone(&self) -> Self {
+        PosixHome { posix: self.posix.clone() }
+    }
+}
+
+impl<S: Sys> PosixHome<S> {
+    /// Serves a tree.
+    pub fn new(posix: Posix<S>) -> PosixHome<S> {
+        PosixHome { posix: Arc::new(posix) }
+    }
+
+    async fn run<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(&Posix<S>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        let posix = self.posix.clone();
+        tokio::task::spawn_blocking(move || call(&posix))
+            .await
+            .map_err(|e| Error::new(ErrorKind::Io, format!("a call of the local home died: {e}")))?
+    }
+}
+
+#[async_trait::async_trait]
+impl<S: Sys> Home for PosixHome<S> {
+    fn status(&self) -> Status {
+        Status {
+            link: Link::Up,
+            class: Some(Class::Posix),
+            weaker: Vec::new(),
+            round_trips: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+
+    async fn attach(&self) -> Result<Hello> {
+        self.run(|posix| posix.hello()).await
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        let at = at.clone();
+        self.run(move |posix| posix.stat(&at)).await
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        let (dir, after) = (dir.clone(), after.cloned());
+        self.run(move |posix| posix.list(&dir, after.as_ref(), max)).await
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let file = file.clone();
+        self.run(move |posix| posix.read(&file, at, len)).await
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        let at = at.clone();
+        self.run(move |posix| posix.readlink(&at)).await
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        let at = at.clone();
+        self.run(move |posix| posix.statfs(&at)).await
+    }
+
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        self.run(move |posix| posix.stage(op, at, data)).await
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        self.run(move |posix| posix.apply(ops)).await
+    }
+}

@@ -1,0 +1,272 @@
+//! What a home remembers while it runs. All of it may be lost: what is forgotten is staged again, and a
+//! repeated operation is then recognised by the state that it wants.
+
+use crate::attr::{Attr, HomeId, Kind, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::Staged;
+use crate::{OpId, Outcome, limits};
+use bytes::{Bytes, BytesMut};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+
+/// A map that forgets its oldest keys.
+struct Recent<K, V> {
+    map: HashMap<K, V>,
+    order: VecDeque<K>,
+    max: usize,
+}
+
+impl<K: Copy + Eq + Hash, V> Recent<K, V> {
+    fn new(max: usize) -> Self {
+        Recent { map: HashMap::new(), order: VecDeque::new(), max }
+    }
+
+    fn insert(&mut self, key: K, value: V) {
+        if self.map.insert(key, value).is_none() {
+            self.order.push_back(key);
+        }
+        if self.order.len() > self.max
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.map.remove(&oldest);
+        }
+    }
+}
+
+/// The state that we left a file in.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    version: Version,
+    /// Whether we made it: nobody else has read it as something finished.
+    made_here: bool,
+}
+
+/// Recent operations and what they left.
+pub(super) struct Memo {
+    outcomes: Recent<OpId, Outcome>,
+    left: Recent<HomeId, Left>,
+    /// By exchange an object got another inode: from the old to the new one.
+    successors: Recent<HomeId, HomeId>,
+    applied: HashMap<(u64, u32), u64>,
+    serving: (u64, u32),
+}
+
+impl Default for Memo {
+    fn default() -> Self {
+        Memo {
+            outcomes: Recent::new(limits::OUTCOMES_KEPT),
+            left: Recent::new(limits::LEFT_KEPT),
+            successors: Recent::new(limits::LEFT_KEPT),
+            applied: HashMap::new(),
+            serving: (0, 0),
+        }
+    }
+}
+
+impl Memo {
+    /// The number of the last executed operation of the volume that last had one executed.
+    pub fn applied(&self) -> u64 {
+        self.applied.get(&self.serving).copied().unwrap_or(0)
+    }
+
+    /// What became of an operation that was done.
+    pub fn outcome(&self, op: OpId) -> Option<&Outcome> {
+        self.outcomes.map.get(&op)
+    }
+
+    /// Keeps the outcome of an operation that was done.
+    pub fn done(&mut self, op: OpId, outcome: &Outcome, made_here: bool) {
+        let volume = (op.gateway, op.volume);
+        if self.applied.len() >= limits::FILE_SYSTEMS && !self.applied.contains_key(&volume) {
+            self.applied.clear();
+        }
+        let applied = self.applied.entry(volume).or_default();
+        *applied = op.seq.max(*applied);
+        self.serving = volume;
+        if let Outcome::Done(done) = outcome
+            && let Some(attr) = done.attr
+            && attr.kind == Kind::File
+        {
+            self.left(&attr, made_here);
+        }
+        self.outcomes.insert(op, outcome.clone());
+    }
+
+    /// Notes the state that an operation left a file in, before the batch ends.
+    pub fn left(&mut self, attr: &Attr, made_here: bool) {
+        let made_here = made_here || self.left.map.get(&attr.id).is_some_and(|l| l.made_here);
+        self.left.insert(attr.id, Left { version: attr.version(), made_here });
+    }
+
+    /// Notes that an object got another inode.
+    pub fn succeed(&mut self, old: HomeId, new: HomeId) {
+        let made_here = self.left.map.get(&old).is_some_and(|l| l.made_here);
+        self.successors.insert(old, new);
+        self.successors.map.remove(&new);
+        if let Some(left) = self.left.map.get(&old).copied() {
+            self.left.insert(new, Left { made_here, ..left });
+        }
+    }
+
+    /// Whether both are one object, `then` known by an older inode.
+    pub fn same_object(&self, then: HomeId, now: HomeId) -> bool {
+        let mut at = then;
+        // The chain is short; the bound is for one that was cut and reused.
+        for _ in 0..limits::LEFT_KEPT {
+            if at == now {
+                return true;
+            }
+            match self.successors.map.get(&at) {
+                Some(next) => at = *next,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// Whether an object is as its base says, or as our own later operations left it. Those come after
+    /// the one that is to be executed was made, so that it is aware of them.
+    pub fn matches(&self, base: &Version, now: &Version) -> bool {
+        base.same_content(now)
+            || self.same_object(base.id, now.id)
+                && self.left.map.get(&now.id).is_some_and(|l| l.version.same_content(now))
+    }
+
+    /// Whether we made this file and nobody else changed it.
+    pub fn made_here(&self, now: &Version) -> bool {
+        self.left.map.get(&now.id).is_some_and(|l| l.made_here && l.version.same_content(now))
+    }
+}
+
+/// Bytes handed over before the operations that refer to them.
+#[derive(Default)]
+pub(super) struct StagedStore {
+    ops: HashMap<OpId, BTreeMap<u64, Bytes>>,
+    order: VecDeque<OpId>,
+    held: usize,
+}
+
+impl StagedStore {
+    /// Keeps bytes at a position; answers how many are held from the start without a gap.
+    pub fn put(&mut self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        let own: usize = self.ops.get(&op).map_or(0, |parts| parts.values().map(Bytes::len).sum());
+        if own + data.len() > limits::STAGED_BYTES {
+            return Err(Error::new(ErrorKind::TooBig, "one operation stages more than the home holds"));
+        }
+        if at.checked_add(data.len() as u64).is_none() {
+            return Err(ErrorKind::Invalid.into());
+        }
+        if !self.ops.contains_key(&op) {
+            self.order.push_back(op);
+        }
+        self.held += data.len();
+        if let Some(old) = self.ops.entry(op).or_default().insert(at, data) {
+            self.held -= old.len();
+        }
+        while self.held > limits::STAGED_BYTES {
+            match self.order.iter().find(|o| **o != op).copied() {
+                Some(oldest) => self.forget(oldest),
+                None => break,
+            }
+        }
+        Ok(self.contiguous(op))
+    }
+
+    fn contiguous(&self, op: OpId) -> u64 {
+        let mut end = 0;
+        for (at, data) in self.ops.get(&op).into_iter().flatten() {
+            if *at > end {
+                break;
+            }
+            end = end.max(at + data.len() as u64);
+        }
+        end
+    }
+
+    /// Whether a range is held.
+    pub fn holds(&self, range: &Staged) -> bool {
+        range.at.checked_add(range.len).is_some_and(|end| end <= self.contiguous(range.op))
+    }
+
+    /// The bytes of a range; without a copy where they came in one piece.
+    pub fn get(&self, range: &Staged) -> Option<Bytes> {
+        if !self.holds(range) {
+            return None;
+        }
+        let end = range.at + range.len;
+        let parts = self.ops.get(&range.op)?;
+        let mut out = BytesMut::new();
+        let mut at = range.at;
+        for (start, data) in parts {
+            let stop = start + data.len() as u64;
+            if *start > at || stop <= at {
+                continue;
+            }
+            let part = data.slice((at - start) as usize..(end.min(stop) - start) as usize);
+            if part.len() as u64 == range.len {
+                return Some(part);
+            }
+            out.extend_from_slice(&part);
+            at += part.len() as u64;
+            if at >= end {
+                break;
+            }
+        }
+        Some(out.freeze())
+    }
+
+    /// Drops what an operation staged.
+    pub fn forget(&mut self, op: OpId) {
+        for data in self.ops.remove(&op).into_iter().flatten() {
+            self.held -= data.1.len();
+        }
+        self.order.retain(|o| *o != op);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op(seq: u64) -> OpId {
+        OpId { gateway: 1, volume: 2, seq }
+    }
+
+    #[test]
+    fn staged_bytes_arrive_in_any_order() {
+        let mut store = StagedStore::default();
+        assert_eq!(store.put(op(1), 3, Bytes::from_static(b"def")).unwrap(), 0);
+        assert!(!store.holds(&Staged { op: op(1), at: 0, len: 1 }));
+        assert_eq!(store.put(op(1), 0, Bytes::from_static(b"abc")).unwrap(), 6);
+        let got = store.get(&Staged { op: op(1), at: 1, len: 4 }).unwrap();
+        assert_eq!(&got[..], b"bcde");
+        assert!(store.get(&Staged { op: op(1), at: 1, len: 6 }).is_none());
+        assert!(store.get(&Staged { op: op(1), at: u64::MAX, len: 2 }).is_none());
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let mut store = StagedStore::default();
+        let half = Bytes::from(vec![0; limits::STAGED_BYTES / 2]);
+        for seq in 1..=3 {
+            store.put(op(seq), 0, half.clone()).unwrap();
+        }
+        let held: Vec<bool> = (1..=3).map(|s| store.holds(&Staged { op: op(s), at: 0, len: 1 })).collect();
+        assert_eq!(held, [false, true, true]);
+        assert_eq!(store.held, limits::STAGED_BYTES);
+        let too_much = store.put(op(4), 0, Bytes::from(vec![0; limits::STAGED_BYTES + 1]));
+        assert_eq!(too_much.unwrap_err().kind, ErrorKind::TooBig);
+    }
+
+    #[test]
+    fn an_object_keeps_its_identity_over_exchanges() {
+        let id = |ino| HomeId { fs: 1, ino, generation: 0 };
+        let mut memo = Memo::default();
+        memo.succeed(id(1), id(2));
+        memo.succeed(id(2), id(3));
+        assert!(memo.same_object(id(1), id(3)));
+        assert!(!memo.same_object(id(3), id(1)));
+        memo.succeed(id(3), id(1));
+        assert!(memo.same_object(id(2), id(1)));
+    }
+}

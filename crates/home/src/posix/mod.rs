@@ -1,0 +1,179 @@
+//! The home on a POSIX file system, without a runtime: the agent binary is this, served on a pipe.
+//!
+//! # Layout
+//! - [`sys`], [`sys_real`]: what is asked of the machine.
+//! - [`resolve`]: from a path to a descriptor, never out of the root.
+//! - [`ident`]: which object is it, what are its attributes.
+//! - [`listing`]: directories by pages.
+//! - [`account`]: who are we there; the token.
+//! - [`memo`]: staged bytes, outcomes of recent operations, the state we left files in.
+//! - [`apply`]: changes.
+//! - [`adapter`]: the same as a [`Home`](crate::Home), for the gateway itself.
+
+pub mod account;
+#[cfg(feature = "client")]
+pub mod adapter;
+pub mod apply;
+pub mod ident;
+pub mod listing;
+pub mod memo;
+pub mod resolve;
+pub mod sys;
+pub mod sys_real;
+#[cfg(test)]
+mod tests;
+
+#[cfg(feature = "client")]
+pub use adapter::PosixHome;
+pub use sys_real::{Lacks, Linux};
+
+use crate::attr::{Attr, StatFs};
+use crate::error::{Error, ErrorKind, Result};
+use crate::{Chunk, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, limits};
+use bytes::Bytes;
+use rustix::io::Errno;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use sys::{Mode, Sys};
+
+/// One tree of a POSIX file system and the account that we have there.
+///
+/// All methods block. They may run concurrently; `apply` runs one batch at a time.
+pub struct Posix<S: Sys = Linux> {
+    sys: S,
+    root: S::Fd,
+    /// The absolute path of the root.
+    root_path: Vec<u8>,
+    account: sys::Account,
+    /// Whether the kernel has openat2; learned from its first `ENOSYS`.
+    walks_by_name: std::sync::atomic::AtomicBool,
+    file_systems: Mutex<ident::FileSystems>,
+    listings: Mutex<listing::Listings>,
+    staged: Mutex<memo::StagedStore>,
+    memo: Mutex<memo::Memo>,
+    /// Held while a batch runs.
+    applying: Mutex<()>,
+}
+
+/// A lock whose holder panicked guards a cache that is still sound: all of them are updated in one step.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The error of a failed system call.
+fn failed(errno: Errno, doing: impl std::fmt::Display) -> Error {
+    Error::from_errno(errno.raw_os_error(), &doing.to_string())
+}
+
+impl Posix<Linux> {
+    /// The tree below `root`, an absolute path, on this machine.
+    pub fn open(root: &[u8]) -> Result<Posix<Linux>> {
+        Posix::over(Linux::default(), root)
+    }
+}
+
+impl<S: Sys> Posix<S> {
+    /// The tree below `root`, an absolute path, on the machine `sys`.
+    pub fn over(sys: S, root: &[u8]) -> Result<Posix<S>> {
+        let fd = sys.open_root(root).map_err(|e| failed(e, format_args!("open {}", root.escape_ascii())))?;
+        let account = sys.account();
+        Ok(Posix {
+            sys,
+            root: fd,
+            root_path: root.to_vec(),
+            account,
+            walks_by_name: Default::default(),
+            file_systems: Default::default(),
+            listings: Default::default(),
+            staged: Default::default(),
+            memo: Default::default(),
+            applying: Default::default(),
+        })
+    }
+
+    /// The same with another home directory of the account, an absolute path without symbolic links.
+    pub fn with_home_dir(mut self, path: &[u8]) -> Posix<S> {
+        self.account.home_dir = path.to_vec();
+        self
+    }
+
+    /// Who we are there; makes the token if it is missing.
+    pub fn hello(&self) -> Result<Hello> {
+        account::hello(self)
+    }
+
+    /// Attributes of one object; a symbolic link is not followed.
+    pub fn stat(&self, at: &Loc) -> Result<Seen> {
+        let applied = self.applied();
+        Ok(Seen { applied, attr: self.find(at)?.attr })
+    }
+
+    /// At most `max` entries that follow the name `after`, in the order of the names' bytes.
+    pub fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        listing::list(self, dir, after, max)
+    }
+
+    /// At most `len` bytes at offset `at`; short only at the end of the file.
+    pub fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let found = self.find(file)?;
+        expect_kind(&found.attr, Kind::File)?;
+        let doing = |e| failed(e, format_args!("read {}", file.path));
+        let fd = self.sys.reopen(&found.fd, Mode::Read).map_err(doing)?;
+        let want = u64::from(len.min(limits::READ_MAX)).min(found.attr.size.saturating_sub(at));
+        // One byte more than expected shows a file that grew meanwhile, so that short still means the end.
+        let mut data = vec![0; want as usize];
+        let mut have = 0;
+        while have < len.min(limits::READ_MAX) as usize {
+            if have == data.len() {
+                let room = (len.min(limits::READ_MAX) as usize - have).min(limits::COPY_BUFFER);
+                data.resize(have + room, 0);
+            }
+            match self.sys.read(&fd, at + have as u64, &mut data[have..]).map_err(doing)? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        data.truncate(have);
+        let attr = self.attr_of(&fd)?;
+        Ok(Chunk { attr, data: Bytes::from(data) })
+    }
+
+    /// Where a symbolic link points.
+    pub fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        let found = self.find(at)?;
+        expect_kind(&found.attr, Kind::Symlink)?;
+        let target = self.sys.readlink(&found.fd).map_err(|e| failed(e, format_args!("readlink {}", at.path)))?;
+        Ok(Bytes::from(target))
+    }
+
+    /// Space of the file system that holds the object.
+    pub fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        let found = self.find(at)?;
+        let fs = self.sys.statfs(&found.fd).map_err(|e| failed(e, format_args!("statfs {}", at.path)))?;
+        Ok(fs.space)
+    }
+
+    /// Holds bytes for the operation `op`; answers how many are held from the start without a gap.
+    pub fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        lock(&self.staged).put(op, at, data)
+    }
+
+    /// Executes operations in order; durable when it returns. Stops after the first that is not done.
+    pub fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        apply::apply(self, ops)
+    }
+
+    /// The number of the last operation executed for the volume that is served.
+    fn applied(&self) -> u64 {
+        lock(&self.memo).applied()
+    }
+}
+
+/// Refuses an object of another type with the error that a local program would get.
+fn expect_kind(attr: &Attr, kind: Kind) -> Result<()> {
+    match (attr.kind, kind) {
+        (a, b) if a == b => Ok(()),
+        (Kind::Dir, _) => Err(ErrorKind::IsDir.into()),
+        (_, Kind::Dir) => Err(ErrorKind::NotDir.into()),
+        _ => Err(ErrorKind::Invalid.into()),
+    }
+}
