@@ -4,13 +4,21 @@
 //! - [`attr`], [`name`], [`error`]: the vocabulary that all layers above share.
 //! - [`op`]: a change as a value: built once, journalled, laid over caches, applied here.
 //! - [`posix`]: a home on this machine's file systems.
+//! - [`agent`], [`sftp`]: homes on other machines; [`ssh`] reaches them, [`remote`] keeps them connected.
 
+pub mod agent;
 pub mod attr;
 pub mod error;
 pub mod limits;
 pub mod name;
 pub mod op;
 pub mod posix;
+#[cfg(feature = "client")]
+pub mod remote;
+#[cfg(feature = "client")]
+pub mod sftp;
+#[cfg(feature = "client")]
+pub mod ssh;
 
 pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
 pub use error::{Error, ErrorKind, Result};

@@ -1,0 +1,469 @@
+//! Our end of the pipe to an agent: many callers, one pipe, answers in any order.
+//!
+//! A [`Session`] is one connection from greeting to end. Requests wait in one line per class, and the writer
+//! takes the most urgent first. Single STATs that wait at the same time leave as one frame. A caller that goes
+//! away takes its request along, unless it is a change. When the pipe breaks or stays silent too long, every
+//! caller gets [`ErrorKind::Unreachable`]; making a new connection is the business of [`crate::remote`].
+
+mod table;
+#[cfg(test)]
+mod tests;
+
+use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
+use super::limits::{
+    APPLY_MAX, BODY_MAX, DEAD_AFTER, KEEPALIVE, READ_MAX, REQUESTS_MAX, SILENT_AFTER, STAGE_MAX,
+};
+use super::verbs::{Accept, CODEC_NONE, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
+use crate::remote::{Connection, Meter};
+use crate::ssh;
+use crate::{Chunk, Class as HomeClass, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page};
+use crate::{Placed, Result, Seen, StatFs, Status};
+use bytes::{Bytes, BytesMut};
+use oncrpc::xdr::{Writer, Xdr};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use table::{Table, Waiter};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// One connection to an agent.
+pub struct Session {
+    shared: Arc<Shared>,
+    accept: Accept,
+    tasks: Vec<AbortHandle>,
+}
+
+struct Shared {
+    table: Mutex<Table>,
+    /// Something waits for the writer.
+    work: Notify,
+    /// Bytes of requests that callers may have waiting.
+    room: Semaphore,
+    meter: Arc<Meter>,
+    /// Frames that arrived; the keep-alive compares.
+    arrived: AtomicU64,
+    silent: AtomicBool,
+    end: watch::Sender<Option<Error>>,
+    child: Mutex<Option<ssh::Child>>,
+}
+
+impl Session {
+    /// Greets the agent at the other end of the pipe. `child` is the process that carries the pipe; it ends with
+    /// the session.
+    pub async fn start<R, W>(
+        reader: R,
+        writer: W,
+        child: Option<ssh::Child>,
+        meter: Arc<Meter>,
+    ) -> Result<Session>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let shared = Arc::new(Shared {
+            table: Mutex::new(Table::new()),
+            work: Notify::new(),
+            room: Semaphore::new(REQUESTS_MAX),
+            meter,
+            arrived: AtomicU64::new(0),
+            silent: AtomicBool::new(false),
+            end: watch::Sender::new(None),
+            child: Mutex::new(child),
+        });
+        let tasks = vec![
+            tokio::spawn(run(shared.clone(), |s| write_frames(s, writer))).abort_handle(),
+            tokio::spawn(run(shared.clone(), |s| read_frames(s, reader))).abort_handle(),
+            tokio::spawn(run(shared.clone(), keep_alive)).abort_handle(),
+        ];
+        // Built before the greeting, so that the tasks end with it if the caller goes away.
+        let mut session = Session { shared, accept: Accept::nothing(), tasks };
+        session.accept = session.greet().await?;
+        Ok(session)
+    }
+
+    /// What the agent said of itself.
+    pub fn accept(&self) -> &Accept {
+        &self.accept
+    }
+
+    async fn greet(&self) -> Result<Accept> {
+        let offer = Offer { codecs: vec![CODEC_NONE], features: 0 };
+        match self.call(Class::Control, Request::Hello(offer)).await? {
+            Reply::Hello(accept) if accept.codec == CODEC_NONE => Ok(accept),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn call(&self, class: Class, request: Request) -> Result<Reply> {
+        let mut w = Writer::new();
+        request.encode(&mut w);
+        let size = w.len();
+        if size > BODY_MAX {
+            return Err(Error::new(ErrorKind::Invalid, "the request is longer than a frame; stage its data"));
+        }
+        // Held until the answer is there: the bound covers requests on their way, too.
+        let _room = self.shared.room.acquire_many(size as u32).await.map_err(|_| closed())?;
+        let (sender, receiver) = oneshot::channel();
+        let change = matches!(request, Request::Stage(_) | Request::Apply(_));
+        let id = self.shared.table.lock().push(class, w.into_segments(), sender)?;
+        self.shared.work.notify_one();
+        let guard = CallGuard { shared: &self.shared, id, change };
+        let reply = receiver.await.unwrap_or_else(|_| Err(closed()));
+        std::mem::forget(guard);
+        match reply? {
+            Reply::Failed(failure) => Err(failure.0),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// Takes the request back when its caller goes away.
+struct CallGuard<'a> {
+    shared: &'a Shared,
+    id: u64,
+    change: bool,
+}
+
+impl Drop for CallGuard<'_> {
+    fn drop(&mut self) {
+        if self.shared.table.lock().abandon(self.id, !self.change) {
+            self.shared.work.notify_one();
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+        self.shared.finish(closed());
+    }
+}
+
+fn closed() -> Error {
+    Error::new(ErrorKind::Unreachable, "the connection was closed")
+}
+
+fn unexpected(reply: &Reply) -> Error {
+    let text = match reply {
+        Reply::Failed(failure) => return failure.0.clone(),
+        _ => "the agent answered something else than was asked",
+    };
+    Error::new(ErrorKind::Io, text)
+}
+
+impl Accept {
+    fn nothing() -> Accept {
+        let home = Hello {
+            class: HomeClass::Posix,
+            stages: false,
+            uid: 0,
+            gid: 0,
+            groups: Vec::new(),
+            home_dir: crate::HomePath::root(),
+            token: None,
+            token_is_new: false,
+            boot_id: Bytes::new(),
+            clock: crate::Time::default(),
+        };
+        let (program, platform) = ([0; 32], Bytes::new());
+        Accept { codec: CODEC_NONE, features: 0, window: 0, program, pid: 0, platform, home }
+    }
+}
+
+impl Shared {
+    /// Ends the session for everybody; the first reason stays.
+    fn finish(&self, why: Error) {
+        let waiters = self.table.lock().close(&why);
+        self.end.send_if_modified(|end| {
+            let first = end.is_none();
+            if first {
+                *end = Some(why.clone());
+            }
+            first
+        });
+        drop(self.child.lock().take());
+        waiters.into_iter().for_each(|w| w.fail(&why));
+    }
+
+    fn count_in(&self, bytes: usize) {
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.silent.store(false, Ordering::Relaxed);
+        self.meter.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+}
+
+async fn run<F: Future<Output = Error>>(shared: Arc<Shared>, task: impl FnOnce(Arc<Shared>) -> F) {
+    let why = task(shared.clone()).await;
+    let child = shared.child.lock().take();
+    let why = match child {
+        Some(child) if why.kind == ErrorKind::Unreachable => child.explain(why).await,
+        _ => why,
+    };
+    shared.finish(why);
+}
+
+fn lost(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("the connection was lost: {e}"))
+}
+
+async fn write_frames(shared: Arc<Shared>, mut writer: impl AsyncWrite + Unpin) -> Error {
+    let mut batch = BytesMut::from(&frame::preamble()[..]);
+    loop {
+        if let Err(e) = writer.write_all(&batch).await {
+            return lost(e);
+        }
+        if let Err(e) = writer.flush().await {
+            return lost(e);
+        }
+        shared.meter.bytes_out.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        batch.clear();
+        while !shared.table.lock().take_batch(&mut batch, &shared.meter) {
+            shared.work.notified().await;
+        }
+    }
+}
+
+async fn read_frames(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) -> Error {
+    let rest = match find_preamble(&shared, &mut reader).await {
+        Ok(rest) => rest,
+        Err(e) => return e,
+    };
+    let mut reader = tokio::io::BufReader::with_capacity(64 << 10, std::io::Cursor::new(rest).chain(reader));
+    loop {
+        let mut head = [0; HEADER_LEN];
+        if let Err(e) = reader.read_exact(&mut head).await {
+            return lost(e);
+        }
+        let header = match Header::decode(&head) {
+            Ok(header) => header,
+            Err(e) => return Error::new(ErrorKind::Unreachable, format!("the agent: {e}")),
+        };
+        let mut body = vec![0; header.length as usize];
+        if let Err(e) = reader.read_exact(&mut body).await {
+            return lost(e);
+        }
+        shared.count_in(HEADER_LEN + body.len());
+        if let Err(e) = deliver(&shared, header, body.into()) {
+            return e;
+        }
+    }
+}
+
+async fn find_preamble(shared: &Shared, reader: &mut (impl AsyncRead + Unpin)) -> Result<Bytes> {
+    let mut search = PreambleSearch::default();
+    let mut buffer = BytesMut::with_capacity(4096);
+    loop {
+        buffer.clear();
+        match reader.read_buf(&mut buffer).await {
+            Ok(0) => return Err(lost(std::io::ErrorKind::UnexpectedEof.into())),
+            Ok(n) => shared.count_in(n),
+            Err(e) => return Err(lost(e)),
+        }
+        match search.push(&buffer) {
+            Ok(Some((_version, rest))) => return Ok(rest),
+            Ok(None) => {}
+            Err(e) => return Err(Error::new(ErrorKind::Unsupported, e.to_string())),
+        }
+    }
+}
+
+fn deliver(shared: &Shared, header: Header, body: Bytes) -> Result<()> {
+    if !matches!(header.kind, Type::Reply | Type::ReplyPart) {
+        return Ok(());
+    }
+    let last = header.kind == Type::Reply;
+    let Some((waiter, body)) = shared.table.lock().arrived(header.id, body, last)? else { return Ok(()) };
+    // An answer makes room in the window.
+    shared.work.notify_one();
+    match Reply::from_bytes(body) {
+        Ok(reply) => waiter.answer(reply),
+        Err(e) => waiter.fail(&Error::new(ErrorKind::Io, format!("the agent's answer makes no sense: {e}"))),
+    }
+    Ok(())
+}
+
+/// Asks for a sign of life when nothing arrives. Counts its own ticks, so that a gateway that was stopped for a
+/// while does not take its own absence for the agent's.
+async fn keep_alive(shared: Arc<Shared>) -> Error {
+    let mut ticks = interval(KEEPALIVE);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks.tick().await;
+    let mut last = 0;
+    let mut quiet = 0;
+    loop {
+        ticks.tick().await;
+        let arrived = shared.arrived.load(Ordering::Relaxed);
+        quiet = if arrived == last { quiet + 1 } else { 0 };
+        last = arrived;
+        if quiet == 0 {
+            continue;
+        }
+        // The first quiet tick only asks; silence begins there.
+        let silence = KEEPALIVE * (quiet - 1);
+        shared.silent.store(silence >= SILENT_AFTER, Ordering::Relaxed);
+        if silence >= DEAD_AFTER {
+            let text = format!("the home said nothing for {} seconds", silence.as_secs());
+            return Error::new(ErrorKind::Unreachable, text);
+        }
+        let ping = Frame::new(Type::Notice, Class::Control, 1, Vec::new());
+        shared.table.lock().push_notice(ping);
+        shared.work.notify_one();
+    }
+}
+
+#[async_trait::async_trait]
+impl Connection for Session {
+    async fn ended(&self) -> Error {
+        let mut end = self.shared.end.subscribe();
+        match end.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_else(closed),
+            Err(_) => closed(),
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for Session {
+    fn status(&self) -> Status {
+        let link = match &*self.shared.end.borrow() {
+            Some(why) => Link::Down(why.detail.clone()),
+            None if self.shared.silent.load(Ordering::Relaxed) => Link::Down("silent".into()),
+            None => Link::Up,
+        };
+        self.shared.meter.status(link, Some(HomeClass::Posix), Vec::new())
+    }
+
+    async fn attach(&self) -> Result<Hello> {
+        match &*self.shared.end.borrow() {
+            Some(why) => Err(why.clone()),
+            None => Ok(self.accept.home.clone()),
+        }
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        let (sender, receiver) = oneshot::channel();
+        self.shared.table.lock().push_stat(at.clone(), sender)?;
+        self.shared.work.notify_one();
+        receiver.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        let args = ListArgs { dir: dir.clone(), after: after.cloned(), max };
+        match self.call(Class::Metadata, Request::List(args)).await? {
+            Reply::List(page) => Ok(page),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let len = len.min(READ_MAX);
+        let args = ReadArgs { file: file.clone(), at, len };
+        match self.call(Class::Data, Request::Read(args)).await? {
+            Reply::Read(chunk) if chunk.data.len() <= len as usize => Ok(chunk),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        match self.call(Class::Metadata, Request::Readlink(at.clone())).await? {
+            Reply::Readlink(target) => Ok(target),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        match self.call(Class::Metadata, Request::Statfs(at.clone())).await? {
+            Reply::Statfs(space) => Ok(space),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn stage(&self, op: OpId, mut at: u64, mut data: Bytes) -> Result<u64> {
+        let mut waits = Vec::new();
+        loop {
+            let part = data.split_to(data.len().min(STAGE_MAX));
+            let next = at + part.len() as u64;
+            waits.push(self.call(Class::Bulk, Request::Stage(StageArgs { op, at, data: part })));
+            at = next;
+            if data.is_empty() {
+                break;
+            }
+        }
+        let answers = futures_util::future::try_join_all(waits).await?;
+        match answers.last() {
+            Some(Reply::Stage(held)) => Ok(*held),
+            other => Err(other.map_or_else(closed, unexpected)),
+        }
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        for batch in batches(ops) {
+            let asked = batch.len();
+            let answer = match self.call(Class::Data, Request::Apply(batch)).await? {
+                Reply::Apply(answer) if !answer.is_empty() && answer.len() <= asked => answer,
+                other => return Err(unexpected(&other)),
+            };
+            let stopped = answer.len() < asked || !matches!(answer.last(), Some(Outcome::Done(_)));
+            outcomes.extend(answer);
+            if stopped {
+                break;
+            }
+        }
+        Ok(outcomes)
+    }
+}
+
+/// Lists of operations of at most [`APPLY_MAX`] bytes, or of a single operation.
+fn batches(ops: Vec<Placed>) -> Vec<Vec<Placed>> {
+    let mut out: Vec<Vec<Placed>> = Vec::new();
+    let mut room = 0;
+    for op in ops {
+        let mut w = Writer::new();
+        op.encode(&mut w);
+        match out.last_mut() {
+            Some(batch) if w.len() <= room => {
+                room -= w.len();
+                batch.push(op);
+            }
+            _ => {
+                room = APPLY_MAX.saturating_sub(w.len());
+                out.push(vec![op]);
+            }
+        }
+    }
+    out
+}
+
+type Answer = oneshot::Sender<Result<Reply>>;
+type SeenAnswer = oneshot::Sender<Result<Seen>>;
+
+impl Waiter {
+    fn fail(self, why: &Error) {
+        // A caller that went away needs no answer.
+        match self {
+            Waiter::One(sender) => drop(sender.send(Err(why.clone()))),
+            Waiter::Stats(senders) => senders.into_iter().for_each(|s| drop(s.send(Err(why.clone())))),
+        }
+    }
+
+    fn answer(self, reply: Reply) {
+        use super::verbs::StatResult;
+        match (self, reply) {
+            (Waiter::One(sender), reply) => drop(sender.send(Ok(reply))),
+            (Waiter::Stats(senders), Reply::Stat(results)) if results.len() == senders.len() => {
+                for (sender, result) in senders.into_iter().zip(results) {
+                    let result = match result {
+                        StatResult::Seen(seen) => Ok(seen),
+                        StatResult::Failed(failure) => Err(failure.0),
+                    };
+                    drop(sender.send(result));
+                }
+            }
+            (waiter, other) => waiter.fail(&unexpected(&other)),
+        }
+    }
+}

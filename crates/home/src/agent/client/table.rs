@@ -1,0 +1,189 @@
+//! The requests of one session: those that wait for the pipe, and those that wait for an answer.
+
+use super::super::frame::{CLASSES, Class, Frame, Type};
+use super::super::limits::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, STATS_MAX};
+use super::super::verbs::Request;
+use super::{Answer, SeenAnswer};
+use crate::remote::Meter;
+use crate::{Error, ErrorKind, Loc, Result};
+use bytes::{BufMut, Bytes, BytesMut};
+use oncrpc::xdr::{Writer, Xdr};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering;
+
+/// Who gets an answer.
+pub(super) enum Waiter {
+    One(Answer),
+    /// The callers of a frame of single STATs, in its order.
+    Stats(Vec<SeenAnswer>),
+}
+
+struct Sent {
+    waiter: Waiter,
+    /// The parts that arrived.
+    parts: BytesMut,
+    round: u64,
+}
+
+struct Queued {
+    frame: Frame,
+    /// `None` for frames that nobody answers.
+    waiter: Option<Waiter>,
+}
+
+/// All of it, behind one lock.
+pub(super) struct Table {
+    last_id: u64,
+    queues: [VecDeque<Queued>; CLASSES],
+    stats: VecDeque<(Loc, SeenAnswer)>,
+    sent: HashMap<u64, Sent>,
+    /// Requests sent now belong to this round.
+    round: u64,
+    /// The last round that was counted as a sequential wait.
+    counted: u64,
+    end: Option<Error>,
+}
+
+impl Table {
+    pub fn new() -> Table {
+        Table {
+            last_id: 0,
+            queues: Default::default(),
+            stats: VecDeque::new(),
+            sent: HashMap::new(),
+            round: 1,
+            counted: 0,
+            end: None,
+        }
+    }
+
+    pub fn push(&mut self, class: Class, body: Vec<Bytes>, answer: Answer) -> Result<u64> {
+        self.check_open()?;
+        self.last_id += 1;
+        let frame = Frame::new(Type::Request, class, self.last_id, body);
+        self.queues[class as usize].push_back(Queued { frame, waiter: Some(Waiter::One(answer)) });
+        Ok(self.last_id)
+    }
+
+    pub fn push_stat(&mut self, at: Loc, answer: SeenAnswer) -> Result<()> {
+        self.check_open()?;
+        self.stats.push_back((at, answer));
+        Ok(())
+    }
+
+    pub fn push_notice(&mut self, frame: Frame) {
+        // One at a time is enough: a pipe that takes none needs no second.
+        if self.queues[0].iter().all(|q| q.waiter.is_some()) {
+            self.queues[0].push_back(Queued { frame, waiter: None });
+        }
+    }
+
+    fn check_open(&self) -> Result<()> {
+        self.end.clone().map_or(Ok(()), Err)
+    }
+
+    /// The caller of `id` went away. Answers whether a cancel now waits for the pipe.
+    pub fn abandon(&mut self, id: u64, cancel: bool) -> bool {
+        for queue in &mut self.queues {
+            if let Some(i) = queue.iter().position(|q| q.frame.header.id == id && q.waiter.is_some()) {
+                queue.remove(i);
+                return false;
+            }
+        }
+        // A change stays in the table: it takes up a place at the server until it is answered.
+        if !cancel || self.sent.remove(&id).is_none() {
+            return false;
+        }
+        let frame = Frame::new(Type::Cancel, Class::Control, id, Vec::new());
+        self.queues[0].push_back(Queued { frame, waiter: None });
+        true
+    }
+
+    /// Appends what goes next to `batch`, about one part at most. Answers false if nothing may go.
+    pub fn take_batch(&mut self, batch: &mut BytesMut, meter: &Meter) -> bool {
+        while batch.len() < PART_MAX {
+            let Some(queued) = self.next() else { break };
+            batch.put_slice(&queued.frame.header.encode());
+            queued.frame.body.iter().for_each(|s| batch.put_slice(s));
+            if let Some(waiter) = queued.waiter {
+                if self.counted < self.round {
+                    self.counted = self.round;
+                    meter.round_trips.fetch_add(1, Ordering::Relaxed);
+                }
+                let sent = Sent { waiter, parts: BytesMut::new(), round: self.round };
+                self.sent.insert(queued.frame.header.id, sent);
+            }
+        }
+        !batch.is_empty()
+    }
+
+    fn next(&mut self) -> Option<Queued> {
+        let window = self.sent.len() < IN_FLIGHT_MAX;
+        for class in 0..CLASSES {
+            if class == Class::Metadata as usize && window {
+                if let Some(queued) = self.next_stats() {
+                    return Some(queued);
+                }
+            }
+            let queue = &mut self.queues[class];
+            if let Some(i) = queue.iter().position(|q| window || q.waiter.is_none()) {
+                return queue.remove(i);
+            }
+        }
+        None
+    }
+
+    /// All single STATs that wait, as one frame.
+    fn next_stats(&mut self) -> Option<Queued> {
+        let (mut locs, mut answers) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
+        while locs.len() < STATS_MAX && bytes < BODY_MAX / 4 {
+            let Some((at, answer)) = self.stats.pop_front() else { break };
+            if !answer.is_closed() {
+                bytes += at.path.as_bytes().len();
+                locs.push(at);
+                answers.push(answer);
+            }
+        }
+        if locs.is_empty() {
+            return None;
+        }
+        let mut w = Writer::new();
+        Request::Stat(locs).encode(&mut w);
+        self.last_id += 1;
+        let frame = Frame::new(Type::Request, Class::Metadata, self.last_id, w.into_segments());
+        Some(Queued { frame, waiter: Some(Waiter::Stats(answers)) })
+    }
+
+    /// A part of an answer arrived. With the last one, the waiter and the whole body are given out.
+    pub fn arrived(&mut self, id: u64, body: Bytes, last: bool) -> Result<Option<(Waiter, Bytes)>> {
+        let Some(sent) = self.sent.get_mut(&id) else { return Ok(None) };
+        if sent.parts.len() + body.len() > BODY_MAX {
+            return Err(Error::new(ErrorKind::Unreachable, "the agent's answer is longer than allowed"));
+        }
+        if !last {
+            sent.parts.extend_from_slice(&body);
+            return Ok(None);
+        }
+        let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
+        // Whatever is sent from now on may build on this answer: it is a further sequential wait.
+        self.round = self.round.max(sent.round + 1);
+        let body = if sent.parts.is_empty() {
+            body
+        } else {
+            sent.parts.extend_from_slice(&body);
+            sent.parts.freeze()
+        };
+        Ok(Some((sent.waiter, body)))
+    }
+
+    /// Nothing more is taken or sent. Gives out all who wait.
+    pub fn close(&mut self, why: &Error) -> Vec<Waiter> {
+        self.end.get_or_insert_with(|| why.clone());
+        let queued = self.queues.iter_mut().flat_map(std::mem::take).filter_map(|q| q.waiter);
+        let mut waiters: Vec<Waiter> = queued.collect();
+        waiters.extend(self.sent.drain().map(|(_, s)| s.waiter));
+        waiters.push(Waiter::Stats(self.stats.drain(..).map(|(_, s)| s).collect()));
+        waiters
+    }
+}

@@ -1,0 +1,41 @@
+//! Every bound of the agent link. Nothing that a peer says makes either side hold more than this.
+
+use std::time::Duration;
+
+/// Longest body of a message in bytes, all its parts together.
+pub const BODY_MAX: usize = 2 << 20;
+/// A body longer than this many bytes is sent in parts, so that a short message can go between them.
+pub const PART_MAX: usize = 128 << 10;
+/// Most bytes that one READ answers.
+pub const READ_MAX: u32 = 1 << 20;
+/// Most bytes that one STAGE carries; longer data is split by the client.
+pub const STAGE_MAX: usize = 128 << 10;
+/// Most bytes of operations in one APPLY; longer lists are split by the client.
+pub const APPLY_MAX: usize = 1 << 20;
+/// Most entries of a page of LIST.
+pub const LIST_ENTRIES_MAX: u32 = 4096;
+/// Most bytes of a page of LIST; one entry is always given.
+pub const LIST_BYTES_MAX: usize = 1 << 20;
+/// Most objects of one STAT.
+pub const STATS_MAX: usize = 512;
+/// Requests that a client may have unanswered; the server reads no further when it has so many.
+pub const IN_FLIGHT_MAX: usize = 256;
+/// Bytes of answers that the server holds for a slow reader before its workers wait.
+pub const ANSWERS_MAX: usize = 8 << 20;
+/// Bytes of requests that the client holds for a slow writer before its callers wait.
+pub const REQUESTS_MAX: usize = 8 << 20;
+/// Threads of the server that answer reads and metadata.
+pub const WORKERS: usize = 4;
+/// Bytes of noise that may come before a preamble (messages of the day, output of start-up files).
+pub const NOISE_MAX: usize = 256 << 10;
+/// Longest text of an error in bytes.
+pub const TEXT_MAX: usize = 1024;
+
+/// How often an idle link is asked for a sign of life.
+pub const KEEPALIVE: Duration = Duration::from_secs(5);
+/// A link that is asked and says nothing for this long is shown as silent.
+pub const SILENT_AFTER: Duration = Duration::from_secs(10);
+/// A link that says nothing for this long is closed.
+pub const DEAD_AFTER: Duration = Duration::from_secs(30);
+/// How long the server goes on with a running change after its peer is gone.
+pub const LINGER: Duration = Duration::from_secs(30);

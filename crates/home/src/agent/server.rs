@@ -1,0 +1,292 @@
+//! The far end: serves a home on a pair of byte streams, in the agent on its standard input and output.
+//!
+//! Synchronous, with a handful of threads and no runtime. One thread reads requests, a few answer reads and
+//! metadata at the same time, one executes changes in their order, and one writes the answers, the most
+//! urgent class first. Thus a read never waits behind a long change, nor a short answer behind a long one.
+//! All queues are bounded; when one is full, the thread that would fill it waits.
+//!
+//! The end of the input is the order to leave: queued requests are dropped, a running change is finished.
+
+mod jobs;
+mod outbox;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
+use super::limits::{BODY_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX};
+use super::limits::{STATS_MAX, WORKERS};
+use super::verbs::{Accept, CODEC_NONE, Failure, ListArgs, Offer, Reply, Request, StatResult};
+use crate::posix::{Posix, sys::Sys};
+use crate::{Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs};
+use bytes::Bytes;
+use jobs::{Job, Jobs};
+use oncrpc::xdr::{Writer, Xdr};
+use outbox::Outbox;
+use std::io::{self, Read, Write};
+use std::sync::{Arc, mpsc};
+
+/// A home as the server needs it: [`crate::Home`] without a runtime. Calls come from several threads.
+pub trait Serve: Send + Sync + 'static {
+    /// See [`crate::Home::attach`].
+    fn hello(&self) -> Result<Hello>;
+    /// See [`crate::Home::stat`].
+    fn stat(&self, at: &Loc) -> Result<Seen>;
+    /// See [`crate::Home::list`].
+    fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page>;
+    /// See [`crate::Home::read`].
+    fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk>;
+    /// See [`crate::Home::readlink`].
+    fn readlink(&self, at: &Loc) -> Result<Bytes>;
+    /// See [`crate::Home::statfs`].
+    fn statfs(&self, at: &Loc) -> Result<StatFs>;
+    /// See [`crate::Home::stage`]. Only one `stage` or `apply` runs at a time.
+    fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
+    /// See [`crate::Home::apply`]. Only one `stage` or `apply` runs at a time.
+    fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
+}
+
+impl<S: Sys> Serve for Posix<S> {
+    fn hello(&self) -> Result<Hello> {
+        self.hello()
+    }
+    fn stat(&self, at: &Loc) -> Result<Seen> {
+        self.stat(at)
+    }
+    fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        self.list(dir, after, max)
+    }
+    fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.read(file, at, len)
+    }
+    fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        self.readlink(at)
+    }
+    fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        self.statfs(at)
+    }
+    fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        self.stage(op, at, data)
+    }
+    fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        self.apply(ops)
+    }
+}
+
+/// The program that serves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// BLAKE3 of its file; zero where it cannot be read.
+    pub hash: [u8; 32],
+    /// Operating system and processor, as `linux-x86_64`.
+    pub platform: String,
+}
+
+impl Program {
+    /// The running one.
+    pub fn myself() -> Program {
+        let hash =
+            std::fs::read("/proc/self/exe").map(|exe| *blake3::hash(&exe).as_bytes()).unwrap_or_default();
+        Program { hash, platform: format!("{}-{}", std::env::consts::OS, std::env::consts::ARCH) }
+    }
+
+    /// The line that `--probe` prints: whoever can run the program and read this line knows that it is whole.
+    pub fn probe_line(&self) -> String {
+        let hex = blake3::Hash::from_bytes(self.hash).to_hex();
+        format!("trellis-agent {} {} {hex}", frame::VERSION_MAX, self.platform)
+    }
+}
+
+struct Server<S> {
+    home: Arc<S>,
+    program: Program,
+    jobs: Jobs,
+    outbox: Outbox,
+}
+
+/// Serves `home` until the end of `input`, or until `output` breaks.
+///
+/// Threads that are in the middle of a slow read are left behind: the caller is expected to end the process.
+pub fn serve<S: Serve>(
+    home: Arc<S>,
+    program: Program,
+    mut input: impl Read,
+    output: impl Write + Send + 'static,
+) -> io::Result<()> {
+    let server = Arc::new(Server { home, program, jobs: Jobs::new(), outbox: Outbox::new() });
+    let writer = server.clone();
+    spawn("writer", move || writer.outbox.write_to(output))?;
+    for _ in 0..WORKERS {
+        let worker = server.clone();
+        spawn("reads", move || worker.work(false))?;
+    }
+    let (finished, changes_end) = mpsc::channel::<()>();
+    let worker = server.clone();
+    spawn("changes", move || {
+        worker.work(true);
+        drop(finished);
+    })?;
+    let end = server.read_requests(&mut input);
+    server.jobs.close();
+    // Fails because the sender is dropped, or because a change takes too long; both mean to leave.
+    let _ = changes_end.recv_timeout(LINGER);
+    server.outbox.close();
+    end
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+impl<S: Serve> Server<S> {
+    fn read_requests(&self, input: &mut impl Read) -> io::Result<()> {
+        let mut input = self.greet(input)?;
+        let mut greeted = false;
+        while let Some(header) = read_header(&mut input)? {
+            let mut body = vec![0; header.length as usize];
+            input.read_exact(&mut body)?;
+            match header.kind {
+                Type::Request => self.accept(header, body.into(), &mut greeted)?,
+                Type::Cancel => self.jobs.cancel(header.id),
+                Type::Notice if header.id != 0 => {
+                    self.outbox.push(vec![Frame::new(Type::Notice, Class::Control, 0, Vec::new())]);
+                }
+                Type::Notice | Type::Credit | Type::Reply | Type::ReplyPart => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Exchanges preambles; answers the input behind the other side's.
+    fn greet<'a, R: Read>(&self, input: &'a mut R) -> io::Result<impl Read + use<'a, R, S>> {
+        self.outbox.push_raw(Bytes::copy_from_slice(&frame::preamble()));
+        let mut search = PreambleSearch::default();
+        let mut buffer = [0; PREAMBLE_LEN];
+        loop {
+            let n = input.read(&mut buffer)?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if let Some((_version, rest)) = search.push(&buffer[..n]).map_err(io::Error::other)? {
+                return Ok(io::Read::chain(io::Cursor::new(rest), input));
+            }
+        }
+    }
+
+    fn accept(&self, header: Header, body: Bytes, greeted: &mut bool) -> io::Result<()> {
+        let size = body.len();
+        let reply = match Request::from_bytes(body) {
+            Ok(Request::Hello(offer)) => {
+                *greeted = true;
+                self.hello(offer)
+            }
+            Ok(request) if *greeted => {
+                let change = matches!(request, Request::Stage(_) | Request::Apply(_));
+                if self.jobs.push(Job { id: header.id, class: header.class, request, size }, change) {
+                    return Ok(());
+                }
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+            Ok(_) => Err(Error::new(ErrorKind::Invalid, "the first request must be HELLO")),
+            Err(e) => Err(Error::new(
+                ErrorKind::Unsupported,
+                format!("the agent does not understand a request: {e}"),
+            )),
+        };
+        self.answer(header.class, header.id, reply);
+        Ok(())
+    }
+
+    fn work(&self, changes: bool) {
+        while let Some(job) = self.jobs.next(changes) {
+            let reply = self.execute(job.request);
+            self.jobs.done(job.size);
+            self.answer(job.class, job.id, reply);
+        }
+    }
+
+    fn answer(&self, class: Class, id: u64, reply: Result<Reply>) {
+        let reply = reply.unwrap_or_else(|e| Reply::Failed(Failure(e)));
+        let mut w = Writer::new();
+        reply.encode(&mut w);
+        if w.len() > BODY_MAX {
+            w = Writer::new();
+            Reply::Failed(Failure(Error::new(ErrorKind::TooBig, "the answer is too long"))).encode(&mut w);
+        }
+        self.outbox.push(frame::answer(class, id, w.into_segments(), PART_MAX));
+    }
+
+    fn hello(&self, offer: Offer) -> Result<Reply> {
+        if !offer.codecs.contains(&CODEC_NONE) {
+            return Err(Error::new(ErrorKind::Unsupported, "the agent knows none of the offered codecs"));
+        }
+        Ok(Reply::Hello(Accept {
+            codec: CODEC_NONE,
+            features: 0,
+            window: IN_FLIGHT_MAX as u32,
+            program: self.program.hash,
+            pid: std::process::id(),
+            platform: Bytes::copy_from_slice(self.program.platform.as_bytes()),
+            home: self.home.hello()?,
+        }))
+    }
+
+    fn execute(&self, request: Request) -> Result<Reply> {
+        let home = &self.home;
+        Ok(match request {
+            Request::Hello(offer) => self.hello(offer)?,
+            Request::Stat(locs) => Reply::Stat(self.stat(&locs)?),
+            Request::List(ListArgs { dir, after, max }) => {
+                let page = home.list(&dir, after.as_ref(), max.clamp(1, LIST_ENTRIES_MAX))?;
+                Reply::List(bounded(page))
+            }
+            Request::Read(a) => Reply::Read(home.read(&a.file, a.at, a.len.min(READ_MAX))?),
+            Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
+            Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
+            Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
+            Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
+        })
+    }
+
+    fn stat(&self, locs: &[Loc]) -> Result<Vec<StatResult>> {
+        if locs.len() > STATS_MAX {
+            return Err(Error::new(ErrorKind::Invalid, "too many objects in one STAT"));
+        }
+        let one = |at| match self.home.stat(at) {
+            Ok(seen) => StatResult::Seen(seen),
+            Err(e) => StatResult::Failed(Failure(e)),
+        };
+        Ok(locs.iter().map(one).collect())
+    }
+}
+
+/// The page without the entries that would make it longer than [`LIST_BYTES_MAX`].
+fn bounded(mut page: Page) -> Page {
+    let mut bytes = 0;
+    let fits = page.entries.iter().position(|entry| {
+        let mut w = Writer::new();
+        entry.encode(&mut w);
+        bytes += w.len();
+        bytes > LIST_BYTES_MAX
+    });
+    if let Some(n) = fits {
+        page.entries.truncate(n.max(1));
+        page.more = true;
+    }
+    page
+}
+
+/// The next header; `None` at the end of the input.
+fn read_header(input: &mut impl Read) -> io::Result<Option<Header>> {
+    let mut head = [0; HEADER_LEN];
+    let mut have = 0;
+    while have < HEADER_LEN {
+        match input.read(&mut head[have..]) {
+            Ok(0) if have == 0 => return Ok(None),
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => have += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Header::decode(&head).map(Some).map_err(io::Error::other)
+}

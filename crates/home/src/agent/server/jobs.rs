@@ -1,0 +1,103 @@
+//! Requests that wait for a thread: two lines, one for reads by urgency, one for changes in their order.
+
+use super::super::frame::{CLASSES, Class};
+use super::super::limits::{IN_FLIGHT_MAX, REQUESTS_MAX};
+use super::super::verbs::Request;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// A decoded request.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub id: u64,
+    pub class: Class,
+    pub request: Request,
+    /// Bytes of its body, which count against the bound until it is executed.
+    pub size: usize,
+}
+
+#[derive(Default)]
+struct State {
+    reads: [VecDeque<Job>; CLASSES],
+    changes: VecDeque<Job>,
+    count: usize,
+    bytes: usize,
+    closed: bool,
+}
+
+/// Both lines.
+pub(super) struct Jobs {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl Jobs {
+    pub fn new() -> Jobs {
+        Jobs { state: Mutex::default(), changed: Condvar::new() }
+    }
+
+    /// Waits for room. Answers false once closed.
+    pub fn push(&self, job: Job, change: bool) -> bool {
+        let full = |s: &mut State| !s.closed && (s.count >= IN_FLIGHT_MAX || s.bytes >= 2 * REQUESTS_MAX);
+        let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        if state.closed {
+            return false;
+        }
+        state.count += 1;
+        state.bytes += job.size;
+        if change {
+            state.changes.push_back(job);
+        } else {
+            state.reads[job.class as usize].push_back(job);
+        }
+        self.changed.notify_all();
+        true
+    }
+
+    /// Waits for a job of one line; `None` once closed. [`Jobs::done`] must follow.
+    pub fn next(&self, change: bool) -> Option<Job> {
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return None;
+            }
+            let job = match change {
+                true => state.changes.pop_front(),
+                false => state.reads.iter_mut().find_map(VecDeque::pop_front),
+            };
+            if job.is_some() {
+                return job;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// A job of this size was executed.
+    pub fn done(&self, size: usize) {
+        let mut state = self.lock();
+        state.count -= 1;
+        state.bytes -= size;
+        self.changed.notify_all();
+    }
+
+    /// Forgets a read that no thread has taken. Changes are not forgotten: later ones may build on them.
+    pub fn cancel(&self, id: u64) {
+        let mut state = self.lock();
+        let lines = state.reads.iter_mut();
+        let found = lines.filter_map(|l| l.iter().position(|j| j.id == id).and_then(|i| l.remove(i))).next();
+        drop(state);
+        if let Some(job) = found {
+            self.done(job.size);
+        }
+    }
+
+    /// Forgets everything; threads leave when they come for more.
+    pub fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,222 @@
+use super::*;
+use crate::{Access, Attr, HomeId, HomePath, Kind, Time};
+use std::os::unix::net::UnixStream;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+/// A home whose changes wait at a gate.
+#[derive(Default)]
+pub(crate) struct Gated {
+    open: Mutex<bool>,
+    moved: Condvar,
+}
+
+impl Gated {
+    pub(crate) fn open(&self) {
+        *self.open.lock().unwrap() = true;
+        self.moved.notify_all();
+    }
+}
+
+fn attr(size: u64) -> Attr {
+    Attr {
+        id: HomeId { fs: 1, ino: size, generation: 0 },
+        kind: Kind::File,
+        mode: 0o644,
+        nlink: 1,
+        uid: 1,
+        gid: 1,
+        size,
+        used: size,
+        atime: Time::default(),
+        mtime: Time::default(),
+        ctime: Time::default(),
+        access: Access { read: true, write: true, exec: false },
+    }
+}
+
+impl Serve for Gated {
+    fn hello(&self) -> Result<Hello> {
+        Ok(Hello {
+            class: crate::Class::Posix,
+            stages: true,
+            uid: 7,
+            gid: 7,
+            groups: vec![7],
+            home_dir: HomePath::parse(b"/home/ann").unwrap(),
+            token: None,
+            token_is_new: false,
+            boot_id: Bytes::from_static(b"boot"),
+            clock: Time { sec: 1, nsec: 0 },
+        })
+    }
+    /// The size is the length of the path.
+    fn stat(&self, at: &Loc) -> Result<Seen> {
+        match at.path.as_bytes() {
+            b"missing" => Err(ErrorKind::NotFound.into()),
+            path => Ok(Seen { applied: 0, attr: attr(path.len() as u64) }),
+        }
+    }
+    /// Endless, with long link targets.
+    fn list(&self, _: &Loc, _: Option<&Name>, max: u32) -> Result<Page> {
+        let entry = |i: u32| crate::Entry {
+            name: Name::new(format!("{i:08}").as_bytes()).unwrap(),
+            attr: Some(attr(1)),
+            target: Some(vec![b'x'; 4000].into()),
+        };
+        Ok(Page { applied: 0, dir: attr(0), entries: (0..max).map(entry).collect(), more: false })
+    }
+    fn read(&self, _: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        Ok(Chunk { attr: attr(u64::MAX), data: vec![at as u8; len as usize].into() })
+    }
+    fn readlink(&self, _: &Loc) -> Result<Bytes> {
+        Ok(Bytes::from_static(b"target"))
+    }
+    fn statfs(&self, _: &Loc) -> Result<StatFs> {
+        Err(ErrorKind::Io.into())
+    }
+    fn stage(&self, _: OpId, at: u64, data: Bytes) -> Result<u64> {
+        Ok(at + data.len() as u64)
+    }
+    fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        let open = self.open.lock().unwrap();
+        drop(self.moved.wait_while(open, |open| !*open).unwrap());
+        Ok(ops.iter().map(|_| Outcome::Refused(ErrorKind::Busy)).collect())
+    }
+}
+
+/// Serves on one end of a socket and gives the other.
+pub(crate) fn start<S: Serve>(home: Arc<S>) -> (UnixStream, std::thread::JoinHandle<io::Result<()>>) {
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let output = theirs.try_clone().unwrap();
+    let program = Program { hash: [9; 32], platform: "test-cpu".into() };
+    (ours, std::thread::spawn(move || serve(home, program, theirs, output)))
+}
+
+fn loc(path: &[u8]) -> Loc {
+    Loc { path: HomePath::parse(path).unwrap(), id: None }
+}
+
+fn send(stream: &mut UnixStream, class: Class, id: u64, request: &Request) {
+    stream.write_all(&Frame::new(Type::Request, class, id, vec![request.to_bytes()]).to_vec()).unwrap();
+}
+
+fn receive(stream: &mut UnixStream) -> (Header, Bytes) {
+    let header = read_header(stream).unwrap().expect("the server went away");
+    let mut body = vec![0; header.length as usize];
+    stream.read_exact(&mut body).unwrap();
+    (header, body.into())
+}
+
+fn greet(stream: &mut UnixStream) {
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(b"noise\n").unwrap();
+    stream.write_all(&frame::preamble()).unwrap();
+    let mut preamble = [0; PREAMBLE_LEN];
+    stream.read_exact(&mut preamble).unwrap();
+    assert_eq!(preamble, frame::preamble());
+    send(stream, Class::Control, 1, &Request::Hello(Offer { codecs: vec![CODEC_NONE], features: 0 }));
+    let (header, body) = receive(stream);
+    assert_eq!((header.kind, header.id), (Type::Reply, 1));
+    let Reply::Hello(accept) = Reply::from_bytes(body).unwrap() else { panic!("no greeting") };
+    assert_eq!((accept.home.uid, accept.program, accept.window), (7, [9; 32], IN_FLIGHT_MAX as u32));
+}
+
+fn an_apply() -> Request {
+    Request::Apply(vec![Placed {
+        id: OpId { gateway: 1, volume: 1, seq: 1 },
+        time: Time::default(),
+        plain: false,
+        resent: false,
+        op: crate::Op::SetAttr { object: loc(b"x"), set: crate::SetAttr::default() },
+    }])
+}
+
+#[test]
+fn a_read_does_not_wait_behind_a_change_and_the_end_of_input_is_the_end() {
+    let home = Arc::new(Gated::default());
+    let (mut stream, server) = start(home.clone());
+    greet(&mut stream);
+    send(&mut stream, Class::Data, 2, &an_apply());
+    send(&mut stream, Class::Metadata, 3, &Request::Stat(vec![loc(b"abc"), loc(b"missing")]));
+    let (header, body) = receive(&mut stream);
+    assert_eq!(header.id, 3, "the change went first");
+    let Reply::Stat(results) = Reply::from_bytes(body).unwrap() else { panic!("no STAT") };
+    assert!(matches!(&results[0], StatResult::Seen(seen) if seen.attr.size == 3));
+    assert!(matches!(&results[1], StatResult::Failed(f) if f.0.kind == ErrorKind::NotFound));
+    home.open();
+    let (header, body) = receive(&mut stream);
+    assert_eq!(header.id, 2);
+    assert_eq!(Reply::from_bytes(body).unwrap(), Reply::Apply(vec![Outcome::Refused(ErrorKind::Busy)]));
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    server.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_long_read_comes_in_parts() {
+    let (mut stream, _server) = start(Arc::new(Gated::default()));
+    greet(&mut stream);
+    let len = READ_MAX;
+    let args = super::super::verbs::ReadArgs { file: loc(b"f"), at: 5, len: u32::MAX };
+    send(&mut stream, Class::Data, 2, &Request::Read(args));
+    let mut whole = Vec::new();
+    loop {
+        let (header, body) = receive(&mut stream);
+        assert!(header.id == 2 && body.len() <= PART_MAX);
+        whole.extend_from_slice(&body);
+        if header.kind == Type::Reply {
+            break;
+        }
+    }
+    let Reply::Read(chunk) = Reply::from_bytes(whole.into()).unwrap() else { panic!("no READ") };
+    assert!(chunk.data.len() == len as usize && chunk.data.iter().all(|b| *b == 5));
+}
+
+#[test]
+fn a_page_is_bounded_by_bytes() {
+    let page = Gated::default().list(&loc(b""), None, LIST_ENTRIES_MAX).unwrap();
+    let page = bounded(page);
+    assert!(page.more && page.entries.len() > 100);
+    assert!(page.to_bytes().len() < LIST_BYTES_MAX + 4096);
+}
+
+#[test]
+fn what_makes_no_sense_is_answered_and_what_is_no_frame_ends_the_session() {
+    let (mut stream, server) = start(Arc::new(Gated::default()));
+    stream.write_all(&frame::preamble()).unwrap();
+    stream.read_exact(&mut [0; PREAMBLE_LEN]).unwrap();
+    let failure = |stream: &mut UnixStream| match Reply::from_bytes(receive(stream).1).unwrap() {
+        Reply::Failed(failure) => failure.0.kind,
+        other => panic!("{other:?}"),
+    };
+    send(&mut stream, Class::Metadata, 1, &Request::Readlink(loc(b"x")));
+    assert_eq!(failure(&mut stream), ErrorKind::Invalid);
+    let garbage = Frame::new(Type::Request, Class::Metadata, 2, vec![Bytes::from_static(b"\0\0\0\x63")]);
+    stream.write_all(&garbage.to_vec()).unwrap();
+    assert_eq!(failure(&mut stream), ErrorKind::Unsupported);
+    stream.write_all(&[0xff; HEADER_LEN]).unwrap();
+    assert!(server.join().unwrap().is_err());
+}
+
+#[test]
+fn a_sign_of_life_is_answered_and_a_cancelled_read_is_not() {
+    let home = Arc::new(Gated::default());
+    let (mut stream, _server) = start(home);
+    greet(&mut stream);
+    stream.write_all(&Frame::new(Type::Cancel, Class::Control, 99, Vec::new()).to_vec()).unwrap();
+    stream.write_all(&Frame::new(Type::Notice, Class::Control, 1, Vec::new()).to_vec()).unwrap();
+    let (header, _) = receive(&mut stream);
+    assert_eq!((header.kind, header.id), (Type::Notice, 0));
+}
+
+#[test]
+fn a_cancelled_job_leaves_the_line() {
+    let jobs = Jobs::new();
+    let job = |id| Job { id, class: Class::Metadata, request: Request::Readlink(loc(b"x")), size: 10 };
+    assert!(jobs.push(job(1), false) && jobs.push(job(2), false));
+    jobs.cancel(1);
+    jobs.cancel(7);
+    assert_eq!(jobs.next(false).map(|j| j.id), Some(2));
+    jobs.close();
+    assert!(jobs.next(false).is_none() && jobs.next(true).is_none() && !jobs.push(job(3), true));
+}

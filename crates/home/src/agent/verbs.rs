@@ -1,0 +1,207 @@
+//! What is said over the link: requests and their answers, in XDR.
+
+use super::limits::TEXT_MAX;
+use crate::{Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs};
+use bytes::Bytes;
+use oncrpc::xdr::{Reader, Writer, Xdr};
+
+/// The only codec of bodies so far: none.
+pub const CODEC_NONE: u32 = 0;
+
+oncrpc::xdr! {
+    /// What the client asks.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union Request {
+        /// Must be the first one.
+        Hello(Offer) = 1,
+        /// Attributes of several objects.
+        Stat(Vec<Loc>) = 2,
+        /// A page of a directory.
+        List(ListArgs) = 3,
+        /// Bytes of a file.
+        Read(ReadArgs) = 4,
+        /// Where a symbolic link points.
+        Readlink(Loc) = 5,
+        /// Space of a file system.
+        Statfs(Loc) = 6,
+        /// Bytes for an operation that comes later.
+        Stage(StageArgs) = 7,
+        /// Operations to execute in order.
+        Apply(Vec<Placed>) = 8,
+    }
+
+    /// What the server answers.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union Reply {
+        /// Nothing happened, and why.
+        Failed(Failure) = 0,
+        /// The greeting.
+        Hello(Accept) = 1,
+        /// In the order of the request.
+        Stat(Vec<StatResult>) = 2,
+        /// The page.
+        List(Page) = 3,
+        /// The bytes.
+        Read(Chunk) = 4,
+        /// The target.
+        Readlink(Bytes) = 5,
+        /// The space.
+        Statfs(StatFs) = 6,
+        /// How many bytes are held from the start without a gap.
+        Stage(u64) = 7,
+        /// A prefix of the request's operations.
+        Apply(Vec<Outcome>) = 8,
+    }
+
+    /// One object of a STAT.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union StatResult {
+        /// Its attributes.
+        Seen(Seen) = 0,
+        /// Why there are none.
+        Failed(Failure) = 1,
+    }
+
+    /// What the client can do.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Offer {
+        /// Codecs of bodies, the best first.
+        pub codecs: Vec<u32>,
+        /// One bit for each feature; none is defined yet.
+        pub features: u64,
+    }
+
+    /// What the server chose, and who it is.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Accept {
+        /// One of the offered codecs.
+        pub codec: u32,
+        /// The features that both have.
+        pub features: u64,
+        /// Requests that may be unanswered at a time.
+        pub window: u32,
+        /// BLAKE3 of the running program; zero where it cannot be read.
+        pub program: [u8; 32],
+        /// Process id of the server.
+        pub pid: u32,
+        /// Operating system and processor, as `linux-x86_64`.
+        pub platform: Bytes,
+        /// The home.
+        pub home: Hello,
+    }
+
+    /// Arguments of LIST.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ListArgs {
+        /// The directory.
+        pub dir: Loc,
+        /// The page follows this name.
+        pub after: Option<Name>,
+        /// Most entries.
+        pub max: u32,
+    }
+
+    /// Arguments of READ.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ReadArgs {
+        /// The file.
+        pub file: Loc,
+        /// Offset in bytes.
+        pub at: u64,
+        /// Most bytes.
+        pub len: u32,
+    }
+
+    /// Arguments of STAGE.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct StageArgs {
+        /// For which operation.
+        pub op: OpId,
+        /// Position in its staged data.
+        pub at: u64,
+        /// The bytes.
+        pub data: Bytes,
+    }
+}
+
+/// An error on the wire: a number of [`ErrorKind`] and a text of at most [`TEXT_MAX`] bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure(pub Error);
+
+impl Xdr for Failure {
+    fn encode(&self, w: &mut Writer) {
+        self.0.kind.encode(w);
+        let text = &self.0.detail;
+        let end = (0..=text.len().min(TEXT_MAX)).rev().find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+        w.opaque(&text.as_bytes()[..end]);
+    }
+
+    /// The text comes from another machine and is shown to a person: control characters are escaped here.
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        let kind = ErrorKind::decode(r)?;
+        let text = r.opaque(TEXT_MAX)?;
+        Ok(Failure(Error::new(kind, printable(&text))))
+    }
+}
+
+/// Foreign text with everything escaped that could move a terminal.
+pub fn printable(text: &[u8]) -> String {
+    let escape = |c: char| match c {
+        c if c.is_control() => c.escape_default().collect::<String>(),
+        c => c.to_string(),
+    };
+    String::from_utf8_lossy(text).chars().map(escape).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Attr, HomeId, HomePath};
+
+    fn loc(path: &[u8]) -> Loc {
+        Loc { path: HomePath::parse(path).unwrap(), id: None }
+    }
+
+    #[test]
+    fn requests_have_their_golden_bytes() {
+        let stat = Request::Stat(vec![loc(b"a/b")]);
+        let bytes = stat.to_bytes();
+        assert_eq!(&bytes[..], b"\0\0\0\x02\0\0\0\x01\0\0\0\x03a/b\0\0\0\0\0");
+        assert_eq!(Request::from_bytes(bytes).unwrap(), stat);
+
+        let id = HomeId { fs: 1, ino: 2, generation: 3 };
+        let read = Request::Read(ReadArgs { file: Loc { id: Some(id), ..loc(b"f") }, at: 4, len: 5 });
+        let golden = b"\0\0\0\x04\0\0\0\x01f\0\0\0\0\0\0\x01\
+            \0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\x05";
+        assert_eq!(&read.to_bytes()[..], golden);
+
+        let hello = Request::Hello(Offer { codecs: vec![CODEC_NONE], features: 0 });
+        assert_eq!(&hello.to_bytes()[..], b"\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn replies_have_their_golden_bytes() {
+        let failed = Reply::Failed(Failure(Error::new(ErrorKind::Stale, "gone")));
+        assert_eq!(&failed.to_bytes()[..], b"\0\0\0\0\0\0\0\x08\0\0\0\x04gone");
+        let stage = Reply::Stage(258);
+        assert_eq!(&stage.to_bytes()[..], b"\0\0\0\x07\0\0\0\0\0\0\x01\x02");
+        let apply = Reply::Apply(vec![Outcome::Conflict(None::<Attr>), Outcome::Refused(ErrorKind::NoSpace)]);
+        assert_eq!(&apply.to_bytes()[..], b"\0\0\0\x08\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\x0b");
+    }
+
+    #[test]
+    fn foreign_text_cannot_move_a_terminal() {
+        let mut w = Writer::new();
+        ErrorKind::Io.encode(&mut w);
+        w.opaque(b"a\x1b[2Jb\r\xff");
+        let Failure(error) = Failure::from_bytes(w.into_bytes()).unwrap();
+        assert_eq!(error.detail, "a\\u{1b}[2Jb\\r\u{fffd}");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_at_a_character() {
+        let long = Failure(Error::new(ErrorKind::Io, "ä".repeat(TEXT_MAX)));
+        let Failure(error) = Failure::from_bytes(long.to_bytes()).unwrap();
+        assert_eq!(error.detail, "ä".repeat(TEXT_MAX / 2));
+    }
+}

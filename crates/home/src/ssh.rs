@@ -1,0 +1,186 @@
+//! The user's own OpenSSH client, run as a child process: one per connection.
+//!
+//! Whatever `~/.ssh/config` says stays in force: aliases, jump hosts, certificates, connection sharing. Options
+//! on the command line only take away what an unattended connection must not have. Nothing passes through a
+//! local shell, and what ssh or the far side print is bounded and escaped before a person sees it.
+
+mod classify;
+mod target;
+#[cfg(test)]
+mod tests;
+
+pub use classify::classify;
+pub use target::{Account, SshTarget};
+
+use crate::agent::verbs::printable;
+use crate::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::time::timeout;
+
+/// Bytes of a child's messages that are kept: the last ones.
+const STDERR_MAX: usize = 8 << 10;
+/// Bytes that the answer of a short command may have.
+const OUTPUT_MAX: u64 = 256 << 10;
+/// How long a child whose pipe has ended may take to exit and to say why.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// What an unattended connection must have, whatever the user's configuration says.
+const FORCED: &[&str] = &[
+    "BatchMode=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ClearAllForwardings=yes",
+    "PermitLocalCommand=no",
+    "RemoteCommand=none",
+    "Tunnel=no",
+    "EscapeChar=none",
+    "RequestTTY=no",
+    "ServerAliveInterval=5",
+    "ServerAliveCountMax=3",
+    "ConnectTimeout=10",
+];
+
+/// A running `ssh`, killed with its whole process group (jump hosts, proxy commands) when dropped.
+#[derive(Debug)]
+pub struct Child {
+    process: tokio::process::Child,
+    stderr: Arc<Mutex<Vec<u8>>>,
+    target: SshTarget,
+}
+
+/// A child with its pipe.
+#[derive(Debug)]
+pub struct Channel {
+    /// The process.
+    pub child: Child,
+    /// To the far side.
+    pub stdin: ChildStdin,
+    /// From the far side.
+    pub stdout: ChildStdout,
+}
+
+/// What to start at the far side.
+#[derive(Debug, Clone, Copy)]
+pub enum Far<'a> {
+    /// A command for the account's login shell.
+    Command(&'a str),
+    /// A subsystem of the server.
+    Subsystem(&'a str),
+}
+
+impl Channel {
+    /// Starts `ssh`. Login happens afterwards; its failure is the end of the pipe and [`Child::explain`].
+    pub fn open(target: &SshTarget, far: Far) -> Result<Channel> {
+        let mut command = base_command(target);
+        for option in FORCED {
+            command.args(["-o", option]);
+        }
+        command.arg("-T");
+        target.add_login(&mut command);
+        match far {
+            Far::Command(text) => command.args(["--", &target.host, text]),
+            Far::Subsystem(name) => command.args(["-s", "--", &target.host, name]),
+        };
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().map_err(|e| cannot_run(target, &e))?;
+        let broken = || Error::new(ErrorKind::Io, "ssh was started without pipes");
+        let stdin = process.stdin.take().ok_or_else(broken)?;
+        let stdout = process.stdout.take().ok_or_else(broken)?;
+        let messages = process.stderr.take().ok_or_else(broken)?;
+        let stderr = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(keep_last(messages, stderr.clone()));
+        Ok(Channel { child: Child { process, stderr, target: target.clone() }, stdin, stdout })
+    }
+}
+
+fn base_command(target: &SshTarget) -> Command {
+    let mut command = Command::new(&target.program);
+    if let Some(config) = &target.config {
+        command.arg("-F").arg(config);
+    }
+    command.process_group(0).kill_on_drop(true);
+    command
+}
+
+fn cannot_run(target: &SshTarget, e: &std::io::Error) -> Error {
+    let text = format!("cannot run {}: {e}; install an OpenSSH client", target.program.display());
+    Error::new(ErrorKind::Unreachable, text)
+}
+
+async fn keep_last(mut from: impl AsyncRead + Unpin, to: Arc<Mutex<Vec<u8>>>) {
+    let mut buffer = [0; 1024];
+    while let Ok(n @ 1..) = from.read(&mut buffer).await {
+        let mut kept = to.lock();
+        kept.extend_from_slice(&buffer[..n]);
+        let surplus = kept.len().saturating_sub(STDERR_MAX);
+        kept.drain(..surplus);
+    }
+}
+
+/// How a child ended.
+#[derive(Debug, Clone)]
+pub struct Farewell {
+    /// `None` if it still runs.
+    pub status: Option<ExitStatus>,
+    /// The last lines that ssh or the far side printed, escaped.
+    pub said: String,
+}
+
+impl Child {
+    /// Waits a moment for the exit, then ends the child by force.
+    pub async fn farewell(mut self) -> Farewell {
+        let status = timeout(FAREWELL, self.process.wait()).await.ok().and_then(|r| r.ok());
+        // A shared connection's master may hold stderr open for hours, so its end is not waited for.
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let said = String::from_utf8_lossy(&self.stderr.lock()).into_owned();
+        let lines = said.lines().map(|l| printable(l.trim_end().as_bytes())).collect::<Vec<_>>();
+        Farewell { status, said: lines.join("\n") }
+    }
+
+    /// Why the connection ended, in a sentence that says what to do. `fallback` is for when ssh said nothing.
+    pub async fn explain(self, fallback: Error) -> Error {
+        let target = self.target.clone();
+        let farewell = self.farewell().await;
+        classify(&target, &farewell).unwrap_or(fallback)
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // The id is gone once the exit was collected; before that nobody else can have it.
+        let pid = self.process.id().and_then(|id| rustix::process::Pid::from_raw(id as i32));
+        if let Some(group) = pid {
+            // Fails if the group has ended meanwhile, which is what is wanted.
+            let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
+        }
+    }
+}
+
+/// Runs `ssh` for an answer that needs no connection, such as `-G`.
+async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
+    let mut command = base_command(target);
+    command.arg(option);
+    target.add_login(&mut command);
+    command.args(["--", &target.host]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().map_err(|e| cannot_run(target, &e))?;
+    let (mut text, mut said) = (Vec::new(), Vec::new());
+    let (out, err) = (process.stdout.take(), process.stderr.take());
+    let read = async {
+        if let (Some(out), Some(err)) = (out, err) {
+            let (mut out, mut err) = (out.take(OUTPUT_MAX), err.take(STDERR_MAX as u64));
+            let _ = tokio::join!(out.read_to_end(&mut text), err.read_to_end(&mut said));
+        }
+        process.wait().await
+    };
+    let done = timeout(Duration::from_secs(30), read).await;
+    match done {
+        Ok(Ok(status)) if status.success() => Ok(String::from_utf8_lossy(&text).into_owned()),
+        _ => Err(Error::new(ErrorKind::Login, format!("ssh {option} {}: {}", target.host, printable(&said)))),
+    }
+}

@@ -1,0 +1,126 @@
+//! From what `ssh` prints to what a person should do.
+
+use super::{Farewell, SshTarget};
+use crate::{Error, ErrorKind};
+
+/// Longest part of ssh's own text in a sentence.
+const QUOTE_MAX: usize = 400;
+
+/// A rule: if one of the needles stands in what ssh said, it was that.
+struct Rule {
+    needles: &'static [&'static str],
+    kind: ErrorKind,
+    advice: fn(&SshTarget) -> String,
+}
+
+/// The first match counts: a changed key also says "Host key verification failed".
+const RULES: &[Rule] = &[
+    Rule {
+        needles: &["REMOTE HOST IDENTIFICATION HAS CHANGED", "has changed and you have requested"],
+        kind: ErrorKind::Login,
+        advice: |t| {
+            format!(
+                "the host key of {} has changed. If you know why, remove the old one with `ssh-keygen -R` as ssh \
+                 says, then accept the new one with `{}`",
+                t.host(),
+                t.command_line()
+            )
+        },
+    },
+    Rule {
+        needles: &["Host key verification failed", "host key is known for"],
+        kind: ErrorKind::Login,
+        advice: |t| {
+            format!(
+                "the host key of {} is not known yet. Run `{}` once and accept it",
+                t.host(),
+                t.command_line()
+            )
+        },
+    },
+    Rule {
+        needles: &["Too many authentication failures"],
+        kind: ErrorKind::Login,
+        advice: |t| {
+            format!(
+                "{} refused after too many keys. Set IdentityFile and IdentitiesOnly=yes for it in ~/.ssh/config, \
+                 then try `{}`",
+                t.host(),
+                t.command_line()
+            )
+        },
+    },
+    Rule {
+        needles: &["Permission denied (", "No more authentication methods", "Authentication failed"],
+        kind: ErrorKind::Login,
+        advice: |t| {
+            format!(
+                "{t} does not let us in without a password. Make `ssh -o BatchMode=yes{} true` work, with a key in \
+                 ssh-agent or `ssh-copy-id`",
+                t.command_line().trim_start_matches("ssh")
+            )
+        },
+    },
+    Rule {
+        needles: &["Could not resolve hostname", "Name or service not known", "nodename nor servname"],
+        kind: ErrorKind::UnknownHost,
+        advice: |t| format!("no host {} is known. Check the name with `{}`", t.host(), t.command_line()),
+    },
+    Rule {
+        needles: &[
+            "Bad configuration option",
+            "Bad owner or permissions",
+            "terminating, ",
+            "Can't open user config",
+        ],
+        kind: ErrorKind::Login,
+        advice: |t| {
+            format!("ssh does not accept its configuration. Correct it until `{}` works", t.command_line())
+        },
+    },
+    Rule {
+        needles: &["no matching", "Unable to negotiate", "Bad packet length", "incompatible"],
+        kind: ErrorKind::Login,
+        advice: |t| {
+            format!("ssh and {} have no algorithm in common. Make `{}` work", t.host(), t.command_line())
+        },
+    },
+    Rule {
+        needles: &[
+            "Connection refused",
+            "timed out",
+            "Timeout, server",
+            "No route to host",
+            "Network is unreachable",
+            "Connection reset",
+            "Connection closed",
+            "Broken pipe",
+            "kex_exchange_identification",
+            "Host is down",
+            "Connection to",
+        ],
+        kind: ErrorKind::Unreachable,
+        advice: |t| format!("{} cannot be reached; it is tried again", t.host()),
+    },
+];
+
+/// What the end of an `ssh` means. `None` if it says nothing about the connection: then the far side's command
+/// ended, and ssh itself was content.
+pub fn classify(target: &SshTarget, farewell: &Farewell) -> Option<Error> {
+    // Only ssh's own failures have this code; a shell may print anything.
+    if farewell.status.is_some_and(|s| s.code() != Some(255)) {
+        return None;
+    }
+    let rule = RULES.iter().find(|r| r.needles.iter().any(|n| farewell.said.contains(n)))?;
+    Some(Error::new(rule.kind, format!("{} (ssh: {})", (rule.advice)(target), quote(&farewell.said))))
+}
+
+/// The last lines of what was said, on one line.
+pub fn quote(said: &str) -> String {
+    let lines: Vec<&str> =
+        said.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("@@@")).collect();
+    let joined = lines.join("; ");
+    let start = joined.len().saturating_sub(QUOTE_MAX);
+    let start = (start..=joined.len()).find(|i| joined.is_char_boundary(*i)).unwrap_or(0);
+    joined[start..].to_owned()
+}

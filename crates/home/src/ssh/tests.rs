@@ -1,0 +1,112 @@
+use super::*;
+use std::os::unix::process::ExitStatusExt;
+
+fn target() -> SshTarget {
+    SshTarget::new(Some("ann"), "lab").unwrap()
+}
+
+fn farewell(code: i32, said: &str) -> Farewell {
+    Farewell { status: Some(ExitStatus::from_raw(code << 8)), said: said.into() }
+}
+
+#[test]
+fn names_that_could_be_options_or_code_are_refused() {
+    for host in ["-oProxyCommand=x", "", "a b", "a;b", "a$(x)", "a/b", "a\n", &"x".repeat(256)] {
+        assert_eq!(SshTarget::new(None, host).unwrap_err().kind, ErrorKind::Invalid, "{host:?}");
+    }
+    for user in ["-l", "", "a b", "a`b`", "a:b"] {
+        assert_eq!(SshTarget::new(Some(user), "h").unwrap_err().kind, ErrorKind::Invalid, "{user:?}");
+    }
+    assert!(SshTarget::new(Some("a.b+c@realm-1_2"), "2001:db8::1").is_ok());
+}
+
+#[test]
+fn every_reason_has_its_kind_and_says_what_to_do() {
+    let cases = [
+        (
+            "ssh: Could not resolve hostname lab: Name or service not known",
+            ErrorKind::UnknownHost,
+            "ssh ann@lab",
+        ),
+        ("ssh: connect to host lab port 22: Connection refused", ErrorKind::Unreachable, "tried again"),
+        ("ssh: connect to host lab port 22: Connection timed out", ErrorKind::Unreachable, "tried again"),
+        ("ann@lab: Permission denied (publickey,password).", ErrorKind::Login, "BatchMode=yes ann@lab true"),
+        (
+            "No ED25519 host key is known for lab\nHost key verification failed.",
+            ErrorKind::Login,
+            "accept it",
+        ),
+        (
+            "@@@@\n@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.",
+            ErrorKind::Login,
+            "ssh-keygen -R",
+        ),
+        ("Received disconnect: 2: Too many authentication failures", ErrorKind::Login, "IdentitiesOnly"),
+    ];
+    for (said, kind, advice) in cases {
+        let error = classify(&target(), &farewell(255, said)).unwrap();
+        assert_eq!(error.kind, kind, "{said}");
+        assert!(error.detail.contains(advice), "{}", error.detail);
+    }
+}
+
+#[test]
+fn a_command_that_prints_an_error_is_no_failure_of_ssh() {
+    assert!(classify(&target(), &farewell(1, "Permission denied (publickey).")).is_none());
+    assert!(classify(&target(), &farewell(255, "welcome")).is_none());
+}
+
+#[test]
+fn the_account_comes_from_ssh() {
+    let account =
+        target::parse_account("user ann\nhostname Lab.Example\nport 2222\nhostkeyalias x\n").unwrap();
+    assert_eq!(account, Account { user: "ann".into(), hostname: "lab.example".into(), port: 2222 });
+    assert!(target::parse_account("user ann\n").is_none());
+}
+
+#[tokio::test]
+async fn what_a_child_says_is_bounded_and_escaped() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("ssh");
+    std::fs::write(
+        &script,
+        "#!/bin/sh\nyes 123456789 | head -c 100000 >&2\nprintf '\\033[2Jend\\n' >&2\nexit 255\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let target = target().with_program(&script);
+    let channel = Channel::open(&target, Far::Command("true")).unwrap();
+    let farewell = channel.child.farewell().await;
+    assert_eq!(farewell.status.and_then(|s| s.code()), Some(255));
+    assert!(
+        farewell.said.len() <= 2 * STDERR_MAX && farewell.said.ends_with("\\u{1b}[2Jend"),
+        "{}",
+        farewell.said
+    );
+}
+
+#[tokio::test]
+async fn a_dropped_child_takes_its_group_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let (script, pid) = (dir.path().join("ssh"), dir.path().join("pid"));
+    let text = format!("#!/bin/sh\nsleep 1000 &\necho $! > {0}.new; mv {0}.new {0}\nwait\n", pid.display());
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let channel = Channel::open(&target().with_program(&script), Far::Command("true")).unwrap();
+    while !pid.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let grandchild: i32 = std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap();
+    drop(channel);
+    let gone = || match std::fs::read_to_string(format!("/proc/{grandchild}/stat")) {
+        Ok(stat) => stat.rsplit(") ").next().is_some_and(|s| s.starts_with('Z')),
+        Err(_) => true,
+    };
+    for _ in 0..500 {
+        if gone() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the sleeping grandchild {grandchild} still runs");
+}
