@@ -18,8 +18,6 @@ pub const NAME_MAX: u32 = 255;
 
 /// Connections at a time; further ones are closed at once.
 pub const CONNECTIONS: usize = 1024;
-/// Of these, connections from addresses that are not allowed: they are only told so.
-pub const STRANGERS: usize = 16;
 
 /// Clients (addresses) with a table of repeated calls.
 pub const RETRY_CLIENTS: usize = 256;

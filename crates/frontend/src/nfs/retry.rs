@@ -81,8 +81,8 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// The table of a client; to be held for the life of a connection. A table outlives the
-    /// connections, so that a call can be repeated on the next one, until [`RETRY_AGE`] passes or room is needed.
+    /// The table of a client. Where there are too many, one without running calls goes: all that are older
+    /// than [`RETRY_AGE`], else the one that was used longest ago.
     pub fn table(&self, client: IpAddr) -> Arc<Retries> {
         let client = client.to_canonical();
         let mut tables = self.tables.lock();
