@@ -14,11 +14,18 @@ const SECTOR: usize = 512;
 
 /// A disk in memory. What was not synced may be lost in any combination of sectors when the power is cut.
 ///
-/// Handles opened before a [`SimDisk::crash`] fail from then on, so that threads of the dead process
-/// cannot write into the next one's disk.
-#[derive(Clone, Default)]
+/// A clone belongs to the process that runs when it is made: it and its files fail after a [`SimDisk::crash`], so
+/// that threads of a dead process cannot write into the next one's disk. Make another clone for the next process.
+#[derive(Default)]
 pub struct SimDisk {
     state: Arc<Mutex<State>>,
+    life: u64,
+}
+
+impl Clone for SimDisk {
+    fn clone(&self) -> Self {
+        SimDisk { life: self.state.lock().life, state: self.state.clone() }
+    }
 }
 
 #[derive(Default)]
@@ -36,6 +43,9 @@ struct State {
     failing_syncs: u32,
     failing_writes: u32,
     syncs: u64,
+    sync_time: Duration,
+    /// The power is cut before so many further changes, with this seed.
+    fuse: Option<(u64, u64)>,
 }
 
 #[derive(Default)]
@@ -79,26 +89,18 @@ impl SimDisk {
     /// Cuts the power. Of what was not synced, a choice made by the seed survives: of names a prefix of the
     /// changes, of each file any set of sectors.
     pub fn crash(&self, seed: u64) {
-        let mut rng = StdRng::seed_from_u64(seed);
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        state.life += 1;
-        state.failing_syncs = 0;
-        state.failing_writes = 0;
-        let keep = rng.random_range(0..=state.pending_names.len());
-        for op in state.pending_names.drain(..).take(keep) {
-            op.apply(&mut state.durable_names);
-        }
-        state.names = state.durable_names.clone();
-        // Per crash: nothing unsynced survives, all does, or any part.
-        let chance = [0.0, 1.0, 0.5, 0.9][rng.random_range(0..4)];
-        state.files.retain(|ino, _| state.names.values().any(|n| n == ino));
-        for file in state.files.values_mut() {
-            for op in std::mem::take(&mut file.pending) {
-                tear(&mut file.durable, op, chance, &mut rng);
-            }
-            file.now = file.durable.clone();
-        }
+        self.state.lock().crash(seed);
+    }
+
+    /// Cuts the power, as [`SimDisk::crash`] does, in place of the change (write, sync, or change of names) that
+    /// comes after `changes` further ones.
+    pub fn crash_after(&self, changes: u64, seed: u64) {
+        self.state.lock().fuse = Some((changes, seed));
+    }
+
+    /// Whether a crash ordered by [`SimDisk::crash_after`] is still to come.
+    pub fn crash_is_due(&self) -> bool {
+        self.state.lock().fuse.is_some()
     }
 
     /// Stops all handles without losing a byte: the process was killed, the machine lives on.
@@ -119,6 +121,11 @@ impl SimDisk {
     /// The next `n` writes fail after their first half.
     pub fn fail_writes(&self, n: u32) {
         self.state.lock().failing_writes = n;
+    }
+
+    /// From now on every sync takes this long.
+    pub fn slow_syncs(&self, time: Duration) {
+        self.state.lock().sync_time = time;
     }
 
     /// How often a file was synced.
@@ -145,9 +152,35 @@ impl SimDisk {
         state.files.get(state.names.get(path)?).map(|f| f.now.clone())
     }
 
-    fn handle(&self, ino: u64, life: u64) -> Arc<dyn File> {
-        Arc::new(SimFile { disk: self.clone(), ino, life })
+    fn handle(&self, ino: u64) -> Arc<dyn File> {
+        Arc::new(SimFile { disk: SimDisk { state: self.state.clone(), life: self.life }, ino })
     }
+
+    /// Runs `f` on the disk; fails if the process of this handle is dead.
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.state.lock();
+        if state.life == self.life { f(&mut state) } else { Err(dead()) }
+    }
+
+    /// The same for a change.
+    fn change<T>(&self, f: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        self.with(|state| {
+            match &mut state.fuse {
+                Some((0, seed)) => {
+                    let seed = *seed;
+                    state.crash(seed);
+                    return Err(dead());
+                }
+                Some((left, _)) => *left -= 1,
+                None => {}
+            }
+            f(state)
+        })
+    }
+}
+
+fn dead() -> io::Error {
+    io::Error::other("the simulated process is dead")
 }
 
 /// Lays a surviving part of an unsynced change over the durable bytes.
@@ -184,6 +217,29 @@ fn parent(path: &str) -> &str {
 }
 
 impl State {
+    fn crash(&mut self, seed: u64) {
+        let mut rng = StdRng::seed_from_u64(seed);
+        self.life += 1;
+        self.fuse = None;
+        self.failing_syncs = 0;
+        self.failing_writes = 0;
+        let keep = rng.random_range(0..=self.pending_names.len());
+        for op in self.pending_names.drain(..).take(keep) {
+            op.apply(&mut self.durable_names);
+        }
+        self.names = self.durable_names.clone();
+        // Per crash: nothing unsynced survives, all does, or any part.
+        let chance = [0.0, 1.0, 0.5, 0.9][rng.random_range(0..4)];
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        self.files.retain(|ino, _| named.contains(ino));
+        for file in self.files.values_mut() {
+            for op in std::mem::take(&mut file.pending) {
+                tear(&mut file.durable, op, chance, &mut rng);
+            }
+            file.now = file.durable.clone();
+        }
+    }
+
     fn record(&mut self, op: NameOp) {
         let again = match &op {
             NameOp::Set(p, ino) => NameOp::Set(p.clone(), *ino),
@@ -193,103 +249,115 @@ impl State {
         self.pending_names.push(again);
     }
 
+    /// Bytes of files with a name. One without is open at most, and its space soon free.
     fn used(&self) -> u64 {
-        self.files.values().map(|f| f.now.len() as u64).sum()
+        self.names.values().filter_map(|ino| self.files.get(ino)).map(|f| f.now.len() as u64).sum()
+    }
+
+    /// Forgets the bytes of files that have no name and can get none back; open handles keep reading them.
+    fn free_nameless(&mut self) {
+        let pending = self.pending_names.iter().filter_map(|op| match op {
+            NameOp::Set(_, ino) => Some(ino),
+            NameOp::Remove(_) => None,
+        });
+        let named: BTreeSet<u64> =
+            self.names.values().chain(self.durable_names.values()).chain(pending).copied().collect();
+        for (ino, file) in &mut self.files {
+            if !named.contains(ino) {
+                file.durable = Vec::new();
+                file.pending = Vec::new();
+            }
+        }
     }
 }
 
 impl Disk for SimDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        let state = self.state.lock();
-        let ino = *state.names.get(path).ok_or_else(not_found)?;
-        Ok(self.handle(ino, state.life))
+        let ino = self.with(|state| state.names.get(path).copied().ok_or_else(not_found))?;
+        Ok(self.handle(ino))
     }
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        let mut state = self.state.lock();
-        if !state.dirs.contains(parent(path)) {
-            return Err(not_found());
-        }
-        if state.names.contains_key(path) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        state.next += 1;
-        let ino = state.next;
-        state.files.insert(ino, Inode::default());
-        state.record(NameOp::Set(path.to_owned(), ino));
-        Ok(self.handle(ino, state.life))
+        let ino = self.change(|state| {
+            if !state.dirs.contains(parent(path)) {
+                return Err(not_found());
+            }
+            if state.names.contains_key(path) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            state.next += 1;
+            let ino = state.next;
+            state.files.insert(ino, Inode::default());
+            state.record(NameOp::Set(path.to_owned(), ino));
+            Ok(ino)
+        })?;
+        Ok(self.handle(ino))
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
-        let state = self.state.lock();
-        if !state.dirs.contains(dir) {
-            return Err(not_found());
-        }
-        let all = state.names.keys().chain(state.dirs.iter()).filter(|p| !p.is_empty() && parent(p) == dir);
-        let mut names: Vec<String> =
-            all.map(|p| p.rsplit_once('/').map_or(&p[..], |(_, n)| n).to_owned()).collect();
-        names.sort();
-        Ok(names)
+        self.with(|state| {
+            if !state.dirs.contains(dir) {
+                return Err(not_found());
+            }
+            let all =
+                state.names.keys().chain(state.dirs.iter()).filter(|p| !p.is_empty() && parent(p) == dir);
+            let mut names: Vec<String> =
+                all.map(|p| p.rsplit_once('/').map_or(&p[..], |(_, n)| n).to_owned()).collect();
+            names.sort();
+            Ok(names)
+        })
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if !state.names.contains_key(path) {
-            return Err(not_found());
-        }
-        state.record(NameOp::Remove(path.to_owned()));
-        Ok(())
+        self.change(|state| {
+            if !state.names.contains_key(path) {
+                return Err(not_found());
+            }
+            state.record(NameOp::Remove(path.to_owned()));
+            state.free_nameless();
+            Ok(())
+        })
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let ino = *state.names.get(from).ok_or_else(not_found)?;
-        state.record(NameOp::Set(to.to_owned(), ino));
-        state.record(NameOp::Remove(from.to_owned()));
-        Ok(())
+        self.change(|state| {
+            let ino = *state.names.get(from).ok_or_else(not_found)?;
+            state.record(NameOp::Set(to.to_owned(), ino));
+            state.record(NameOp::Remove(from.to_owned()));
+            Ok(())
+        })
     }
 
     fn create_dir_all(&self, dir: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.dirs.insert(String::new());
-        for (at, _) in dir.match_indices('/') {
-            state.dirs.insert(dir[..at].to_owned());
-        }
-        state.dirs.insert(dir.to_owned());
-        Ok(())
+        self.with(|state| {
+            state.dirs.insert(String::new());
+            for (at, _) in dir.match_indices('/') {
+                state.dirs.insert(dir[..at].to_owned());
+            }
+            state.dirs.insert(dir.to_owned());
+            Ok(())
+        })
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let (done, rest): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut state.pending_names).into_iter().partition(|op| parent(op.path()) == dir);
-        state.pending_names = rest;
-        done.into_iter().for_each(|op| op.apply(&mut state.durable_names));
-        Ok(())
+        self.change(|state| {
+            let (done, rest): (Vec<_>, Vec<_>) =
+                std::mem::take(&mut state.pending_names).into_iter().partition(|op| parent(op.path()) == dir);
+            state.pending_names = rest;
+            done.into_iter().for_each(|op| op.apply(&mut state.durable_names));
+            state.free_nameless();
+            Ok(())
+        })
     }
 
     fn free_space(&self) -> io::Result<u64> {
-        let state = self.state.lock();
-        Ok(state.capacity.map_or(u64::MAX, |c| c.saturating_sub(state.used())))
+        self.with(|state| Ok(state.capacity.map_or(u64::MAX, |c| c.saturating_sub(state.used()))))
     }
 }
 
 struct SimFile {
     disk: SimDisk,
     ino: u64,
-    life: u64,
-}
-
-impl SimFile {
-    /// Runs `f` on the disk and this file's inode; fails if the process of this handle is dead.
-    fn with<T>(&self, f: impl FnOnce(&mut State, u64) -> io::Result<T>) -> io::Result<T> {
-        let mut state = self.disk.state.lock();
-        if state.life != self.life || !state.files.contains_key(&self.ino) {
-            return Err(io::Error::other("the simulated process is dead"));
-        }
-        f(&mut state, self.ino)
-    }
 }
 
 impl Inode {
@@ -331,7 +399,8 @@ impl State {
 
 impl File for SimFile {
     fn pread(&self, buf: &mut [u8], at: u64) -> io::Result<usize> {
-        self.with(|state, ino| {
+        let ino = self.ino;
+        self.disk.with(|state| {
             let now = &state.file(ino)?.now;
             let from = (at as usize).min(now.len());
             let n = buf.len().min(now.len() - from);
@@ -341,7 +410,8 @@ impl File for SimFile {
     }
 
     fn pwrite_all(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
-        self.with(|state, ino| {
+        let ino = self.ino;
+        self.disk.change(|state| {
             let mut data = parts.concat();
             state.room(ino, at + data.len() as u64)?;
             let fails = state.failing_writes > 0;
@@ -355,7 +425,12 @@ impl File for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.with(|state, ino| {
+        let ino = self.ino;
+        let pause = self.disk.state.lock().sync_time;
+        if !pause.is_zero() {
+            std::thread::sleep(pause);
+        }
+        self.disk.change(|state| {
             state.syncs += 1;
             let fails = state.failing_syncs > 0;
             state.failing_syncs -= u32::from(fails);
@@ -370,7 +445,8 @@ impl File for SimFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.with(|state, ino| {
+        let ino = self.ino;
+        self.disk.change(|state| {
             state.room(ino, len)?;
             state.file(ino)?.change(Pending::SetLen(len));
             Ok(())
@@ -378,7 +454,8 @@ impl File for SimFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
-        self.with(|state, ino| {
+        let ino = self.ino;
+        self.disk.change(|state| {
             state.room(ino, len)?;
             let now = state.file(ino)?.now.len() as u64;
             if now < len {
@@ -389,7 +466,7 @@ impl File for SimFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        self.with(|state, ino| Ok(state.file(ino)?.now.len() as u64))
+        self.disk.with(|state| Ok(state.file(self.ino)?.now.len() as u64))
     }
 }
 

@@ -1,67 +1,242 @@
-//! The journal.
+//! The journal: what was accepted here and the home does not know yet.
+//!
+//! Each volume has a [`Lane`] of its own, so that a dead home holds back nothing but itself; one thread
+//! commits them all ([`Journal`]). A record is appended in memory, gets its number there, and becomes durable
+//! with the next group commit: the extents of the data log that it names first, then the segment. A record
+//! is promised to nobody before. Only what is synced may be sent home, because after a power cut the number
+//! of a lost record is given to another one.
+//!
+//! # Layout
+//! - [`record`]: what records say.
+//! - `segment`: their bytes. `docs/JOURNAL.md` shows them.
+//! - `writer`: the end of a lane on disk. `lane`: buffering, waiting, poison.
+//! - `recover`: reading it all back; tells a torn tail from damage.
 
+mod lane;
 pub mod record;
-pub use record::{Binding, Body, Change, Extent, Fate, Retire, Stored};
+mod recover;
+mod segment;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+pub use lane::Lane;
+pub use record::{Amend, Binding, Body, Change, Extent, Fate, Retire, Stored};
 
 use crate::data::DataLog;
-use crate::env::{Env, Result};
+use crate::env::{Clock, Env, Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use writer::Writer;
 
 /// Most bytes of a write that stand in the record itself; more go to the data log first.
 pub const INLINE_MAX: usize = 64 << 10;
+/// Bytes of a segment.
+pub const SEGMENT_LEN: u64 = 16 << 20;
+/// Most bytes of a lane that wait to become durable.
+pub const BUFFER_MAX: u64 = 64 << 20;
+/// So many bytes are committed without anybody waiting for them.
+pub const EAGER_BYTES: u64 = 4 << 20;
+/// Records that nobody waits for are committed after this time.
+pub const LAZY_COMMIT: Duration = Duration::from_millis(500);
 
-/// The shared group-commit thread.
-pub struct Journal {}
+/// The limits of a journal; tests have smaller ones.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    segment: u64,
+    buffer: u64,
+    eager: u64,
+    lazy: Duration,
+}
 
-/// The journal of one volume.
-pub struct Lane {}
-
-impl Journal {
-    /// Starts the thread.
-    pub fn start(_env: &Env) -> Arc<Journal> {
-        todo!()
-    }
-    /// Opens or makes the lane of a volume; answers the records found, oldest first.
-    pub fn open_lane(
-        self: &Arc<Self>,
-        _volume: u32,
-        _data: Arc<DataLog>,
-    ) -> Result<(Arc<Lane>, Vec<(u64, Body)>)> {
-        todo!()
-    }
-    /// Commits what is buffered and ends the thread.
-    pub fn stop(&self) {
-        todo!()
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { segment: SEGMENT_LEN, buffer: BUFFER_MAX, eager: EAGER_BYTES, lazy: LAZY_COMMIT }
     }
 }
 
-impl Lane {
-    /// Buffers a record and answers its number.
-    pub fn append(&self, _body: Body) -> Result<u64> {
-        todo!()
+impl Limits {
+    /// Largest record.
+    fn record_max(&self) -> u64 {
+        self.segment / 2
     }
-    /// Waits until the record is durable.
-    pub async fn synced(&self, _seq: u64) -> Result<()> {
-        todo!()
+    /// Bytes that only retirements may use.
+    fn retire_reserve(&self) -> u64 {
+        self.segment / 16
     }
-    /// Whether the record is durable.
-    pub fn is_synced(&self, _seq: u64) -> bool {
-        todo!()
+}
+
+/// The shared group-commit thread.
+pub struct Journal {
+    shared: Arc<Shared>,
+    env: Env,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What lanes and the commit thread share.
+struct Shared {
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+    work: Mutex<Work>,
+    wake: Condvar,
+    /// Whether some lane may hold records that nobody waits for.
+    dirty: AtomicBool,
+}
+
+#[derive(Default)]
+struct Work {
+    lanes: Vec<Arc<Lane>>,
+    asked: bool,
+    stop: bool,
+}
+
+impl Journal {
+    /// Starts the thread.
+    pub fn start(env: &Env) -> Arc<Journal> {
+        Journal::start_with(env, Limits::default())
     }
-    /// Why the lane stopped, if it did.
-    pub fn poisoned(&self) -> Option<String> {
-        todo!()
+
+    fn start_with(env: &Env, limits: Limits) -> Arc<Journal> {
+        let shared = Arc::new(Shared {
+            limits,
+            clock: env.clock.clone(),
+            work: Mutex::default(),
+            wake: Condvar::new(),
+            dirty: AtomicBool::new(false),
+        });
+        let inside = shared.clone();
+        let thread = std::thread::Builder::new().name("journal".into()).spawn(move || inside.run());
+        let thread = match thread {
+            Ok(t) => Some(t),
+            Err(e) => {
+                tracing::error!("journal: no thread: {e}");
+                shared.work.lock().stop = true;
+                None
+            }
+        };
+        Arc::new(Journal { shared, env: env.clone(), thread: Mutex::new(thread) })
     }
-    /// The number of the last record appended; 0 if there is none.
-    pub fn last(&self) -> u64 {
-        todo!()
+
+    /// Opens or makes the lane of a volume; answers the records found, oldest first, without a gap in their
+    /// numbers. `data` is the data log of the same volume.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] where a promised record is damaged: nothing was changed on disk, and the volume should
+    /// be served read-only until a person has looked. [`Error::Poisoned`] after [`Journal::stop`].
+    pub fn open_lane(
+        self: &Arc<Self>,
+        volume: u32,
+        data: Arc<DataLog>,
+    ) -> Result<(Arc<Lane>, Vec<(u64, Body)>)> {
+        let dir = format!("journal/{volume:08x}");
+        let mut found = recover::recover(&self.env, volume, &dir, &data)?;
+        unretired(&found.records).flat_map(Change::extents).for_each(|e| data.hold(e));
+        data.allow_eviction();
+        let limits = self.shared.limits;
+        let writer = Writer::new(self.env.disk.clone(), dir, volume, limits.segment, &mut found);
+        let lane = Arc::new(Lane::new(self.shared.clone(), data, writer, found.last));
+        let mut work = self.shared.work.lock();
+        if work.stop {
+            return Err(Error::Poisoned("the journal was stopped".into()));
+        }
+        work.lanes.push(lane.clone());
+        Ok((lane, found.records))
     }
-    /// Allows segments whose records are all below `seq` to be deleted.
-    pub fn forget_below(&self, _seq: u64) {
-        todo!()
+
+    /// Commits what is buffered and ends the thread. Lanes refuse everything from then on.
+    pub fn stop(&self) {
+        self.shared.work.lock().stop = true;
+        self.shared.wake.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("journal: the commit thread panicked");
+        }
+        for lane in std::mem::take(&mut self.shared.work.lock().lanes) {
+            lane.poison("the journal was stopped".into());
+        }
     }
-    /// Bytes on disk.
-    pub fn bytes(&self) -> u64 {
-        todo!()
+}
+
+/// The changes that no record retires.
+fn unretired(records: &[(u64, Body)]) -> impl Iterator<Item = &Change> {
+    let retired: HashSet<u64> = records
+        .iter()
+        .filter_map(|(_, body)| match body {
+            Body::Retire(r) => Some(r.seq),
+            _ => None,
+        })
+        .collect();
+    records.iter().filter_map(move |(seq, body)| match body {
+        Body::Change(change) if !retired.contains(seq) => Some(change),
+        _ => None,
+    })
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    /// Asks for a commit of `lane` as soon as possible.
+    fn request(&self, lane: &Lane) {
+        if lane.mark_queued() {
+            self.work.lock().asked = true;
+            self.wake.notify_one();
+        }
+    }
+
+    /// Notes that a lane holds records.
+    fn note_dirty(&self) {
+        if !self.dirty.swap(true, Ordering::AcqRel) {
+            let _held = self.work.lock();
+            self.wake.notify_one();
+        }
+    }
+
+    /// The commit thread.
+    fn run(&self) {
+        let mut last_sweep = self.clock.instant();
+        loop {
+            let (lanes, all, stop) = self.wait();
+            let now = self.clock.instant();
+            let all = all || now.saturating_sub(last_sweep) >= self.limits.lazy;
+            if all {
+                last_sweep = now;
+                self.dirty.store(false, Ordering::Release);
+            }
+            for lane in lanes {
+                if lane.is_queued() || (all && lane.has_work()) {
+                    lane.commit();
+                }
+                if lane.is_stalled() {
+                    self.dirty.store(true, Ordering::Release);
+                }
+            }
+            if stop {
+                return;
+            }
+        }
+    }
+
+    /// Waits for work: the lanes, whether all of them should be committed, and whether to end after that.
+    fn wait(&self) -> (Vec<Arc<Lane>>, bool, bool) {
+        let mut work = self.work.lock();
+        let mut late = false;
+        while !work.asked && !work.stop && !late {
+            if self.dirty.load(Ordering::Acquire) {
+                late = self.wake.wait_for(&mut work, self.limits.lazy).timed_out();
+            } else {
+                self.wake.wait(&mut work);
+            }
+        }
+        work.asked = false;
+        (work.lanes.clone(), late || work.stop, work.stop)
     }
 }

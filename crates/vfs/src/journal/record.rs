@@ -13,6 +13,17 @@ oncrpc::xdr! {
         Bind(Vec<Binding>) = 2,
         /// What became of an earlier change.
         Retire(Retire) = 3,
+        /// Another form of an earlier change that has no outcome yet: how a conflict is resolved in its place.
+        Amend(Amend) = 4,
+    }
+
+    /// Another form of a change, in its old place.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Amend {
+        /// The number of the change's record.
+        pub seq: u64,
+        /// What it does from now on.
+        pub op: Op<u64, Stored>,
     }
 
     /// A change that was accepted here.

@@ -1,0 +1,90 @@
+//! One cap for the data logs of all volumes.
+
+use super::DataLog;
+use crate::env::{Error, Result};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+/// Bytes of a segment, unless the cap is small.
+pub const SEGMENT_LEN: u64 = 64 << 20;
+/// Smallest segment, which still takes the largest write of a client many times.
+const SEGMENT_LEN_MIN: u64 = 4 << 20;
+
+/// A cap on the bytes of all data logs together. What is over it evicts the oldest segment of any log; bytes that
+/// only we have are never evicted, but count.
+pub struct Budget {
+    cap: u64,
+    segment_len: u64,
+    used: AtomicU64,
+    logs: Mutex<Vec<Weak<DataLog>>>,
+}
+
+impl Budget {
+    /// At most `cap` bytes.
+    pub fn new(cap: u64) -> Arc<Budget> {
+        Budget::with_segments(cap, (cap / 16).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN))
+    }
+
+    pub(super) fn with_segments(cap: u64, segment_len: u64) -> Arc<Budget> {
+        Arc::new(Budget { cap, segment_len, used: AtomicU64::new(0), logs: Mutex::default() })
+    }
+
+    /// The cap.
+    pub fn cap(&self) -> u64 {
+        self.cap
+    }
+
+    /// Bytes used by all logs.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of a segment.
+    pub(super) fn segment_len(&self) -> u64 {
+        self.segment_len
+    }
+
+    pub(super) fn register(&self, log: &Arc<DataLog>) {
+        let mut logs = self.logs.lock();
+        logs.retain(|l| l.strong_count() > 0);
+        logs.push(Arc::downgrade(log));
+    }
+
+    /// Counts `bytes` without asking.
+    pub(super) fn charge(&self, bytes: u64) {
+        self.used.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Gives bytes back.
+    pub(super) fn refund(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts `bytes`, evicting until they fit. The caller holds no lock of a log.
+    pub(super) fn reserve(&self, bytes: u64) -> Result<()> {
+        loop {
+            let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+            if before + bytes <= self.cap {
+                return Ok(());
+            }
+            self.refund(bytes);
+            if !self.evict_one() {
+                return Err(Error::Full(format!(
+                    "the cache of {} bytes is full of data that its homes do not have yet",
+                    self.cap
+                )));
+            }
+        }
+    }
+
+    /// Evicts the oldest segment that may go; `false` if there is none.
+    pub(super) fn evict_one(&self) -> bool {
+        // Held throughout, so that two threads do not evict twice for one need.
+        let logs = self.logs.lock();
+        let live = logs.iter().filter_map(Weak::upgrade);
+        let mut candidates: Vec<_> = live.filter_map(|l| Some((l.oldest_evictable()?, l))).collect();
+        candidates.sort_by_key(|(made, _)| *made);
+        candidates.into_iter().any(|(_, log)| log.evict_oldest())
+    }
+}

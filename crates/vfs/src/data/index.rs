@@ -1,0 +1,257 @@
+//! Which bytes of which object are where: in memory, rebuilt from the log at the start.
+
+use crate::env::File;
+use crate::journal::Extent;
+use home::{Time, Version};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+/// A run of bytes of a file, all or a part of one extent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece {
+    /// Length in bytes.
+    pub len: u64,
+    /// Where the first byte is in the segment.
+    pub pos: u64,
+    /// The extent that it is a part of.
+    pub extent: Extent,
+    /// Whether only we have the bytes.
+    pub dirty: bool,
+    /// Whether the bytes were written by this process, or their checksum was right once.
+    pub verified: bool,
+}
+
+/// The bytes of one object by file offset; pieces do not overlap.
+#[derive(Debug, Default)]
+pub struct Pieces(BTreeMap<u64, Piece>);
+
+impl Pieces {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The end of the last piece.
+    pub fn end(&self) -> u64 {
+        self.0.last_key_value().map_or(0, |(at, p)| at + p.len)
+    }
+
+    /// The pieces that overlap [from, to), cut to it, in order.
+    pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, Piece)> + '_ {
+        let start = self.0.range(..=from).next_back().map_or(from, |(at, _)| *at);
+        self.0.range(start..to.max(start)).filter_map(move |(at, p)| cut(*at, *p, from, to))
+    }
+
+    /// The ranges (offset, length) of [from, to) that no piece covers.
+    pub fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        gaps(self.within(from, to), from, to)
+    }
+
+    /// Removes what lies in [from, to).
+    pub fn clear(&mut self, from: u64, to: u64) {
+        let hit: Vec<u64> = {
+            let start = self.0.range(..=from).next_back().map_or(from, |(at, _)| *at);
+            self.0.range(start..to.max(start)).map(|(at, _)| *at).collect()
+        };
+        for at in hit {
+            let Some(p) = self.0.remove(&at) else { continue };
+            let rest = [cut(at, p, 0, from), cut(at, p, to, u64::MAX)];
+            self.0.extend(rest.into_iter().flatten());
+        }
+    }
+
+    /// Lays a piece over what is there. A clean one never covers a dirty one: what was fetched is older.
+    pub fn lay(&mut self, at: u64, piece: Piece) {
+        let to = at + piece.len;
+        if piece.dirty {
+            self.clear(at, to);
+            self.0.insert(at, piece);
+            return;
+        }
+        let free = gaps(self.within(at, to).filter(|(_, p)| p.dirty), at, to);
+        for (from, len) in free {
+            self.clear(from, from + len);
+            self.0.extend(cut(at, piece, from, from + len));
+        }
+    }
+
+    /// Changes every piece that is a part of `extent`, which was laid at `at`.
+    pub fn update(&mut self, at: u64, extent: &Extent, change: impl FnMut(&mut Piece)) {
+        let places = self.0.range_mut(at..at + u64::from(extent.len));
+        places.map(|(_, p)| p).filter(|p| p.extent == *extent).for_each(change);
+    }
+
+    /// Removes every piece that is a part of `extent`, which was laid at `at`.
+    pub fn remove(&mut self, at: u64, extent: &Extent) {
+        let places = self.0.range(at..at + u64::from(extent.len)).filter(|(_, p)| p.extent == *extent);
+        let places: Vec<u64> = places.map(|(at, _)| *at).collect();
+        for at in places {
+            self.0.remove(&at);
+        }
+    }
+
+    /// Keeps the pieces that `keep` wants.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Piece) -> bool) {
+        self.0.retain(|_, p| keep(p));
+    }
+
+    /// Makes the pieces of an extent clean, wherever it was laid.
+    pub fn settle(&mut self, extent: &Extent) {
+        self.0.values_mut().filter(|p| p.extent == *extent).for_each(|p| p.dirty = false);
+    }
+}
+
+/// The part of a piece at `at` that lies in [from, to).
+fn cut(at: u64, p: Piece, from: u64, to: u64) -> Option<(u64, Piece)> {
+    let (start, end) = (at.max(from), (at + p.len).min(to));
+    (start < end).then(|| (start, Piece { len: end - start, pos: p.pos + (start - at), ..p }))
+}
+
+fn gaps(covered: impl Iterator<Item = (u64, Piece)>, from: u64, to: u64) -> Vec<(u64, u64)> {
+    let mut out = Vec::new();
+    let mut next = from;
+    for (at, p) in covered {
+        if at > next {
+            out.push((next, at - next));
+        }
+        next = at + p.len;
+    }
+    if next < to {
+        out.push((next, to - next));
+    }
+    out
+}
+
+impl Extent {
+    /// Tells extents of one log apart.
+    pub(super) fn key(&self) -> (u64, u64) {
+        (self.segment, self.pos)
+    }
+}
+
+/// What is known of one object.
+#[derive(Debug, Default)]
+pub struct Object {
+    /// Entries with another epoch are void.
+    pub epoch: u64,
+    /// The version of all pieces that are not dirty.
+    pub version: Option<Version>,
+    /// The segment of the newest note of that version.
+    pub noted: u64,
+    /// Its bytes.
+    pub pieces: Pieces,
+}
+
+/// A segment of the log.
+pub struct Segment {
+    /// The open file.
+    pub file: Arc<dyn File>,
+    /// Bytes on disk.
+    pub len: u64,
+    /// When it was begun.
+    pub made: Time,
+    /// Extents that may not be evicted.
+    pub pins: u32,
+    /// Objects with entries in it.
+    pub objects: HashSet<u64>,
+    /// Whether a record names an extent that may not be durable.
+    pub wants_sync: bool,
+    /// Whether its name is durable.
+    pub named: bool,
+}
+
+/// An extent that only we have.
+pub struct Pinned {
+    /// Object and offset where it was laid, once they are known.
+    pub place: Option<(u64, u64)>,
+    /// Length in bytes.
+    pub len: u32,
+}
+
+/// The index of a log.
+#[derive(Default)]
+pub struct Index {
+    /// By object id.
+    pub objects: HashMap<u64, Object>,
+    /// By number, oldest first.
+    pub segments: BTreeMap<u64, Segment>,
+    /// By segment and position.
+    pub pinned: HashMap<(u64, u64), Pinned>,
+    /// Segments of extents that were unpinned; they stay pinned until a commit that began later has ended, because
+    /// before that a power cut could bring the unretired record back.
+    pub unpinned: Vec<u64>,
+    /// Those of the commit that is under way.
+    pub unpinning: Vec<u64>,
+    /// Bytes of all pinned extents.
+    pub dirty_bytes: u64,
+    /// The next epoch to give to an object.
+    pub next_epoch: u64,
+}
+
+impl Index {
+    /// The object's entry, made with a new epoch if there is none.
+    pub fn object(&mut self, object: u64) -> &mut Object {
+        let next = &mut self.next_epoch;
+        self.objects.entry(object).or_insert_with(|| {
+            *next += 1;
+            Object { epoch: *next, ..Object::default() }
+        })
+    }
+
+    /// Forgets an object of which nothing is known.
+    pub fn forget_empty(&mut self, object: u64) {
+        if self.objects.get(&object).is_some_and(|o| o.pieces.is_empty() && o.version.is_none()) {
+            self.objects.remove(&object);
+        }
+    }
+
+    /// Pins an extent; a second call only adds the place.
+    pub fn pin(&mut self, extent: &Extent, place: Option<(u64, u64)>) {
+        if let Some(p) = self.pinned.get_mut(&extent.key()) {
+            p.place = place.or(p.place);
+            return;
+        }
+        self.pinned.insert(extent.key(), Pinned { place, len: extent.len });
+        self.dirty_bytes += u64::from(extent.len);
+        if let Some(s) = self.segments.get_mut(&extent.segment) {
+            s.pins += 1;
+        }
+    }
+
+    /// Unpins an extent and answers its object, if that is still indexed; its segment stays pinned until [`Index::release`].
+    pub fn unpin(&mut self, extent: &Extent) -> Option<u64> {
+        let pinned = self.pinned.remove(&extent.key())?;
+        self.dirty_bytes -= u64::from(pinned.len);
+        self.unpinned.push(extent.segment);
+        let (object, at) = pinned.place?;
+        let found = self.objects.get_mut(&object)?;
+        found.pieces.update(at, extent, |p| p.dirty = false);
+        Some(object)
+    }
+
+    /// Lets go of the segments whose extents were unpinned before the last commit began.
+    pub fn release(&mut self) {
+        for number in std::mem::take(&mut self.unpinning) {
+            if let Some(s) = self.segments.get_mut(&number) {
+                s.pins -= 1;
+            }
+        }
+    }
+
+    /// Removes a segment with all that was indexed in it. Answers it, and the objects whose version note went
+    /// with it while other bytes of theirs stay.
+    pub fn evict(&mut self, number: u64) -> Option<(Segment, Vec<u64>)> {
+        let segment = self.segments.remove(&number)?;
+        let mut orphans = Vec::new();
+        for id in &segment.objects {
+            let Some(o) = self.objects.get_mut(id) else { continue };
+            o.pieces.retain(|p| p.extent.segment != number);
+            if o.pieces.is_empty() && o.noted <= number {
+                self.objects.remove(id);
+            } else if o.version.is_some() && o.noted == number {
+                orphans.push(*id);
+            }
+        }
+        Some((segment, orphans))
+    }
+}

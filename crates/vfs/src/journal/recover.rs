@@ -1,0 +1,241 @@
+//! Reading a lane after a restart: which records are there, where the tail ends, and whether the disk lied.
+//!
+//! A later life of the lane begins a new segment right behind the last record it found, so whatever an
+//! earlier tail holds beyond that record was given up then and is given up again.
+
+use super::record::{Body, Retire};
+use super::segment::{self, HEADER_LEN, Header};
+use crate::data::DataLog;
+use crate::env::{Disk, Env, Error, File, Result};
+use bytes::Bytes;
+use oncrpc::xdr::Xdr;
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// A segment whose records count.
+pub struct Kept {
+    /// Its number.
+    pub number: u64,
+    /// The number of its last record.
+    pub last: u64,
+    /// Bytes on disk.
+    pub bytes: u64,
+}
+
+/// What was found.
+pub struct Found {
+    /// Segments with records, oldest first.
+    pub segments: Vec<Kept>,
+    /// The records, oldest first, without a gap in their numbers.
+    pub records: Vec<(u64, Body)>,
+    /// The number of the last record ever given out, so far as is known.
+    pub last: u64,
+    /// The epoch that the next life writes.
+    pub epoch: u64,
+    /// The number of the next segment.
+    pub next_number: u64,
+}
+
+/// Path of a segment.
+pub fn path(dir: &str, number: u64) -> String {
+    format!("{dir}/{number:016x}.log")
+}
+
+/// Reads the lane in `dir`, cuts its tail, and makes what is left durable.
+pub fn recover(env: &Env, volume: u32, dir: &str, data: &DataLog) -> Result<Found> {
+    let disk = &*env.disk;
+    disk.create_dir_all(dir).map_err(|e| Error::io(dir, &e))?;
+    let names = disk.list(dir).map_err(|e| Error::io(dir, &e))?;
+    let mut scan = Scan {
+        volume,
+        dir,
+        last: None,
+        epoch: 0,
+        first: 1,
+        promised: 0,
+        segments: Vec::new(),
+        records: Vec::new(),
+    };
+    let mut next_number = 1;
+    let numbers = names.iter().filter_map(|n| u64::from_str_radix(n.strip_suffix(".log")?, 16).ok());
+    for number in numbers {
+        next_number = number + 1;
+        let (file, bytes) = load(disk, &path(dir, number))?;
+        scan.segment(number, file, bytes)?;
+    }
+    scan.end_at_lost_extent(data)?;
+    scan.settle(disk)?;
+    let last = scan.last.unwrap_or(0);
+    Ok(Found {
+        segments: scan.kept(),
+        last,
+        epoch: scan.epoch + 1,
+        next_number,
+        records: scan.records.into_iter().map(|r| (r.seq, r.body)).collect(),
+    })
+}
+
+fn load(disk: &dyn Disk, path: &str) -> Result<(Arc<dyn File>, Bytes)> {
+    let read = || {
+        let file = disk.open(path)?;
+        let mut buf = vec![0; file.len()? as usize];
+        let n = file.pread(&mut buf, 0)?;
+        buf.truncate(n);
+        Ok((file, Bytes::from(buf)))
+    };
+    read().map_err(|e| Error::io(path, &e))
+}
+
+struct Record {
+    seq: u64,
+    /// Index in `Scan::segments`.
+    segment: usize,
+    /// Where it ends there.
+    end: u64,
+    body: Body,
+}
+
+struct Scanned {
+    number: u64,
+    file: Arc<dyn File>,
+    len: u64,
+}
+
+struct Scan<'a> {
+    volume: u32,
+    dir: &'a str,
+    /// The last record that counts; `None` before the first segment.
+    last: Option<u64>,
+    epoch: u64,
+    /// The first record of the newest epoch.
+    first: u64,
+    promised: u64,
+    segments: Vec<Scanned>,
+    records: Vec<Record>,
+}
+
+impl Scan<'_> {
+    fn segment(&mut self, number: u64, file: Arc<dyn File>, bytes: Bytes) -> Result<()> {
+        let index = self.segments.len();
+        self.segments.push(Scanned { number, file, len: bytes.len() as u64 });
+        let expected = self.last.map_or(1, |l| l + 1);
+        let follows = match Header::decode(&bytes) {
+            Some(h) => self.follows(number, &h)?,
+            None => false,
+        };
+        if !follows {
+            return self.refuse_witness(number, &bytes, HEADER_LEN, expected);
+        }
+        let mut at = HEADER_LEN;
+        while let Some(raw) = segment::read_at(&bytes, at).filter(|r| Some(r.seq) == self.last.map(|l| l + 1))
+        {
+            let body = Body::from_bytes(raw.body).map_err(|e| {
+                Error::Corrupt(format!(
+                    "{}: record {}: {e}; written by another version?",
+                    path(self.dir, number),
+                    raw.seq
+                ))
+            })?;
+            at = raw.end;
+            self.last = Some(raw.seq);
+            self.promised = self.promised.max(raw.promised);
+            self.records.push(Record { seq: raw.seq, segment: index, end: at, body });
+        }
+        self.refuse_witness(number, &bytes, at, self.last.map_or(1, |l| l + 1))
+    }
+
+    /// Whether a segment's records follow those found so far.
+    fn follows(&mut self, number: u64, h: &Header) -> Result<bool> {
+        let at = path(self.dir, number);
+        if h.volume != self.volume || h.number != number || h.first == 0 {
+            return Err(Error::Corrupt(format!("{at} belongs to another volume or place")));
+        }
+        let Some(last) = self.last else {
+            (self.last, self.epoch, self.first) = (Some(h.first - 1), h.epoch, h.first);
+            return Ok(true);
+        };
+        if h.epoch == self.epoch {
+            return Ok(h.first == last + 1);
+        }
+        if h.epoch < self.epoch || h.first > last + 1 {
+            let missing = last + 1;
+            return Err(Error::Corrupt(format!("{at} follows records from {missing} on that are not there")));
+        }
+        // That life gave up what is beyond its own first record.
+        self.records.retain(|r| r.seq < h.first);
+        (self.last, self.epoch, self.first) = (Some(h.first - 1), h.epoch, h.first);
+        self.promised = self.promised.max(h.first - 1);
+        Ok(true)
+    }
+
+    /// Fails if an intact record behind `from` vouches for the record `missing`.
+    fn refuse_witness(&self, number: u64, bytes: &Bytes, from: u64, missing: u64) -> Result<()> {
+        match segment::witness(bytes, from, missing) {
+            None => Ok(()),
+            Some(seq) => Err(Error::Corrupt(format!(
+                "{}: record {missing} was promised (record {seq} says so) but is not intact",
+                path(self.dir, number)
+            ))),
+        }
+    }
+
+    /// Ends the tail at the first record that was not promised and whose bytes did not reach the data log.
+    fn end_at_lost_extent(&mut self, data: &DataLog) -> Result<()> {
+        let retired: HashSet<u64> = self
+            .records
+            .iter()
+            .filter_map(|r| match &r.body {
+                Body::Retire(Retire { seq, .. }) => Some(*seq),
+                _ => None,
+            })
+            .collect();
+        let mut used = HashSet::new();
+        let mut end = None;
+        for r in self.records.iter().filter(|r| r.seq > self.promised && !retired.contains(&r.seq)) {
+            let Body::Change(change) = &r.body else { continue };
+            if change.extents().any(|e| data.read_extent(e).is_err()) {
+                end = Some(r.seq);
+                break;
+            }
+            used.extend(change.extents().map(|e| e.segment));
+        }
+        if let Some(end) = end {
+            self.records.retain(|r| r.seq < end);
+            self.last = Some(end - 1);
+        }
+        // The bytes were found, but perhaps only in memory that a power cut would lose.
+        used.into_iter()
+            .try_for_each(|s| data.sync_segment(s))
+            .map_err(|e| Error::io("sync the data log", &e))
+    }
+
+    /// Cuts what is beyond the last record, removes segments without records, syncs the rest.
+    fn settle(&mut self, disk: &dyn Disk) -> Result<()> {
+        let ends = self.ends();
+        for (s, newest) in self.segments.iter_mut().zip(ends) {
+            let at = path(self.dir, s.number);
+            let done = match newest {
+                Some((_, end)) if end < s.len => {
+                    s.len = end;
+                    s.file.set_len(end).and_then(|()| s.file.sync_data())
+                }
+                Some(_) => s.file.sync_data(),
+                None => disk.remove(&at),
+            };
+            done.map_err(|e| Error::io(&at, &e))?;
+        }
+        disk.sync_dir(self.dir).map_err(|e| Error::io(self.dir, &e))
+    }
+
+    /// The number and the end of the last record of each segment.
+    fn ends(&self) -> Vec<Option<(u64, u64)>> {
+        let mut ends = vec![None; self.segments.len()];
+        self.records.iter().for_each(|r| ends[r.segment] = Some((r.seq, r.end)));
+        ends
+    }
+
+    fn kept(&self) -> Vec<Kept> {
+        let with = self.segments.iter().zip(self.ends());
+        with.filter_map(|(s, end)| Some(Kept { number: s.number, last: end?.0, bytes: s.len })).collect()
+    }
+}
