@@ -19,6 +19,8 @@ pub mod remote;
 pub mod sftp;
 #[cfg(feature = "client")]
 pub mod ssh;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
 pub use error::{Error, ErrorKind, Result};

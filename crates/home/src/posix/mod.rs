@@ -141,7 +141,8 @@ impl<S: Sys> Posix<S> {
     pub fn readlink(&self, at: &Loc) -> Result<Bytes> {
         let found = self.find(at)?;
         expect_kind(&found.attr, Kind::Symlink)?;
-        let target = self.sys.readlink(&found.fd).map_err(|e| failed(e, format_args!("readlink {}", at.path)))?;
+        let target =
+            self.sys.readlink(&found.fd).map_err(|e| failed(e, format_args!("readlink {}", at.path)))?;
         Ok(Bytes::from(target))
     }
 

@@ -2,9 +2,10 @@
 //! replaces components meanwhile: openat2(2) with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS, and where the
 //! kernel lacks it a walk that opens one name after the other with `O_PATH | O_NOFOLLOW`.
 
+use super::ident::Hidden;
 use super::sys::{FileType, Sys, Sysult};
-use super::{Posix, failed, ident::Hidden};
-use crate::attr::{Attr, HomeId};
+use super::{Posix, failed, lock};
+use crate::attr::Attr;
 use crate::error::{ErrorKind, Result};
 use crate::{HomePath, Kind, Loc, Name, limits};
 use rustix::io::Errno;
@@ -23,8 +24,13 @@ impl<S: Sys> Posix<S> {
     pub(super) fn find(&self, at: &Loc) -> Result<Found<S>> {
         let fd = self.open_path(&at.path)?;
         let attr = self.attr_of(&fd)?;
-        check_id(&attr, at.id)?;
-        Ok(Found { fd, attr })
+        // An object that got another inode by our own exchange is still the same one.
+        match at.id {
+            Some(id) if id != attr.id && !lock(&self.memo).same_object(id, attr.id) => {
+                Err(ErrorKind::Stale.into())
+            }
+            _ => Ok(Found { fd, attr }),
+        }
     }
 
     /// The directory at a place, as `O_PATH`.
@@ -79,14 +85,6 @@ impl<S: Sys> Posix<S> {
             at = Some(next);
         }
         at.ok_or(Errno::NOENT)
-    }
-}
-
-/// `Stale` if the object is not the one asked for.
-pub(super) fn check_id(attr: &Attr, id: Option<HomeId>) -> Result<()> {
-    match id {
-        Some(id) if id != attr.id => Err(ErrorKind::Stale.into()),
-        _ => Ok(()),
     }
 }
 

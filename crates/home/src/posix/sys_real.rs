@@ -27,6 +27,9 @@ pub struct Lacks {
     pub rename_flags: bool,
 }
 
+/// fcntl(2): the signal that tells of a broken lease (asm-generic/fcntl.h).
+const F_SETSIG: i32 = 10;
+
 const PATH: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 fn errno(result: i64) -> Sysult<i64> {
@@ -445,6 +448,9 @@ impl Sys for Linux {
     }
 
     fn probe_writers(&self, fd: &OwnedFd) -> Sysult<()> {
+        // A lease that is broken meanwhile is told by a signal, and the usual one would end the process.
+        // SAFETY: plain numbers.
+        errno(i64::from(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) }))?;
         // SAFETY: plain numbers. The lease is given back before anybody can wait for it for long.
         errno(i64::from(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }))?;
         // SAFETY: as above.

@@ -1,10 +1,346 @@
-//! Changes.
-pub mod staging;
-use super::Posix;
-use super::sys::Sys;
-use crate::error::{ErrorKind, Result};
-use crate::{Outcome, Placed};
-/// Executes operations in order.
-pub(super) fn apply<S: Sys>(_: &Posix<S>, _: Vec<Placed>) -> Result<Vec<Outcome>> {
-    Err(ErrorKind::Unsupported.into())
+//! Changes: a batch of operations, each executed and then made durable together.
+//!
+//! # Layout
+//! - this file: the order of a batch, what is synced and restored at its end.
+//! - [`create`]: new objects and further names.
+//! - [`content`]: changes of content: which way, and in place.
+//! - [`exchange`]: changes of content in a copy that then takes the file's place.
+//! - [`names`]: removal and renaming.
+//! - [`attrs`]: attributes.
+//! - [`staging`]: private directories for copies and for what was moved aside.
+//!
+//! # Two ways
+//! A `plain` operation does what a local program would. The others never destroy what the gateway has not
+//! read: the old object is first taken out of its place by an atomic rename, then verified, and only
+//! then disposed of. What is not as expected goes back, and the outcome is a conflict.
+//!
+//! Executing is idempotent: an operation that is found done says so, because the answer to its
+//! first execution may have been lost.
+
+pub(super) mod attrs;
+pub(super) mod content;
+pub(super) mod create;
+pub(super) mod exchange;
+pub(super) mod names;
+pub(super) mod staging;
+
+use super::resolve::Found;
+use super::sys::{Mode, Stamp, Sys};
+use super::{Posix, lock};
+use crate::attr::{Attr, HomeId, Kind, Time, Version};
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::{Done, Op, Outcome, Payload, Piece, Placed};
+use crate::{HomePath, Loc, Name, OpId, limits};
+use bytes::Bytes;
+use rustix::io::Errno;
+use staging::Staging;
+
+/// Why an operation was not done.
+pub(super) enum Fail {
+    /// Something else is there.
+    Conflict(Option<Attr>),
+    /// The home does not do it.
+    Refused(ErrorKind),
+}
+
+/// The result of a step of an operation.
+pub(super) type Act<T> = std::result::Result<T, Fail>;
+
+impl From<Error> for Fail {
+    fn from(e: Error) -> Fail {
+        Fail::Refused(e.kind)
+    }
+}
+
+impl From<Errno> for Fail {
+    fn from(e: Errno) -> Fail {
+        Fail::Refused(Error::from_errno(e.raw_os_error(), "").kind)
+    }
+}
+
+impl From<ErrorKind> for Fail {
+    fn from(kind: ErrorKind) -> Fail {
+        Fail::Refused(kind)
+    }
+}
+
+/// A directory that was changed.
+struct Touched<S: Sys> {
+    fd: S::Fd,
+    id: HomeId,
+    /// The modification time that it shall have after the batch.
+    restore: Option<Time>,
+}
+
+/// A file that was changed.
+struct Open<S: Sys> {
+    fd: S::Fd,
+    id: HomeId,
+    /// Whether the descriptor can write, so that later operations of the batch use it.
+    writes: bool,
+}
+
+/// What one batch has under way.
+pub(super) struct Batch<'a, S: Sys> {
+    home: &'a Posix<S>,
+    touched: Vec<Touched<S>>,
+    open: Vec<Open<S>>,
+    stagings: Vec<Staging<S>>,
+    /// Files made by the operation that is being executed.
+    made: bool,
+    results: Vec<Executed>,
+    /// How many of `results` are durable.
+    settled: usize,
+}
+
+/// An operation with its outcome.
+struct Executed {
+    op: OpId,
+    outcome: Outcome,
+    made: bool,
+    /// Whether the outcome comes from an earlier execution.
+    repeated: bool,
+}
+
+/// Executes operations in order; see [`crate::Home::apply`].
+pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+    let _one_at_a_time = lock(&home.applying);
+    check_staged(home, &ops)?;
+    let mut batch = Batch {
+        home,
+        touched: Vec::new(),
+        open: Vec::new(),
+        stagings: Vec::new(),
+        made: false,
+        results: Vec::with_capacity(ops.len()),
+        settled: 0,
+    };
+    for placed in &ops {
+        if !batch.run(placed) {
+            break;
+        }
+        if batch.touched.len() + batch.open.len() >= limits::BATCH_OPEN && !batch.settle() {
+            break;
+        }
+    }
+    batch.settle();
+    let results = std::mem::take(&mut batch.results);
+    drop(batch);
+    remember(home, &ops, &results);
+    Ok(results.into_iter().map(|r| r.outcome).collect())
+}
+
+/// Refuses the whole batch while nothing has happened.
+fn check_staged<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Result<()> {
+    let memo = lock(&home.memo);
+    let staged = lock(&home.staged);
+    for placed in ops.iter().filter(|p| memo.outcome(p.id).is_none()) {
+        let Op::Write { pieces, .. } = &placed.op else { continue };
+        for piece in pieces {
+            if let Piece::Data(_, Payload::Staged(range)) = piece
+                && !staged.holds(range)
+            {
+                return Err(ErrorKind::NotStaged.into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Keeps the outcomes of what was done, and drops the staged bytes that it used.
+fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
+    let mut memo = lock(&home.memo);
+    let mut staged = lock(&home.staged);
+    for (placed, result) in ops.iter().zip(results) {
+        if !matches!(result.outcome, Outcome::Done(_)) || result.repeated {
+            continue;
+        }
+        memo.done(result.op, &result.outcome, result.made);
+        let Op::Write { pieces, .. } = &placed.op else { continue };
+        for piece in pieces {
+            if let Piece::Data(_, Payload::Staged(range)) = piece {
+                staged.forget(range.op);
+            }
+        }
+    }
+}
+
+impl<'a, S: Sys> Batch<'a, S> {
+    /// Executes one operation; whether it was done.
+    fn run(&mut self, placed: &Placed) -> bool {
+        if let Some(first) = lock(&self.home.memo).outcome(placed.id).cloned() {
+            self.results.push(Executed { op: placed.id, outcome: first, made: false, repeated: true });
+            return true;
+        }
+        self.made = false;
+        let outcome = match self.execute(placed) {
+            Ok(done) => Outcome::Done(done),
+            Err(Fail::Conflict(there)) => Outcome::Conflict(there),
+            Err(Fail::Refused(kind)) => Outcome::Refused(kind),
+        };
+        let done = matches!(outcome, Outcome::Done(_));
+        if let Outcome::Done(Done { attr: Some(attr), .. }) = &outcome
+            && attr.kind == Kind::File
+        {
+            lock(&self.home.memo).left(attr, self.made);
+        }
+        self.results.push(Executed { op: placed.id, outcome, made: self.made, repeated: false });
+        done
+    }
+
+    fn execute(&mut self, placed: &Placed) -> Act<Done> {
+        match &placed.op {
+            Op::Create { dir, name, new, mode } => self.create(placed, dir, name, new, *mode),
+            Op::Write { file, base, pieces } => self.write(placed, file, base.as_ref(), pieces),
+            Op::SetAttr { object, set } => self.set_attr(placed, object, set),
+            Op::Remove { dir, name, object, is_dir, base } => {
+                self.remove(placed, dir, name, object, *is_dir, base.as_ref())
+            }
+            Op::Rename { from, name, object, to, new_name, replaced } => {
+                let replaced = replaced.as_ref().map(|(loc, base)| (loc, base.as_ref()));
+                self.rename(placed, (from, name), object, (to, new_name), replaced)
+            }
+            Op::Link { object, dir, name } => self.link(placed, object, dir, name),
+        }
+    }
+
+    fn sys(&self) -> &'a S {
+        &self.home.sys
+    }
+
+    /// Notes that a directory was changed at `time`, and answers its attributes.
+    fn touch(&mut self, dir: &Found<S>, placed: &Placed) -> Act<Attr> {
+        self.restore_later(dir, (!placed.plain).then_some(placed.time), true)
+    }
+
+    /// Notes that a directory's time was disturbed by our own doings alone.
+    fn disturb(&mut self, dir: &Found<S>, placed: &Placed) -> Act<Attr> {
+        let before = self.undisturbed(dir.attr.id, dir.attr.mtime);
+        self.restore_later(dir, (!placed.plain).then_some(before), false)
+    }
+
+    fn restore_later(&mut self, dir: &Found<S>, time: Option<Time>, replace: bool) -> Act<Attr> {
+        let account = &self.home.account;
+        let time = time.filter(|_| account.uid == 0 || account.uid == dir.attr.uid);
+        match self.touched.iter_mut().find(|t| t.id == dir.attr.id) {
+            Some(known) if replace => known.restore = time,
+            Some(_) => {}
+            None => {
+                let fd = self.sys().open_name(&dir.fd, b".")?;
+                self.touched.push(Touched { fd, id: dir.attr.id, restore: time });
+            }
+        }
+        Ok(self.home.attr_of(&dir.fd)?)
+    }
+
+    /// Notes that a file must be synced, and keeps its descriptor for later operations.
+    fn keep_open(&mut self, fd: S::Fd, id: HomeId, writes: bool) {
+        self.sys().start_sync(&fd);
+        match self.open.iter_mut().find(|o| o.id == id) {
+            Some(known) if known.writes => {}
+            Some(known) => *known = Open { fd, id, writes },
+            None => self.open.push(Open { fd, id, writes }),
+        }
+    }
+
+    /// Makes everything so far durable; whether it worked. A failed sync is the outcome of the first
+    /// operation that it may have hit, and the rest counts as not executed.
+    fn settle(&mut self) -> bool {
+        self.remove_stagings();
+        let synced = self.sync_all();
+        if let Err(Fail::Refused(kind)) = synced {
+            let first =
+                self.results.iter().skip(self.settled).position(|r| !r.repeated).map(|n| n + self.settled);
+            if let Some(first) = first {
+                self.results.truncate(first + 1);
+                self.results[first].outcome = Outcome::Refused(kind);
+            }
+        }
+        self.refresh();
+        self.settled = self.results.len();
+        self.touched.clear();
+        self.open.clear();
+        synced.is_ok()
+    }
+
+    fn sync_all(&mut self) -> Act<()> {
+        for file in &self.open {
+            self.home.sys.sync(&file.fd)?;
+        }
+        for dir in &self.touched {
+            if let Some(time) = dir.restore {
+                // Without it only a listing is fetched again.
+                self.home.sys.set_times(&dir.fd, Stamp::Keep, Stamp::At(time)).ok();
+            }
+            match self.home.sys.reopen(&dir.fd, Mode::Read) {
+                Ok(fd) => match self.home.sys.sync(&fd) {
+                    Ok(()) | Err(Errno::INVAL) => {}
+                    Err(e) => return Err(e.into()),
+                },
+                // A directory that may be written but not read cannot be synced.
+                Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the attributes after all of it into the outcomes: times restored, blocks allocated.
+    fn refresh(&mut self) {
+        let dirs = self.touched.iter().map(|t| &t.fd);
+        let files = self.open.iter().map(|o| &o.fd);
+        let now: Vec<Attr> = dirs.chain(files).filter_map(|fd| self.home.attr_of(fd).ok()).collect();
+        for result in self.results.iter_mut().skip(self.settled) {
+            let Outcome::Done(done) = &mut result.outcome else { continue };
+            for attr in done.attr.iter_mut().chain(&mut done.dirs) {
+                if let Some(new) = now.iter().find(|n| n.id == attr.id && n.nlink > 0) {
+                    *attr = *new;
+                }
+            }
+        }
+    }
+
+    /// The directory at a place.
+    fn dir(&self, at: &Loc) -> Act<Found<S>> {
+        Ok(self.home.find_dir(at)?)
+    }
+
+    /// The directory that holds an object, and the object's name in it.
+    fn parent(&self, path: &HomePath) -> Act<(HomePath, Found<S>, Name)> {
+        let (dir, name) = path.split().ok_or(ErrorKind::Busy)?;
+        let found = self.home.find_dir(&Loc { path: dir.clone(), id: None })?;
+        Ok((dir, found, name))
+    }
+
+    /// Whether both are one object in our book.
+    fn same(&self, then: Option<HomeId>, now: HomeId) -> bool {
+        then.is_none_or(|then| lock(&self.home.memo).same_object(then, now))
+    }
+
+    /// Whether an object has the content that an operation was made to.
+    fn matches(&self, base: Option<&Version>, now: &Attr) -> bool {
+        base.is_none_or(|base| lock(&self.home.memo).matches(base, &now.version()))
+    }
+
+    /// The pieces with their bytes.
+    fn pieces(&self, pieces: &[Piece<Payload>]) -> Act<Vec<Piece<Bytes>>> {
+        let staged = lock(&self.home.staged);
+        pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Truncate(size) if *size <= i64::MAX as u64 => Ok(Piece::Truncate(*size)),
+                Piece::Data(at, Payload::Inline(data)) if ends_in_range(*at, data.len() as u64) => {
+                    Ok(Piece::Data(*at, data.clone()))
+                }
+                Piece::Data(at, Payload::Staged(range)) if ends_in_range(*at, range.len) => {
+                    Ok(Piece::Data(*at, staged.get(range).ok_or(ErrorKind::NotStaged)?))
+                }
+                _ => Err(ErrorKind::TooBig.into()),
+            })
+            .collect()
+    }
+}
+
+fn ends_in_range(at: u64, len: u64) -> bool {
+    at.checked_add(len).is_some_and(|end| end <= i64::MAX as u64)
 }

@@ -1,7 +1,198 @@
-//! Staging.
-use super::super::Posix;
-use super::super::sys::Sys;
-/// Ours?
-pub(in super::super) fn is_ours<S: Sys>(_: &Posix<S>, _: &S::Fd, _: &[u8]) -> bool {
-    false
+//! Private directories for copies that are being built and for what was moved aside.
+//!
+//! A staging directory lies on the file system of the target, because only then can objects change places
+//! with those in it. It has mode 0700 and a marker, is hidden from listings, lives for one batch at most,
+//! and leaves nothing behind, not even a new modification time of its parent.
+
+use super::super::account::cache_dir;
+use super::super::ident;
+use super::super::sys::{FileType, Make, Stamp, Sys, Sysult};
+use super::{Act, Batch};
+use crate::HomePath;
+use crate::attr::{HomeId, Time};
+use crate::error::ErrorKind;
+use crate::posix::Posix;
+use crate::posix::resolve::Found;
+use rustix::io::Errno;
+
+/// How the name of a staging directory begins.
+const PREFIX: &[u8] = b".trellis-stage-";
+/// The file in a staging directory that tells it from a user's directory of such a name.
+const MARKER: &[u8] = b".trellis-staging";
+
+/// A staging directory.
+pub(super) struct Staging<S: Sys> {
+    /// Device and mount: renames work within these.
+    place: (u64, u64),
+    parent: S::Fd,
+    parent_id: HomeId,
+    /// The parent's time before and after the directory was made.
+    parent_times: (Time, Time),
+    name: Vec<u8>,
+    /// The directory itself.
+    pub fd: S::Fd,
+}
+
+/// Whether a name of a directory is a staging directory of this account.
+pub(in crate::posix) fn is_ours<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: &[u8]) -> bool {
+    let private = |fd: &S::Fd| {
+        home.sys
+            .stat(fd)
+            .is_ok_and(|s| s.kind == FileType::Dir && s.uid == home.account.uid && s.mode & 0o777 == 0o700)
+    };
+    name.starts_with(PREFIX)
+        && home
+            .sys
+            .open_name(dir, name)
+            .is_ok_and(|fd| private(&fd) && home.sys.open_name(&fd, MARKER).is_ok())
+}
+
+impl<S: Sys> Batch<'_, S> {
+    /// The staging directory for objects of `dir`; made if need be. Answers its index.
+    pub(super) fn staging(&mut self, path: &HomePath, dir: &Found<S>) -> Act<usize> {
+        let stat = self.sys().stat(&dir.fd)?;
+        let place = (stat.dev, stat.mount);
+        if let Some(known) = self.stagings.iter().position(|s| s.place == place) {
+            return Ok(known);
+        }
+        let mut last = Errno::ACCESS;
+        for candidate in 0..3 {
+            let parent = match candidate {
+                0 => cache_dir(self.home).ok().filter(|fd| self.place_of(fd) == Some(place)),
+                1 => self.highest_of_ours(path, place)?,
+                _ => Some(self.sys().open_name(&dir.fd, b".")?),
+            };
+            let Some(parent) = parent else { continue };
+            match self.make_staging(parent, place) {
+                Ok(made) => {
+                    self.stagings.push(made);
+                    return Ok(self.stagings.len() - 1);
+                }
+                Err(e) => last = e,
+            }
+        }
+        Err(last.into())
+    }
+
+    fn place_of(&self, fd: &S::Fd) -> Option<(u64, u64)> {
+        self.sys().stat(fd).ok().map(|s| (s.dev, s.mount))
+    }
+
+    /// The highest directory above the target that is ours to write on the same mount.
+    fn highest_of_ours(&self, path: &HomePath, place: (u64, u64)) -> Act<Option<S::Fd>> {
+        let mut at = HomePath::root();
+        let mut names = path.names();
+        loop {
+            let fd = self.home.open_path(&at)?;
+            let stat = self.sys().stat(&fd)?;
+            let ours = stat.uid == self.home.account.uid && self.sys().access(&fd, 3);
+            if (stat.dev, stat.mount) == place && ours {
+                return Ok(Some(fd));
+            }
+            match names.next() {
+                Some(name) => at.push(&name),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn make_staging(&self, parent: S::Fd, place: (u64, u64)) -> Sysult<Staging<S>> {
+        let name = self.unique(PREFIX)?;
+        let before = self.sys().stat(&parent)?;
+        let parent_id = self.home.attr_of(&parent).map_err(|_| Errno::ACCESS)?.id;
+        self.sys().make(&parent, &name, Make::Dir(0o700))?;
+        let opened = self.open_private(&parent, &name);
+        let fd = opened.inspect_err(|_| {
+            self.sys().unlink(&parent, &name, true).ok();
+        })?;
+        let after = self.sys().stat(&parent)?;
+        Ok(Staging { place, parent, parent_id, parent_times: (before.mtime, after.mtime), name, fd })
+    }
+
+    /// Opens the new directory, checks that it is what was made, and marks it.
+    fn open_private(&self, parent: &S::Fd, name: &[u8]) -> Sysult<S::Fd> {
+        let fd = self.sys().open_name(parent, name)?;
+        let stat = self.sys().stat(&fd)?;
+        if stat.kind != FileType::Dir || stat.uid != self.home.account.uid {
+            return Err(Errno::PERM);
+        }
+        self.sys().chmod(&fd, 0o700)?;
+        self.sys().create(&fd, MARKER, 0o600)?;
+        Ok(fd)
+    }
+
+    /// A name that nobody else uses.
+    pub(super) fn unique(&self, prefix: &[u8]) -> Sysult<Vec<u8>> {
+        let mut bytes = [0; 16];
+        self.sys().random(&mut bytes)?;
+        let mut name = prefix.to_vec();
+        name.extend_from_slice(format!("{:016x}", ident::hash(&[&bytes])).as_bytes());
+        Ok(name)
+    }
+
+    /// The modification time that a directory had before a staging directory was made in it.
+    pub(super) fn undisturbed(&self, dir: HomeId, now: Time) -> Time {
+        let in_it = |s: &&Staging<S>| s.parent_id == dir && s.parent_times.1 == now;
+        self.stagings.iter().find(in_it).map_or(now, |s| s.parent_times.0)
+    }
+
+    /// Removes the staging directory that lies in a directory, so that the latter can be empty.
+    pub(super) fn leave_directory(&mut self, dir: HomeId) {
+        if let Some(at) = self.stagings.iter().position(|s| s.parent_id == dir) {
+            let staging = self.stagings.swap_remove(at);
+            self.remove_staging(&staging);
+        }
+    }
+
+    /// Removes all staging directories. One that is not empty stays, without its marker and so to be
+    /// seen: what is in it could not be put back.
+    pub(super) fn remove_stagings(&mut self) {
+        for staging in std::mem::take(&mut self.stagings) {
+            self.remove_staging(&staging);
+        }
+    }
+
+    fn remove_staging(&self, staging: &Staging<S>) {
+        let undisturbed = self.sys().stat(&staging.parent).is_ok_and(|s| s.mtime == staging.parent_times.1);
+        self.sys().unlink(&staging.fd, MARKER, false).ok();
+        let removed = self.sys().unlink(&staging.parent, &staging.name, true).is_ok();
+        if removed && undisturbed {
+            self.sys().set_times(&staging.parent, Stamp::Keep, Stamp::At(staging.parent_times.0)).ok();
+        }
+    }
+
+    /// Gives what was moved aside a name beside its old one, because that is taken by now.
+    pub(super) fn rescue(&self, aside: (&S::Fd, &[u8]), dir: &S::Fd, name: &[u8]) -> Act<()> {
+        let mut saved = name[..name.len().min(200)].to_vec();
+        saved.extend_from_slice(b".trellis-saved-");
+        let saved = self.unique(&saved)?;
+        match self.move_free(aside, (dir, &saved)) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(ErrorKind::Io.into()),
+        }
+    }
+
+    /// Moves a name to one that is free, also where the kernel or file system cannot promise that in one step.
+    pub(super) fn move_free(&self, from: (&S::Fd, &[u8]), to: (&S::Fd, &[u8])) -> Sysult<()> {
+        use super::super::sys::Rename;
+        match self.sys().rename(from.0, from.1, to.0, to.1, Rename::NoReplace) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
+            done => return done,
+        }
+        let kind = self.sys().stat(&self.sys().open_name(from.0, from.1)?)?.kind;
+        if kind != FileType::Dir {
+            match self.sys().link(from.0, from.1, to.0, to.1) {
+                Ok(()) => return self.sys().unlink(from.0, from.1, false),
+                Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        // What remains has a gap: a directory can replace an empty directory only, and a file system
+        // without links is one that is not shared by programs that race.
+        match self.sys().open_name(to.0, to.1) {
+            Err(Errno::NOENT) => self.sys().rename(from.0, from.1, to.0, to.1, Rename::Replace),
+            Err(e) => Err(e),
+            Ok(_) => Err(Errno::EXIST),
+        }
+    }
 }

@@ -1,0 +1,69 @@
+//! Attributes.
+
+use super::super::sys::{Mode, Stamp, Sys};
+use super::create::SET_ID;
+use super::{Act, Batch};
+use crate::attr::Kind;
+use crate::error::ErrorKind;
+use crate::op::{Done, Placed, SetAttr, SetTime};
+use crate::posix::resolve::Found;
+use crate::{Loc, limits};
+
+fn stamp(time: Option<SetTime>) -> Stamp {
+    match time {
+        None => Stamp::Keep,
+        Some(SetTime::Now) => Stamp::Now,
+        Some(SetTime::At(t)) => Stamp::At(t),
+    }
+}
+
+impl<S: Sys> Batch<'_, S> {
+    /// Sets attributes of the object itself, whatever becomes of its path meanwhile.
+    pub(super) fn set_attr(&mut self, placed: &Placed, at: &Loc, set: &SetAttr) -> Act<Done> {
+        let found = self.home.find(at)?;
+        let (fd, old) = (&found.fd, found.attr);
+        if set.uid.is_some_and(|uid| uid != old.uid) {
+            return Err(ErrorKind::Perm.into());
+        }
+        if let Some(gid) = set.gid.filter(|gid| *gid != old.gid) {
+            self.sys().chgrp(fd, gid)?;
+        }
+        if let Some(mode) = set.mode.filter(|_| old.kind != Kind::Symlink) {
+            let mode = if old.kind == Kind::Dir { mode } else { mode & !SET_ID };
+            self.sys().chmod(fd, mode & 0o7777)?;
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            self.sys().set_times(fd, stamp(set.atime), stamp(set.mtime))?;
+        }
+        let attr = self.home.attr_of(fd)?;
+        // A time set on purpose is the one to restore.
+        if set.mtime.is_some()
+            && let Some(touched) = self.touched.iter_mut().find(|t| t.id == attr.id)
+            && touched.restore.is_some()
+        {
+            touched.restore = Some(attr.mtime);
+        }
+        self.sync_attrs(placed, at, Found { fd: found.fd, attr })?;
+        Ok(Done { attr: Some(attr), dirs: Vec::new() })
+    }
+
+    /// Notes what to sync so that attributes are durable: the object where it can be opened without
+    /// side effects, else the directory beside it, whose journal it shares.
+    fn sync_attrs(&mut self, placed: &Placed, at: &Loc, found: Found<S>) -> Act<()> {
+        let (id, kind) = (found.attr.id, found.attr.kind);
+        if self.open.iter().any(|o| o.id == id) || self.touched.iter().any(|t| t.id == id) {
+            return Ok(());
+        }
+        if self.open.len() < limits::BATCH_OPEN && matches!(kind, Kind::File | Kind::Dir) {
+            let opened = self.sys().reopen(&found.fd, Mode::Read);
+            if let Ok(fd) = opened.or_else(|_| self.sys().reopen(&found.fd, Mode::Write)) {
+                self.keep_open(fd, id, false);
+                return Ok(());
+            }
+        }
+        if let Ok((_, dir, _)) = self.parent(&at.path) {
+            self.disturb(&dir, placed)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,253 @@
+//! Changes of content: which way to take, and the way in place.
+
+use super::super::sys::{Mode, Stamp, Sys, Sysult};
+use super::{Act, Batch, Fail};
+use crate::attr::{Attr, HomeId, Kind, Version};
+use crate::error::ErrorKind;
+use crate::op::{Done, Payload, Piece, Placed};
+use crate::posix::lock;
+use crate::posix::resolve::Found;
+use crate::{HomePath, Loc, Name};
+use bytes::Bytes;
+use rustix::io::Errno;
+
+/// A file whose content is to change.
+pub(super) struct Target<S: Sys> {
+    /// Its directory's path.
+    pub path: HomePath,
+    /// Its directory.
+    pub dir: Found<S>,
+    /// Its name there.
+    pub name: Name,
+    /// The file as it was found.
+    pub file: Found<S>,
+    /// Whether only the content that was found may be changed.
+    pub guarded: bool,
+}
+
+impl<S: Sys> Batch<'_, S> {
+    /// Changes the content of a file.
+    pub(super) fn write(
+        &mut self,
+        placed: &Placed,
+        at: &Loc,
+        base: Option<&Version>,
+        pieces: &[Piece<Payload>],
+    ) -> Act<Done> {
+        let target = self.target(placed, at, base.is_some())?;
+        let pieces = self.pieces(pieces)?;
+        let mut resume = false;
+        if !placed.plain && !self.matches(base, &target.file.attr) {
+            let base = base.ok_or(ErrorKind::Stale)?;
+            if placed.resent && self.is_done(placed, base, &target.file, &pieces) {
+                return Ok(Done { attr: Some(target.file.attr), dirs: Vec::new() });
+            }
+            resume = placed.resent && self.is_half_done(base, &target.file, &pieces);
+            if !resume {
+                return Err(Fail::Conflict(Some(target.file.attr)));
+            }
+        }
+        if resume || self.prefers_in_place(placed, &target, &pieces) {
+            match self.in_place(placed, &target, &pieces) {
+                // The owner may write whatever the mode says, and running programs do not keep a file
+                // from being replaced: both go by a copy.
+                Err(Fail::Refused(ErrorKind::Access)) if self.is_own(&target.file.attr) => {}
+                Err(Fail::Refused(ErrorKind::TextBusy)) if !placed.plain => {}
+                other => return other,
+            }
+        }
+        match self.replace(placed, &target, &pieces)? {
+            Some(done) => Ok(done),
+            None => self.in_place(placed, &target, &pieces),
+        }
+    }
+
+    /// Finds the file, or says what is there instead.
+    fn target(&self, placed: &Placed, at: &Loc, guarded: bool) -> Act<Target<S>> {
+        let lost = |kind, there| match placed.plain {
+            true => Fail::Refused(kind),
+            false => Fail::Conflict(there),
+        };
+        let (path, dir, name) = self.parent(&at.path).map_err(|fail| match fail {
+            Fail::Refused(ErrorKind::NotFound) => lost(ErrorKind::NotFound, None),
+            other => other,
+        })?;
+        let file = self.home.find_in(&dir.fd, &name)?.ok_or_else(|| lost(ErrorKind::NotFound, None))?;
+        if !self.same(at.id, file.attr.id) {
+            return Err(lost(ErrorKind::Stale, Some(file.attr)));
+        }
+        match file.attr.kind {
+            Kind::File => Ok(Target { path, dir, name, file, guarded }),
+            Kind::Dir => Err(lost(ErrorKind::IsDir, Some(file.attr))),
+            _ => Err(lost(ErrorKind::Invalid, Some(file.attr))),
+        }
+    }
+
+    fn is_own(&self, attr: &Attr) -> bool {
+        attr.uid == self.home.account.uid
+    }
+
+    /// Whether a copy would lose something, or protect nothing.
+    fn prefers_in_place(&self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>]) -> bool {
+        let (file, dir) = (&target.file.attr, &target.dir.attr);
+        let foreign_sticky = dir.mode & 0o1000 != 0 && !self.is_own(dir);
+        placed.plain
+            || is_append(file.size, pieces)
+            || lock(&self.home.memo).made_here(&file.version())
+            || file.nlink > 1
+            || !self.is_own(file)
+            || !dir.access.write
+            || foreign_sticky
+    }
+
+    /// Writes into the file itself.
+    fn in_place(&mut self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>]) -> Act<Done> {
+        let old = target.file.attr;
+        let fd = match self.take_open(old.id) {
+            Some(fd) => fd,
+            None => {
+                if target.guarded && !placed.plain && old.size > 0 && self.has_writer(&target.file.fd) {
+                    return Err(Fail::Conflict(Some(old)));
+                }
+                self.open_for_writing(&target.file.fd)?
+            }
+        };
+        let now = self.home.attr_of(&fd)?;
+        if target.guarded && !placed.plain && !now.version().same_content(&old.version()) {
+            return Err(Fail::Conflict(Some(now)));
+        }
+        let written = self.write_pieces(&fd, pieces);
+        if let Err(e) = written {
+            if is_append(old.size, pieces) {
+                self.sys().truncate(&fd, old.size).ok();
+                self.sys().set_times(&fd, Stamp::Keep, Stamp::At(old.mtime)).ok();
+            }
+            return Err(e.into());
+        }
+        if !placed.plain {
+            self.sys().set_times(&fd, Stamp::Keep, Stamp::At(placed.time)).or_else(not_ours)?;
+        }
+        let attr = self.home.attr_of(&fd)?;
+        self.keep_open(fd, attr.id, true);
+        Ok(Done { attr: Some(attr), dirs: Vec::new() })
+    }
+
+    fn open_for_writing(&self, fd: &S::Fd) -> Sysult<S::Fd> {
+        self.sys().reopen(fd, Mode::ReadWrite).or_else(|e| match e {
+            Errno::ACCESS => self.sys().reopen(fd, Mode::Write),
+            e => Err(e),
+        })
+    }
+
+    /// The descriptor of a file that this batch has open for writing.
+    fn take_open(&mut self, id: HomeId) -> Option<S::Fd> {
+        let at = self.open.iter().position(|o| o.id == id && o.writes)?;
+        Some(self.open.swap_remove(at).fd)
+    }
+
+    /// Closes a file that this batch has open, so that it does not look like another's writer.
+    pub(super) fn close(&mut self, id: HomeId) {
+        self.open.retain(|o| o.id != id);
+    }
+
+    /// Whether some process has the file open for writing, as far as we may know.
+    pub(super) fn has_writer(&self, fd: &S::Fd) -> bool {
+        match self.sys().reopen(fd, Mode::Read) {
+            Ok(fd) => self.sys().probe_writers(&fd) == Err(Errno::AGAIN),
+            Err(_) => false,
+        }
+    }
+
+    /// Applies pieces in order.
+    pub(super) fn write_pieces(&self, fd: &S::Fd, pieces: &[Piece<Bytes>]) -> Sysult<()> {
+        for piece in pieces {
+            match piece {
+                Piece::Truncate(size) => self.sys().truncate(fd, *size)?,
+                Piece::Data(at, data) => self.write_all(fd, *at, data)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn write_all(&self, fd: &S::Fd, mut at: u64, mut data: &[u8]) -> Sysult<()> {
+        while !data.is_empty() {
+            match self.sys().write(fd, at, data)? {
+                0 => return Err(Errno::NOSPC),
+                n => {
+                    at += n as u64;
+                    data = &data[n..];
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an earlier execution of this very operation left the file as it is.
+    fn is_done(&self, placed: &Placed, base: &Version, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
+        let (attr, size) = (&file.attr, final_size(base.size, pieces));
+        attr.size == size && attr.mtime == placed.time && self.holds(file, pieces, 0, size)
+    }
+
+    /// Whether an earlier execution appended a part of what is wanted and then died.
+    fn is_half_done(&self, base: &Version, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
+        let (attr, size) = (&file.attr, final_size(base.size, pieces));
+        self.same(Some(base.id), attr.id)
+            && is_append(base.size, pieces)
+            && (base.size..=size).contains(&attr.size)
+            && self.holds(file, pieces, base.size, attr.size)
+    }
+
+    /// Whether the file has the bytes of the pieces between two offsets. Where pieces overlap, only the last
+    /// one counts.
+    fn holds(&self, file: &Found<S>, pieces: &[Piece<Bytes>], from: u64, to: u64) -> bool {
+        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
+        pieces.iter().enumerate().all(|(n, piece)| {
+            let Piece::Data(at, data) = piece else { return true };
+            let end = at + data.len() as u64;
+            let overwritten = pieces[n + 1..].iter().any(|later| match later {
+                Piece::Truncate(size) => *size < end,
+                Piece::Data(start, d) => *start < end && start + d.len() as u64 > *at,
+            });
+            let (start, stop) = ((*at).max(from), end.min(to));
+            overwritten || start >= stop || {
+                let wanted = &data[(start - at) as usize..(stop - at) as usize];
+                let mut there = vec![0; wanted.len()];
+                self.read_all(&fd, start, &mut there) == Ok(there.len()) && there == wanted
+            }
+        })
+    }
+
+    /// Reads until the buffer is full or the file ends.
+    pub(super) fn read_all(&self, fd: &S::Fd, at: u64, buf: &mut [u8]) -> Sysult<usize> {
+        let mut have = 0;
+        while have < buf.len() {
+            match self.sys().read(fd, at + have as u64, &mut buf[have..])? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        Ok(have)
+    }
+}
+
+/// Only the owner may set times; a group member's write keeps the time of the write.
+fn not_ours(e: Errno) -> Sysult<()> {
+    if e == Errno::PERM { Ok(()) } else { Err(e) }
+}
+
+/// Whether the pieces leave the first `size` bytes alone.
+fn is_append(size: u64, pieces: &[Piece<Bytes>]) -> bool {
+    pieces.iter().all(|piece| match piece {
+        Piece::Truncate(to) => *to >= size,
+        Piece::Data(at, _) => *at >= size,
+    })
+}
+
+/// The length of a file of `size` bytes after the pieces.
+pub(super) fn final_size(size: u64, pieces: &[Piece<Bytes>]) -> u64 {
+    pieces.iter().fold(size, |size, piece| match piece {
+        Piece::Truncate(to) => *to,
+        Piece::Data(_, data) if data.is_empty() => size,
+        Piece::Data(at, data) => size.max(at + data.len() as u64),
+    })
+}

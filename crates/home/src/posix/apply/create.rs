@@ -1,0 +1,152 @@
+//! New objects and further names for old ones.
+
+use super::super::sys::{Make, Mode, Stamp, Sys, Sysult};
+use super::{Act, Batch, Fail};
+use crate::attr::{Attr, Kind};
+use crate::error::ErrorKind;
+use crate::op::{Done, New, Placed};
+use crate::posix::resolve::Found;
+use crate::{Loc, Name, limits};
+use rustix::io::Errno;
+
+/// Set-user-id and set-group-id: kept on directories, where they rule the group of new objects, and taken
+/// off files, which would run with another's rights.
+pub(super) const SET_ID: u32 = 0o6000;
+const SET_GID: u32 = 0o2000;
+
+impl<S: Sys> Batch<'_, S> {
+    /// Makes a new object under a free name.
+    pub(super) fn create(
+        &mut self,
+        placed: &Placed,
+        at: &Loc,
+        name: &Name,
+        new: &New,
+        mode: u32,
+    ) -> Act<Done> {
+        let dir = self.dir(at)?;
+        let made = self.make(&dir.fd, name, new, mode);
+        let found = match made {
+            Err(Errno::EXIST) => return self.exists(placed, dir, name, new, mode),
+            Err(e) => return Err(e.into()),
+            Ok(opened) => {
+                let found = self.home.find_in(&dir.fd, name)?.ok_or(ErrorKind::Stale)?;
+                if let Some(fd) = opened {
+                    self.keep_open(fd, found.attr.id, true);
+                }
+                found
+            }
+        };
+        self.made = true;
+        self.finish(placed, &dir, &found, mode)
+    }
+
+    /// The system call; files are returned open, because their mode may forbid us to open them later.
+    fn make(&self, dir: &S::Fd, name: &Name, new: &New, mode: u32) -> Sysult<Option<S::Fd>> {
+        let mode = mode & 0o777;
+        let name = name.as_bytes();
+        let what = match new {
+            New::File => return self.sys().create(dir, name, mode).map(Some),
+            New::Symlink(target) if target.is_empty() || target.contains(&0) => return Err(Errno::INVAL),
+            New::Symlink(target) if target.len() > limits::SYMLINK_MAX => return Err(Errno::NAMETOOLONG),
+            New::Symlink(target) => Make::Symlink(target),
+            New::Dir => Make::Dir(mode),
+            New::Fifo => Make::Fifo(mode),
+            New::Socket => Make::Socket(mode),
+        };
+        self.sys().make(dir, name, what).map(|()| None)
+    }
+
+    /// Mode and times of what was made, and the sync of its directory.
+    fn finish(&mut self, placed: &Placed, dir: &Found<S>, new: &Found<S>, mode: u32) -> Act<Done> {
+        let (fd, kind) = (&new.fd, new.attr.kind);
+        // A default ACL rules what is made below it, as it does for a local program.
+        if kind != Kind::Symlink && !self.sys().default_acl(&dir.fd) {
+            self.sys().chmod(fd, self.mode_of_new(&new.attr, mode))?;
+        }
+        if !placed.plain {
+            self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time))?;
+        }
+        let attr = self.home.attr_of(fd)?;
+        if kind == Kind::Dir {
+            let new = Found { fd: self.sys().open_name(fd, b".")?, attr };
+            self.touch(&new, placed)?;
+        }
+        Ok(Done { attr: Some(attr), dirs: vec![self.touch(dir, placed)?] })
+    }
+
+    /// The wanted mode; a directory hands its set-group-id bit down.
+    fn mode_of_new(&self, new: &Attr, mode: u32) -> u32 {
+        match new.kind {
+            Kind::Dir => mode & 0o7777 | new.mode & SET_GID,
+            _ => mode & !SET_ID & 0o7777,
+        }
+    }
+
+    /// The name is taken: perhaps by what is wanted.
+    fn exists(&mut self, placed: &Placed, dir: Found<S>, name: &Name, new: &New, mode: u32) -> Act<Done> {
+        let Some(found) = self.home.find_in(&dir.fd, name)? else {
+            // Taken by something that is not shown.
+            return Err(ErrorKind::Exists.into());
+        };
+        let attr = found.attr;
+        let same = match new {
+            New::Dir => attr.kind == Kind::Dir,
+            New::Symlink(target) => {
+                attr.kind == Kind::Symlink && self.sys().readlink(&found.fd)? == target[..]
+            }
+            New::File => placed.resent && attr.kind == Kind::File && attr.size == 0,
+            New::Fifo => placed.resent && attr.kind == Kind::Fifo,
+            New::Socket => placed.resent && attr.kind == Kind::Socket,
+        };
+        let ours = attr.uid == self.home.account.uid;
+        match (placed.plain, same) {
+            (true, true) if placed.resent && ours => self.finish(placed, &dir, &found, mode),
+            (true, _) => Err(ErrorKind::Exists.into()),
+            (false, true) if attr.kind == Kind::File && ours => {
+                self.made = true;
+                if let Ok(fd) = self.sys().reopen(&found.fd, Mode::ReadWrite) {
+                    self.keep_open(fd, attr.id, true);
+                }
+                self.finish(placed, &dir, &found, mode)
+            }
+            (false, true) if attr.kind != Kind::File => {
+                Ok(Done { attr: Some(attr), dirs: vec![self.touch(&dir, placed)?] })
+            }
+            (false, _) => Err(Fail::Conflict(Some(attr))),
+        }
+    }
+
+    /// Gives an object a further name.
+    pub(super) fn link(&mut self, placed: &Placed, object: &Loc, to: &Loc, name: &Name) -> Act<Done> {
+        let (_, from, old) = self.parent(&object.path)?;
+        let dir = self.dir(to)?;
+        let source = self.home.find_in(&from.fd, &old)?.ok_or(ErrorKind::NotFound)?;
+        if !self.same(object.id, source.attr.id) {
+            return Err(ErrorKind::Stale.into());
+        }
+        match self.sys().link(&from.fd, old.as_bytes(), &dir.fd, name.as_bytes()) {
+            Ok(()) => {}
+            Err(Errno::EXIST) => return self.linked_before(placed, dir, name, &source.attr),
+            Err(e) => return Err(e.into()),
+        }
+        let new = self.home.find_in(&dir.fd, name)?.ok_or(ErrorKind::Stale)?;
+        if new.attr.id != source.attr.id {
+            // Somebody replaced the source meanwhile; another object's name is not what was asked for.
+            self.sys().unlink(&dir.fd, name.as_bytes(), false)?;
+            return Err(ErrorKind::Stale.into());
+        }
+        Ok(Done { attr: Some(new.attr), dirs: vec![self.touch(&dir, placed)?] })
+    }
+
+    fn linked_before(&mut self, placed: &Placed, dir: Found<S>, name: &Name, source: &Attr) -> Act<Done> {
+        let there = self.home.find_in(&dir.fd, name)?.map(|f| f.attr);
+        match there {
+            Some(attr) if attr.id == source.id && (!placed.plain || placed.resent) => {
+                Ok(Done { attr: Some(attr), dirs: vec![self.touch(&dir, placed)?] })
+            }
+            _ if placed.plain => Err(ErrorKind::Exists.into()),
+            there => Err(Fail::Conflict(there)),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Changes of content in a copy, which then changes places with the file.
+//!
+//! The order keeps both sides' bytes under every interleaving with other programs: build and sync the
+//! copy, exchange it with the file in one step, look whether anybody has the file that was taken out
+//! open for writing, verify that it is the one that was copied, and only then remove it. In any
+//! other case it goes back. Where the file system has no exchange, the file is moved aside, verified,
+//! and the copy is linked to the name, which cannot overwrite; the name is absent for that moment.
+
+use super::super::sys::{Mode, Rename, Stamp, Sys, Sysult};
+use super::content::Target;
+use super::create::SET_ID;
+use super::{Act, Batch, Fail};
+use crate::attr::{Attr, Version};
+use crate::error::ErrorKind;
+use crate::limits;
+use crate::op::{Done, Piece, Placed};
+use crate::posix::lock;
+use bytes::Bytes;
+use rustix::io::Errno;
+
+/// Attributes that a write takes away from a file in any case.
+const LOST_BY_WRITING: &[u8] = b"security.capability";
+
+/// What became of a swap.
+enum Swap {
+    /// The copy is in place and the old file is gone.
+    Done,
+    /// The file system cannot exchange.
+    Unsupported,
+    /// Copy and file cannot change places, because they are not in one file system after all.
+    Apart,
+}
+
+/// How a copy turned out.
+#[derive(PartialEq)]
+enum Copy {
+    Whole,
+    /// Owner, group, ACL or other attributes cannot be given to it, or it costs more than it protects.
+    NotWorthIt,
+}
+
+impl<S: Sys> Batch<'_, S> {
+    /// Replaces the file by a changed copy; `None` if that would lose something, and nothing happened.
+    pub(super) fn replace(
+        &mut self,
+        placed: &Placed,
+        target: &Target<S>,
+        pieces: &[Piece<Bytes>],
+    ) -> Act<Option<Done>> {
+        let Ok(at) = self.staging(&target.path, &target.dir) else { return Ok(None) };
+        self.close(target.file.attr.id);
+        let temp = self.unique(b"new-")?;
+        let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
+        let copy = self.sys().create(&stage, &temp, 0o600)?;
+        let swapped = match self.build(placed, target, pieces, &copy) {
+            Ok(Copy::Whole) => self.swap(&stage, &temp, target),
+            Ok(Copy::NotWorthIt) => Ok(Swap::Apart),
+            Err(fail) => Err(fail),
+        };
+        let swapped = match swapped {
+            Ok(Swap::Unsupported) => self.swap_by_link(&stage, &temp, target),
+            other => other,
+        };
+        // Gone already if all went well.
+        self.sys().unlink(&stage, &temp, false).ok();
+        match swapped? {
+            Swap::Done => {}
+            Swap::Unsupported | Swap::Apart => return Ok(None),
+        }
+        let attr = self.home.attr_of(&copy)?;
+        lock(&self.home.memo).succeed(target.file.attr.id, attr.id);
+        self.keep_open(copy, attr.id, true);
+        Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&target.dir, placed)?] }))
+    }
+
+    /// Fills the copy with the changed content and the attributes, and makes it durable.
+    fn build(&self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>], copy: &S::Fd) -> Act<Copy> {
+        let old = &target.file.attr;
+        let keep = match pieces.first() {
+            Some(Piece::Truncate(size)) => old.size.min(*size),
+            _ => old.size,
+        };
+        if keep > 0 {
+            let from = self.sys().reopen(&target.file.fd, Mode::Read)?;
+            if self.copy_content(&from, copy, old.size, keep, pieces)? == Copy::NotWorthIt {
+                return Ok(Copy::NotWorthIt);
+            }
+        }
+        self.write_pieces(copy, pieces)?;
+        if !self.dress(&target.file.fd, old, copy)? {
+            return Ok(Copy::NotWorthIt);
+        }
+        if !placed.plain {
+            self.sys().set_times(copy, Stamp::Keep, Stamp::At(placed.time))?;
+        }
+        self.sys().sync(copy)?;
+        Ok(Copy::Whole)
+    }
+
+    /// The first `keep` bytes, without blocks where the original has holes.
+    fn copy_content(
+        &self,
+        from: &S::Fd,
+        to: &S::Fd,
+        size: u64,
+        keep: u64,
+        pieces: &[Piece<Bytes>],
+    ) -> Act<Copy> {
+        if self.sys().clone_file(from, to).is_ok() {
+            self.sys().truncate(to, keep)?;
+            return Ok(Copy::Whole);
+        }
+        let changed: u64 =
+            pieces.iter().map(|p| if let Piece::Data(_, d) = p { d.len() as u64 } else { 0 }).sum();
+        if keep >= limits::COPY_WHOLE_MAX && changed < keep / 16 {
+            return Ok(Copy::NotWorthIt);
+        }
+        self.sys().truncate(to, keep)?;
+        let mut at = 0;
+        while let Some((start, end)) = self.sys().data_range(from, at, size)?.filter(|(s, _)| *s < keep) {
+            self.copy_range(from, to, start, end.min(keep))?;
+            at = end;
+            if at >= keep {
+                break;
+            }
+        }
+        Ok(Copy::Whole)
+    }
+
+    fn copy_range(&self, from: &S::Fd, to: &S::Fd, mut at: u64, end: u64) -> Sysult<()> {
+        let mut buf = Vec::new();
+        while at < end {
+            let went = match self.sys().copy(from, to, at, end - at) {
+                Ok(n) if n > 0 => n,
+                Ok(_) => 0,
+                Err(Errno::XDEV | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM) => {
+                    buf.resize(limits::COPY_BUFFER.min((end - at) as usize), 0);
+                    let n = self.read_all(from, at, &mut buf)?;
+                    self.write_pieces(to, &[Piece::Data(at, Bytes::copy_from_slice(&buf[..n]))])?;
+                    n as u64
+                }
+                Err(e) => return Err(e),
+            };
+            // The file was cut meanwhile; the verification after the exchange will tell.
+            if went == 0 {
+                break;
+            }
+            at += went;
+        }
+        Ok(())
+    }
+
+    /// Gives the copy the owner's view of the file: group, mode, ACL and other extended attributes.
+    /// Whether it looks the same then.
+    fn dress(&self, file: &S::Fd, old: &Attr, copy: &S::Fd) -> Act<bool> {
+        let fresh = self.sys().stat(copy)?;
+        if fresh.uid != old.uid || (fresh.gid != old.gid && self.sys().chgrp(copy, old.gid).is_err()) {
+            return Ok(false);
+        }
+        let wanted: Vec<_> =
+            self.sys().xattrs(file)?.into_iter().filter(|(name, _)| name != LOST_BY_WRITING).collect();
+        let has = self.sys().xattrs(copy)?;
+        for (name, value) in wanted.iter().filter(|x| !has.contains(x)) {
+            if self.sys().set_xattr(copy, name, value).is_err() {
+                return Ok(false);
+            }
+        }
+        self.sys().chmod(copy, old.mode & !SET_ID)?;
+        let mut has = self.sys().xattrs(copy)?;
+        let mut wanted = wanted;
+        has.sort();
+        wanted.sort();
+        Ok(has == wanted)
+    }
+
+    /// Exchange, verify, and dispose or undo.
+    fn swap(&mut self, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
+        let (dir, name) = (&target.dir.fd, target.name.as_bytes());
+        let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
+        match self.sys().rename(stage, temp, dir, name, Rename::Exchange) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Err(Fail::Conflict(None)),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => return Ok(Swap::Unsupported),
+            Err(Errno::XDEV) => return Ok(Swap::Apart),
+            Err(e) => return Err(e.into()),
+        }
+        if self.is_as_found(stage, temp, &target.file.attr.version(), true) {
+            self.sys().unlink(stage, temp, false)?;
+            return Ok(Swap::Done);
+        }
+        self.sys().rename(stage, temp, dir, name, Rename::Exchange)?;
+        let back = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
+        if back.id != copy.id {
+            // While our copy had the name, somebody replaced it. What they put there is newer than
+            // the file that was taken out, and theirs would have replaced that one, too.
+            self.sys().rename(stage, temp, dir, name, Rename::Exchange)?;
+        }
+        Err(Fail::Conflict(self.home.find_in(dir, &target.name)?.map(|f| f.attr)))
+    }
+
+    /// Whether an object is still the version that was found, and nobody is about to write it.
+    pub(super) fn is_as_found(&self, dir: &S::Fd, name: &[u8], found: &Version, sole: bool) -> bool {
+        let Ok(fd) = self.sys().open_name(dir, name) else { return false };
+        // First the writers, then the version: who closes it in between has changed the version before.
+        if sole && self.has_writer(&fd) {
+            return false;
+        }
+        self.home
+            .attr_of(&fd)
+            .is_ok_and(|attr| attr.version().same_content(found) && (!sole || attr.nlink == 1))
+    }
+
+    /// The same without exchange.
+    fn swap_by_link(&mut self, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
+        let (dir, name) = (&target.dir.fd, target.name.as_bytes());
+        let aside = self.unique(b"old-")?;
+        match self.sys().rename(dir, name, stage, &aside, Rename::Replace) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Err(Fail::Conflict(None)),
+            Err(Errno::XDEV) => return Ok(Swap::Apart),
+            Err(e) => return Err(e.into()),
+        }
+        if !self.is_as_found(stage, &aside, &target.file.attr.version(), true) {
+            return Err(self.put_back((stage, &aside), target));
+        }
+        match self.move_free((stage, temp), (dir, name)) {
+            Ok(()) => {
+                self.sys().unlink(stage, &aside, false)?;
+                Ok(Swap::Done)
+            }
+            Err(Errno::EXIST) => Err(self.put_back((stage, &aside), target)),
+            Err(e) => match self.put_back((stage, &aside), target) {
+                Fail::Conflict(_) => Err(e.into()),
+                refused => Err(refused),
+            },
+        }
+    }
+
+    /// Undoes a move aside; what has taken the name meanwhile keeps it.
+    fn put_back(&self, aside: (&S::Fd, &[u8]), target: &Target<S>) -> Fail {
+        let (dir, name) = (&target.dir.fd, target.name.as_bytes());
+        let done = match self.move_free(aside, (dir, name)) {
+            Ok(()) => Ok(()),
+            Err(_) => self.rescue(aside, dir, name),
+        };
+        match done.and_then(|()| Ok(self.home.find_in(dir, &target.name)?)) {
+            Ok(there) => Fail::Conflict(there.map(|f| f.attr)),
+            Err(_) => Fail::Refused(ErrorKind::Io),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Removal and renaming.
+//!
+//! What an operation may only remove in a known version is first moved aside (or exchanged), then
+//! verified, then unlinked; else it goes back.
+
+use super::super::sys::{Rename, Sys};
+use super::{Act, Batch, Fail};
+use crate::attr::{Attr, Kind, Version};
+use crate::error::ErrorKind;
+use crate::op::{Done, Placed};
+use crate::posix::resolve::Found;
+use crate::{Loc, Name};
+use rustix::io::Errno;
+
+/// A name in a directory.
+struct Spot<'n, S: Sys> {
+    at: &'n Loc,
+    dir: Found<S>,
+    name: &'n Name,
+}
+
+impl<S: Sys> Spot<'_, S> {
+    fn raw(&self) -> (&S::Fd, &[u8]) {
+        (&self.dir.fd, self.name.as_bytes())
+    }
+}
+
+impl<S: Sys> Batch<'_, S> {
+    fn spot<'n>(&self, at: &'n Loc, name: &'n Name) -> Act<Spot<'n, S>> {
+        Ok(Spot { at, dir: self.dir(at)?, name })
+    }
+
+    /// Removes a name.
+    pub(super) fn remove(
+        &mut self,
+        placed: &Placed,
+        at: &Loc,
+        name: &Name,
+        object: &Loc,
+        is_dir: bool,
+        base: Option<&Version>,
+    ) -> Act<Done> {
+        let spot = self.spot(at, name)?;
+        let Some(found) = self.home.find_in(&spot.dir.fd, name)? else {
+            if placed.plain && !placed.resent {
+                return Err(ErrorKind::NotFound.into());
+            }
+            return Ok(Done { attr: None, dirs: vec![spot.dir.attr] });
+        };
+        let attr = found.attr;
+        if !self.same(object.id, attr.id) {
+            return Err(if placed.plain { ErrorKind::Stale.into() } else { Fail::Conflict(Some(attr)) });
+        }
+        match (is_dir, attr.kind == Kind::Dir) {
+            (true, false) => return Err(ErrorKind::NotDir.into()),
+            (false, true) => return Err(ErrorKind::IsDir.into()),
+            _ => {}
+        }
+        match base.filter(|_| !placed.plain && !is_dir) {
+            Some(_) if !self.matches(base, &attr) => return Err(Fail::Conflict(Some(attr))),
+            Some(_) => self.dispose(&spot, &attr)?,
+            None => {
+                if is_dir {
+                    self.leave_directory(attr.id);
+                }
+                self.sys().unlink(&spot.dir.fd, name.as_bytes(), is_dir).or_else(gone)?;
+            }
+        }
+        self.close(attr.id);
+        self.touched.retain(|t| t.id != attr.id);
+        let left = self.home.attr_of(&found.fd).ok().filter(|a| a.nlink > 0 && !is_dir);
+        Ok(Done { attr: left, dirs: vec![self.touch(&spot.dir, placed)?] })
+    }
+
+    /// Moves an object aside, verifies that it is the one that was found, and removes it.
+    fn dispose(&mut self, spot: &Spot<S>, found: &Attr) -> Act<()> {
+        let index = self.staging(&spot.at.path, &spot.dir)?;
+        let stage = self.sys().open_name(&self.stagings[index].fd, b".")?;
+        let aside = self.unique(b"old-")?;
+        let (dir, name) = spot.raw();
+        match self.sys().rename(dir, name, &stage, &aside, Rename::Replace) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        }
+        if self.is_as_found(&stage, &aside, &found.version(), false) {
+            self.sys().unlink(&stage, &aside, false)?;
+            return Ok(());
+        }
+        if self.move_free((&stage, &aside), (dir, name)).is_err() {
+            self.rescue((&stage, &aside), dir, name)?;
+        }
+        Err(Fail::Conflict(self.home.find_in(dir, spot.name)?.map(|f| f.attr)))
+    }
+
+    /// Moves a name.
+    pub(super) fn rename(
+        &mut self,
+        placed: &Placed,
+        from: (&Loc, &Name),
+        object: &Loc,
+        to: (&Loc, &Name),
+        replaced: Option<(&Loc, Option<&Version>)>,
+    ) -> Act<Done> {
+        let (from, to) = (self.spot(from.0, from.1)?, self.spot(to.0, to.1)?);
+        let source = self.home.find_in(&from.dir.fd, from.name)?;
+        let there = self.home.find_in(&to.dir.fd, to.name)?;
+        let source = match source {
+            Some(source) if self.same(object.id, source.attr.id) => source,
+            other => return self.renamed_before(placed, object, other, (from, to), there),
+        };
+        // Two names of one object: rename(2) leaves both.
+        if !there.as_ref().is_some_and(|t| t.attr.id == source.attr.id && source.attr.kind != Kind::Dir) {
+            match placed.plain {
+                true => self.rename_plainly(&from, &to, there.as_ref(), replaced)?,
+                false => self.rename_carefully(&from, &to, &source, there.as_ref(), replaced)?,
+            }
+        }
+        let attr = self.home.attr_of(&source.fd)?;
+        Ok(Done {
+            attr: Some(attr),
+            dirs: vec![self.touch(&from.dir, placed)?, self.touch(&to.dir, placed)?],
+        })
+    }
+
+    /// The source is not there: perhaps because this was done before.
+    fn renamed_before(
+        &mut self,
+        placed: &Placed,
+        object: &Loc,
+        source: Option<Found<S>>,
+        (from, to): (Spot<S>, Spot<S>),
+        there: Option<Found<S>>,
+    ) -> Act<Done> {
+        let arrived = there.filter(|t| object.id.is_some() && self.same(object.id, t.attr.id));
+        match (arrived, source) {
+            (Some(arrived), _) if !placed.plain || placed.resent => Ok(Done {
+                attr: Some(arrived.attr),
+                dirs: vec![self.touch(&from.dir, placed)?, self.touch(&to.dir, placed)?],
+            }),
+            (_, Some(_)) => Err(ErrorKind::Stale.into()),
+            (_, None) => Err(ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn rename_plainly(
+        &mut self,
+        from: &Spot<S>,
+        to: &Spot<S>,
+        there: Option<&Found<S>>,
+        replaced: Option<(&Loc, Option<&Version>)>,
+    ) -> Act<()> {
+        if let (Some(there), Some((loc, _))) = (there, replaced)
+            && !self.same(loc.id, there.attr.id)
+        {
+            return Err(ErrorKind::Stale.into());
+        }
+        let ((from, name), (to, new)) = (from.raw(), to.raw());
+        Ok(self.sys().rename(from, name, to, new, Rename::Replace)?)
+    }
+
+    /// Replaces only what the gateway has read.
+    fn rename_carefully(
+        &mut self,
+        from: &Spot<S>,
+        to: &Spot<S>,
+        source: &Found<S>,
+        there: Option<&Found<S>>,
+        replaced: Option<(&Loc, Option<&Version>)>,
+    ) -> Act<()> {
+        let (Some(there), Some((loc, base))) = (there, replaced) else {
+            return match self.move_free(from.raw(), to.raw()) {
+                Err(Errno::EXIST) => {
+                    Err(Fail::Conflict(self.home.find_in(&to.dir.fd, to.name)?.map(|f| f.attr)))
+                }
+                done => Ok(done?),
+            };
+        };
+        if !self.same(loc.id, there.attr.id) || !self.matches(base, &there.attr) {
+            return Err(Fail::Conflict(Some(there.attr)));
+        }
+        let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
+        match (source.attr.kind == Kind::Dir, there.attr.kind == Kind::Dir) {
+            (true, false) => Err(ErrorKind::NotDir.into()),
+            (false, true) => Err(ErrorKind::IsDir.into()),
+            (true, true) => {
+                // The kernel replaces an empty directory only.
+                self.leave_directory(there.attr.id);
+                self.touched.retain(|t| t.id != there.attr.id);
+                Ok(self.sys().rename(dir, name, new_dir, new_name, Rename::Replace)?)
+            }
+            (false, false) => self.rename_over(from, to, &there.attr),
+        }
+    }
+
+    /// Exchanges source and destination, so that the latter can be verified before it is lost.
+    fn rename_over(&mut self, from: &Spot<S>, to: &Spot<S>, there: &Attr) -> Act<()> {
+        self.close(there.id);
+        let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
+        match self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange) {
+            Ok(()) => {}
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                self.dispose(to, there)?;
+                return match self.move_free((dir, name), (new_dir, new_name)) {
+                    Err(Errno::EXIST) => {
+                        Err(Fail::Conflict(self.home.find_in(new_dir, to.name)?.map(|f| f.attr)))
+                    }
+                    done => Ok(done?),
+                };
+            }
+            Err(e) => return Err(e.into()),
+        }
+        let writer =
+            there.kind == Kind::File && self.sys().open_name(dir, name).is_ok_and(|fd| self.has_writer(&fd));
+        if !writer && self.is_as_found(dir, name, &there.version(), false) {
+            return Ok(self.sys().unlink(dir, name, false).or_else(gone)?);
+        }
+        self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange)?;
+        Err(Fail::Conflict(self.home.find_in(new_dir, to.name)?.map(|f| f.attr)))
+    }
+}
+
+/// What shall go away may be gone.
+fn gone(e: Errno) -> std::result::Result<(), Errno> {
+    if e == Errno::NOENT { Ok(()) } else { Err(e) }
+}

@@ -1,0 +1,110 @@
+//! A home that dies, hangs and comes back on demand, for tests of what lies above.
+
+use crate::attr::StatFs;
+use crate::error::{Error, ErrorKind, Result};
+use crate::op::{OpId, Outcome, Placed};
+use crate::{Chunk, Hello, Home, Link, Loc, Name, Page, Seen, Status};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What goes wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fault {
+    /// Nothing.
+    #[default]
+    None,
+    /// Each call takes this much longer.
+    Delay(Duration),
+    /// Calls fail at once, without effect.
+    Unreachable,
+    /// Calls take effect, and their answers are lost.
+    AnswersLost,
+    /// Calls wait, without effect, until another fault is set.
+    Hang,
+}
+
+/// A home with faults.
+pub struct FaultHome {
+    inner: Arc<dyn Home>,
+    fault: watch::Sender<Fault>,
+    calls: AtomicU64,
+}
+
+impl FaultHome {
+    /// Without a fault at first.
+    pub fn new(inner: Arc<dyn Home>) -> FaultHome {
+        FaultHome { inner, fault: watch::channel(Fault::None).0, calls: AtomicU64::new(0) }
+    }
+
+    /// From now on this goes wrong; calls that hang go on under it.
+    pub fn set(&self, fault: Fault) {
+        self.fault.send_replace(fault);
+    }
+
+    /// How many calls were made, whatever became of them.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        let mut fault = self.fault.subscribe();
+        let now = fault.wait_for(|f| *f != Fault::Hang).await.map(|f| *f).unwrap_or_default();
+        let lost = || Error::new(ErrorKind::Unreachable, "the home does not answer (injected)");
+        match now {
+            Fault::Unreachable => Err(lost()),
+            Fault::AnswersLost => call.await.and_then(|_| Err(lost())),
+            Fault::Delay(time) => {
+                tokio::time::sleep(time).await;
+                call.await
+            }
+            Fault::None | Fault::Hang => call.await,
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for FaultHome {
+    fn status(&self) -> Status {
+        let mut status = self.inner.status();
+        if matches!(*self.fault.borrow(), Fault::Unreachable | Fault::AnswersLost) {
+            status.link = Link::Down("injected".to_string());
+        }
+        status
+    }
+
+    async fn attach(&self) -> Result<Hello> {
+        self.through(self.inner.attach()).await
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        self.through(self.inner.stat(at)).await
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        self.through(self.inner.list(dir, after, max)).await
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.through(self.inner.read(file, at, len)).await
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        self.through(self.inner.readlink(at)).await
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        self.through(self.inner.statfs(at)).await
+    }
+
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        self.through(self.inner.stage(op, at, data)).await
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        self.through(self.inner.apply(ops)).await
+    }
+}

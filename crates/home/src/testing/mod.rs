@@ -1,0 +1,10 @@
+//! For tests of this crate and of its users.
+//!
+//! - [`conformance`]: what every home must do.
+//! - [`fault`]: a home that dies, hangs and comes back on demand.
+
+pub mod conformance;
+pub mod fault;
+
+pub use conformance::{DirOutside, Outside, Subject, conformance};
+pub use fault::{Fault, FaultHome};

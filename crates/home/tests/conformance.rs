@@ -1,0 +1,38 @@
+//! Every home that needs no other machine passes the conformance suite.
+
+use home::posix::{Lacks, Linux, Posix, PosixHome};
+use home::testing::{DirOutside, Subject, conformance};
+use home::{Class, HomePath};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+fn subject(root: &tempfile::TempDir, lacks: Lacks) -> Subject {
+    let path = root.path().as_os_str().as_bytes();
+    let posix = Posix::over(Linux::without(lacks), path).unwrap().with_home_dir(path);
+    Subject {
+        home: Arc::new(PosixHome::new(posix)),
+        outside: Arc::new(DirOutside { root: root.path().to_path_buf() }),
+        base: HomePath::root(),
+        class: Class::Posix,
+    }
+}
+
+async fn posix(lacks: Lacks) {
+    let root = tempfile::tempdir().unwrap();
+    conformance(|| async { subject(&root, lacks) }).await;
+}
+
+#[tokio::test]
+async fn posix_conforms() {
+    posix(Lacks::default()).await;
+}
+
+#[tokio::test]
+async fn posix_conforms_without_openat2() {
+    posix(Lacks { openat2: true, rename_flags: false }).await;
+}
+
+#[tokio::test]
+async fn posix_conforms_without_exchange() {
+    posix(Lacks { openat2: false, rename_flags: true }).await;
+}
