@@ -8,7 +8,7 @@ use crate::limits::{CLIENT_QUEUE, RECORD_MAX};
 use crate::msg::{CallHeader, Credential, Refusal, decode_reply};
 use crate::outbox::Outbox;
 use crate::record::Records;
-use crate::xdr::{Reader, Writer, XdrError};
+use crate::xdr::{Reader, Writer, Xdr, XdrError};
 use bytes::Bytes;
 use std::collections::{HashMap, hash_map::Entry};
 use std::future::{Future, poll_fn};
@@ -103,6 +103,30 @@ impl Client {
     ) -> Result<Reader, CallError> {
         let xid = self.next_xid();
         self.call_with_xid(xid, prog, vers, proc, cred, args).await
+    }
+
+    /// As [`Client::call`], with arguments and results of known types. Nothing may follow the results.
+    ///
+    /// ```no_run
+    /// # async fn f(client: oncrpc::client::Client, object: oncrpc::nfs3::NfsFh3) -> Result<(), Box<dyn std::error::Error>> {
+    /// use oncrpc::{msg::Credential, nfs3::{self, GetattrArgs, GetattrRes, procs}};
+    /// let cred = Credential::sys(1000, 1000, &[]);
+    /// let args = GetattrArgs { object };
+    /// let res: GetattrRes = client.ask(nfs3::PROGRAM, nfs3::VERSION, procs::GETATTR, &cred, &args).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn ask<T: Xdr>(
+        &self,
+        prog: u32,
+        vers: u32,
+        proc: u32,
+        cred: &Credential,
+        args: &impl Xdr,
+    ) -> Result<T, CallError> {
+        let mut reply = self.call(prog, vers, proc, cred, |w| args.encode(w)).await?;
+        let results = T::decode(&mut reply)?;
+        reply.finish()?;
+        Ok(results)
     }
 
     /// An xid that [`Client::call`] will not use.

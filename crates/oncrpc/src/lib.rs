@@ -4,7 +4,7 @@
 //! `server::Service`.
 //!
 //! # Layout
-//! - [`xdr`]: encode and decode; payloads are slices of the buffer they arrived in.
+//! - [`mod@xdr`]: encode and decode; payloads are slices of the buffer they arrived in.
 //! - [`msg`]: headers of calls and replies, credentials, and the reasons for refusing a call.
 //! - [`record`]: cuts a byte stream into records.
 //! - [`limits`]: every bound.

@@ -14,6 +14,9 @@ pub const READ_BUFFER: usize = 64 << 10;
 /// A receive buffer with less room than this gets a fresh [`READ_BUFFER`] before the next read, in bytes.
 pub const READ_ROOM_MIN: usize = 4 << 10;
 
+/// Receive buffers that a connection keeps for reuse; each holds one long record or many short ones.
+pub const SPARE_BUFFERS_MAX: usize = 4;
+
 /// Parts of one vectored write; Linux takes 1024 (`IOV_MAX`) at most.
 pub const IO_SLICES_MAX: usize = 256;
 

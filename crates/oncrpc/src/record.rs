@@ -7,8 +7,9 @@
 //! The length that a mark announces costs nothing before it was checked against the bound, and what
 //! is reserved for it is memory that is not touched before bytes arrive.
 
-use crate::limits::{READ_BUFFER, READ_ROOM_MIN};
+use crate::limits::{READ_BUFFER, READ_ROOM_MIN, SPARE_BUFFERS_MAX};
 use bytes::{Buf, Bytes, BytesMut};
+use std::collections::VecDeque;
 
 /// The bit of a mark that says "last fragment of this record".
 pub const LAST_FRAGMENT: u32 = 1 << 31;
@@ -28,13 +29,16 @@ pub struct RecordTooLong {
 pub struct Records {
     buf: BytesMut,
     gathered: BytesMut,
+    /// Buffers that records may still refer to. Fresh memory has to be mapped and zeroed by the kernel,
+    /// which costs more than all the rest of receiving a large record.
+    spare: VecDeque<BytesMut>,
     max: usize,
 }
 
 impl Records {
     /// For records of at most `max` bytes.
     pub fn new(max: usize) -> Self {
-        Self { buf: BytesMut::new(), gathered: BytesMut::new(), max }
+        Self { buf: BytesMut::new(), gathered: BytesMut::new(), spare: VecDeque::new(), max }
     }
 
     /// Where bytes of the stream are to be appended. There is room for the rest of the current
@@ -45,12 +49,29 @@ impl Records {
             _ => 0,
         };
         let room = self.buf.capacity() - self.buf.len();
-        if missing > room {
-            self.buf.reserve(missing.max(READ_BUFFER));
-        } else if missing == 0 && room < READ_ROOM_MIN {
-            self.buf.reserve(READ_BUFFER);
+        if missing > room || (missing == 0 && room < READ_ROOM_MIN) {
+            self.make_room(missing.max(READ_BUFFER));
         }
         &mut self.buf
+    }
+
+    /// Makes room for `more` bytes: in the same buffer if no record refers to it any more, else in an
+    /// earlier one of which that is true, else in a new one.
+    fn make_room(&mut self, more: usize) {
+        if self.buf.try_reclaim(more) {
+            return;
+        }
+        let need = self.buf.len() + more;
+        let free = self.spare.iter_mut().position(|spare| spare.try_reclaim(need));
+        let mut fresh = free.and_then(|at| self.spare.remove(at)).unwrap_or_default();
+        fresh.reserve(need);
+        fresh.extend_from_slice(&self.buf);
+        let mut old = std::mem::replace(&mut self.buf, fresh);
+        old.clear();
+        if self.spare.len() == SPARE_BUFFERS_MAX {
+            self.spare.pop_front();
+        }
+        self.spare.push_back(old);
     }
 
     /// The next whole record, if it has arrived.

@@ -16,7 +16,7 @@
 
 use crate::limits::Limits;
 use crate::msg::{Credential, Refusal};
-use crate::xdr::{Reader, Writer};
+use crate::xdr::{Reader, Writer, Xdr};
 use bytes::Bytes;
 use connection::Connection;
 use futures_util::FutureExt;
@@ -67,7 +67,30 @@ pub struct Call {
 /// The results of a call in XDR, or why it was not executed.
 pub type Reply = Result<Writer, Refusal>;
 
+/// The reply that carries `value`.
+pub fn results(value: &impl Xdr) -> Reply {
+    let mut w = Writer::new();
+    value.encode(&mut w);
+    Ok(w)
+}
+
 /// Executes calls.
+///
+/// ```
+/// use oncrpc::{nfs3, server::{Call, Program, Reply, Service, results, route}, xdr::Xdr};
+/// struct Nothing;
+/// impl Service for Nothing {
+///     async fn call(&self, mut call: Call) -> Reply {
+///         route(&[Program { prog: nfs3::PROGRAM, vers: 3, procs: 22 }], call.prog, call.vers, call.proc)?;
+///         if call.proc == nfs3::procs::NULL {
+///             return results(&());
+///         }
+///         let args = nfs3::GetattrArgs::decode(&mut call.args)?; // else GARBAGE_ARGS
+///         let _ = args;
+///         results(&nfs3::GetattrRes::Fail(nfs3::NfsStat3::Stale, ()))
+///     }
+/// }
+/// ```
 pub trait Service: Send + Sync + 'static {
     /// Executes one call. The future is polled once at once; one that is ready then costs no allocation.
     /// It runs to its end even if the connection is lost, unless the server itself goes away. A panic in
@@ -219,9 +242,13 @@ where
 {
     let hint = |call: &Call| service.reply_hint(call);
     let start = |call: Call| async move {
+        let (prog, vers, proc) = (call.prog, call.vers, call.proc);
         // The service may panic before it has made its future, hence the block.
         let answer = AssertUnwindSafe(async { service.call(call).await }).catch_unwind();
-        answer.await.unwrap_or_else(|_| Err(Refusal::SystemErr))
+        answer.await.unwrap_or_else(|_| {
+            tracing::error!(prog, vers, proc, "a request panicked; this is a bug");
+            Err(Refusal::SystemErr)
+        })
     };
     let mut connection = Connection::new(stream, peer, limits, quick_ack, hint, start);
     let mut stop = pin!(stop.fuse());

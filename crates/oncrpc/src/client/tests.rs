@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::msg::{encode_refusal, encode_success};
-use crate::xdr::Xdr;
 use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
 
 /// The server's end: reads calls, and answers when the test says so.
@@ -149,4 +148,24 @@ async fn the_connection_ends_with_the_last_handle() {
     });
     drop(other);
     assert_eq!(far.stream.read_buf(far.records.buffer()).await.unwrap(), 0);
+}
+
+#[tokio::test]
+async fn typed_results_are_decoded_to_their_end() {
+    let (client, mut far) = pair();
+    let ask = async || client.ask::<u32>(1, 1, 1, &Credential::None, &5u64).await;
+    let server = async {
+        let (header, mut args) = far.next().await;
+        assert_eq!(args.u64(), Ok(5));
+        far.answer_number(header.xid, 6).await;
+        let (header, _) = far.next().await;
+        far.answer(|w| {
+            encode_success(header.xid, w);
+            w.u64(6);
+        })
+        .await;
+    };
+    let asks = async { (ask().await, ask().await) };
+    let (answers, ()) = tokio::join!(asks, server);
+    assert_eq!(answers, (Ok(6), Err(CallError::Malformed(XdrError::Trailing))));
 }

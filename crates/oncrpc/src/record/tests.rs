@@ -120,3 +120,28 @@ fn empty_fragments_are_legal() {
         [&mark(false, 0)[..], &mark(false, 2), b"ab", &mark(false, 0), &mark(true, 0), &mark(true, 0)];
     assert_eq!(cut(&stream.concat(), 10, || 100), [&b"ab"[..], b""]);
 }
+
+#[test]
+fn buffers_whose_records_are_gone_are_used_again() {
+    let mut records = Records::new(1 << 20);
+    let (mut held, mut starts) = (VecDeque::new(), std::collections::BTreeSet::new());
+    for byte in 0..50 {
+        let mut missing = 4 + (1 << 20);
+        records.buffer().put_slice(&mark(true, 1 << 20));
+        missing -= 4;
+        while missing > 0 {
+            let buffer = records.buffer();
+            let some = missing.min(buffer.capacity() - buffer.len());
+            buffer.put_bytes(byte, some);
+            missing -= some;
+        }
+        let record = records.next_record().unwrap().unwrap();
+        starts.insert(record.as_ptr() as usize);
+        held.push_back((byte, record));
+        if held.len() > 2 {
+            let (byte, record) = held.pop_front().unwrap();
+            assert!(record.iter().all(|b| *b == byte), "a buffer in use was written to");
+        }
+    }
+    assert!(starts.len() <= SPARE_BUFFERS_MAX, "{} buffers", starts.len());
+}

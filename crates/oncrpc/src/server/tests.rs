@@ -4,8 +4,8 @@ use super::*;
 use crate::client::{CallError, Client};
 use crate::msg::{CallHeader, decode_reply};
 use crate::record::{LAST_FRAGMENT, Records};
-use crate::xdr::Xdr;
 use bytes::BytesMut;
+use rand::{Rng, SeedableRng, rngs::StdRng};
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -23,7 +23,7 @@ const WAIT: u32 = 2;
 const PANIC: u32 = 3;
 /// Wants one u64 and nothing else.
 const NUMBER: u32 = 4;
-/// Answers so many bytes.
+/// Answers so many bytes, 1 MiB at most.
 const BIG: u32 = 5;
 
 struct Tester {
@@ -59,7 +59,7 @@ impl Service for Tester {
                 u64::decode(&mut call.args)?;
                 call.args.finish()?;
             }
-            BIG => w.payload(&Bytes::from(vec![7; call.args.u32()? as usize])),
+            BIG => w.payload(&Bytes::from(vec![7; call.args.u32()?.min(1 << 20) as usize])),
             _ => (),
         }
         self.finished.fetch_add(1, SeqCst);
@@ -321,6 +321,31 @@ async fn garbage_closes_the_connection() {
         assert_eq!(writes, [[0; 0]; 0]);
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
+}
+
+#[tokio::test]
+async fn damaged_requests_are_answered_or_close_the_connection() {
+    let mut rng = StdRng::seed_from_u64(5531);
+    let service = Tester::new();
+    // A damaged procedure number may ask for a wait.
+    service.gate.add_permits(1_000_000);
+    let (mut closed, mut lived) = (0, 0);
+    for _ in 0..5000 {
+        let mut bytes: Vec<u8> = (0..3).flat_map(|xid| request(xid, NUMBER, &[0; 8])).collect();
+        for _ in 0..rng.random_range(1..4) {
+            let at = rng.random_range(0..bytes.len());
+            bytes[at] ^= 1 << rng.random_range(0..8);
+        }
+        bytes.truncate(rng.random_range(0..2 * bytes.len()));
+        match served(&service, &[bytes]).await.1 {
+            Ok(()) => lived += 1,
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+                closed += 1;
+            }
+        }
+    }
+    assert!(closed > 100 && lived > 100, "{closed} closed, {lived} lived");
 }
 
 #[tokio::test]
