@@ -26,6 +26,12 @@ pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
 pub use error::{Error, ErrorKind, Result};
 pub use name::{HomePath, Name};
 pub use op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
+#[cfg(feature = "client")]
+pub use {
+    agent::deploy::AgentBinaries,
+    remote::{RemoteHome, connect},
+    ssh::{Account, SshTarget},
+};
 
 use bytes::Bytes;
 

@@ -1,12 +1,59 @@
 //! A home reached over the network: connected when needed, again when lost, never by two at once.
-use crate::{Class, Error, Home, Link, Status};
+//!
+//! ```text
+//! Idle ── a call ──► Connecting ──► Up ── the pipe ends ──► Down
+//!                        │ ▲                                  │
+//!                        ▼ └──── a call, after the pause ─────┤
+//!                       Down ─────────────────────────────────┘
+//! ```
+//! Any call connects. While a pause lasts, calls fail at once with the reason of the last failure; the pauses
+//! grow from a quarter of a second to half a minute, and are a minute where the login was refused, so that no
+//! account gets locked. A call that was under way when the pipe ended fails as unreachable: whether it had an
+//! effect is unknown, and its caller repeats it.
+//!
+//! The agent is tried first. Where a host lets us in but runs no program, SFTP is used from then on. Once a
+//! home has shown its class it keeps it: objects would change their identity otherwise.
+
+#[cfg(test)]
+mod tests;
+
+use crate::agent::client::Session;
+use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
+use crate::ssh::SshTarget;
+use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed};
+use crate::{Result, Seen, StatFs, Status};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, timeout};
+
+/// The first pause after a failure.
+const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause after failures to reach a home.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The pause after a refused login.
+const PAUSE_LOGIN: Duration = Duration::from_secs(60);
+/// A connection that lived this long makes earlier failures forgotten.
+const PROVEN: Duration = Duration::from_secs(10);
+/// How long the greeting may take once the agent runs.
+const GREETING_MAX: Duration = Duration::from_secs(30);
 
 /// One connection to a home, from greeting to end.
 #[async_trait::async_trait]
 pub trait Connection: Home {
     /// Waits for the end and tells its reason.
     async fn ended(&self) -> Error;
+}
+
+/// Makes connections.
+#[async_trait::async_trait]
+pub trait Connector: Send + Sync + 'static {
+    /// One attempt. `class`: what the home has shown itself to be, and has to be again.
+    async fn connect(&self, class: Option<Class>, meter: &Arc<Meter>) -> Result<Arc<dyn Connection>>;
 }
 
 /// Counts over all connections to one home.
@@ -31,5 +78,285 @@ impl Meter {
             bytes_in: self.bytes_in.load(Ordering::Relaxed),
             bytes_out: self.bytes_out.load(Ordering::Relaxed),
         }
+    }
+}
+
+/// The home of an account on a host that ssh reaches. Connects nowhere until the first call.
+pub fn connect(target: SshTarget, agents: AgentBinaries) -> Arc<RemoteHome> {
+    RemoteHome::new(Arc::new(Ssh { target, agents, why_sftp: Mutex::new(None) }))
+}
+
+/// A home that connects when it is used.
+pub struct RemoteHome {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    connector: Arc<dyn Connector>,
+    meter: Arc<Meter>,
+    state: Mutex<State>,
+    /// Moves whenever the phase does.
+    moved: watch::Sender<()>,
+}
+
+struct State {
+    phase: Phase,
+    /// In a row.
+    failures: u32,
+    /// What the home was when it was first reached.
+    first: Option<Hello>,
+    weaker: Vec<String>,
+    /// The account has changed, which only [`Home::attach`] accepts.
+    foreign: Option<Error>,
+    task: Option<AbortHandle>,
+}
+
+#[derive(Clone)]
+enum Phase {
+    Idle,
+    Connecting,
+    Up(Arc<dyn Connection>),
+    Down { why: Error, until: Instant },
+}
+
+impl RemoteHome {
+    /// A home over connections of any kind.
+    pub fn new(connector: Arc<dyn Connector>) -> Arc<RemoteHome> {
+        let state = State {
+            phase: Phase::Idle,
+            failures: 0,
+            first: None,
+            weaker: Vec::new(),
+            foreign: None,
+            task: None,
+        };
+        let shared = Shared {
+            connector,
+            meter: Arc::default(),
+            state: Mutex::new(state),
+            moved: watch::Sender::new(()),
+        };
+        Arc::new(RemoteHome { shared: Arc::new(shared) })
+    }
+
+    /// Closes the connection, if there is one. Calls under way fail; the next call connects again.
+    pub fn close(&self) {
+        let mut state = self.shared.state.lock();
+        if let Some(task) = state.task.take() {
+            task.abort();
+        }
+        if !matches!(state.phase, Phase::Down { .. }) {
+            state.phase = Phase::Idle;
+        }
+        drop(state);
+        self.shared.moved.send_replace(());
+    }
+
+    /// Lets the next call connect even if a pause is on: a person has done something about the reason.
+    pub fn retry_now(&self) {
+        let mut state = self.shared.state.lock();
+        state.failures = 0;
+        if let Phase::Down { until, .. } = &mut state.phase {
+            *until = Instant::now();
+        }
+    }
+
+    async fn connection(&self) -> Result<Arc<dyn Connection>> {
+        let mut moved = self.shared.moved.subscribe();
+        loop {
+            moved.mark_unchanged();
+            {
+                let mut state = self.shared.state.lock();
+                match &state.phase {
+                    Phase::Up(connection) => return Ok(connection.clone()),
+                    Phase::Down { why, until } if Instant::now() < *until => return Err(why.clone()),
+                    Phase::Connecting => {}
+                    Phase::Idle | Phase::Down { .. } => {
+                        state.phase = Phase::Connecting;
+                        state.task = Some(tokio::spawn(live(self.shared.clone())).abort_handle());
+                    }
+                }
+            }
+            // Fails only if the sender is gone, which we hold.
+            let _ = moved.changed().await;
+        }
+    }
+
+    /// A connection to the account that [`Home::attach`] has shown.
+    async fn same_account(&self) -> Result<Arc<dyn Connection>> {
+        let connection = self.connection().await?;
+        match &self.shared.state.lock().foreign {
+            Some(error) => Err(error.clone()),
+            None => Ok(connection),
+        }
+    }
+}
+
+impl Drop for RemoteHome {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// One connection's life: made, greeted, watched until it ends.
+async fn live(shared: Arc<Shared>) {
+    let class = shared.state.lock().first.as_ref().map(|h| h.class);
+    let made = async {
+        let connection = shared.connector.connect(class, &shared.meter).await?;
+        let hello = connection.attach().await?;
+        Ok((connection, hello))
+    };
+    let (connection, hello) = match made.await {
+        Ok(made) => made,
+        Err(why) => return shared.down(why, true),
+    };
+    let since = Instant::now();
+    {
+        let mut state = shared.state.lock();
+        state.weaker = connection.status().weaker;
+        state.greet(hello);
+        state.phase = Phase::Up(connection.clone());
+    }
+    shared.moved.send_replace(());
+    let why = connection.ended().await;
+    tracing::info!(%why, "connection to a home ended");
+    shared.down(why, since.elapsed() < PROVEN);
+}
+
+impl Shared {
+    fn down(&self, why: Error, failure: bool) {
+        let mut state = self.state.lock();
+        let mut until = Instant::now();
+        if failure {
+            until += pause(why.kind, state.failures);
+            state.failures = state.failures.saturating_add(1);
+        } else {
+            state.failures = 0;
+        }
+        state.phase = Phase::Down { why, until };
+        drop(state);
+        self.moved.send_replace(());
+    }
+}
+
+impl State {
+    /// Compares the greeting with the first one: another token or user is another account.
+    fn greet(&mut self, hello: Hello) {
+        match &self.first {
+            Some(first) if (first.token, first.uid) != (hello.token, hello.uid) => {
+                let text = "the account at the other end is not the one that it was; nothing is sent there \
+                            until that is confirmed";
+                self.foreign = Some(Error::new(ErrorKind::Login, text));
+            }
+            Some(_) => self.foreign = None,
+            None => self.first = Some(hello),
+        }
+    }
+}
+
+/// How long to leave a home alone after `failures` earlier failures, with up to a third less by chance, so that
+/// many homes behind one dead network do not all come back in the same moment.
+fn pause(kind: ErrorKind, failures: u32) -> Duration {
+    let pause = match kind {
+        ErrorKind::Login => PAUSE_LOGIN,
+        ErrorKind::UnknownHost => PAUSE_MAX,
+        _ => PAUSE_MAX.min(PAUSE_MIN * 2u32.saturating_pow(failures.min(16))),
+    };
+    pause - pause.mul_f64((random() % 1000) as f64 / 3000.0)
+}
+
+/// By ssh: the agent, else SFTP.
+struct Ssh {
+    target: SshTarget,
+    agents: AgentBinaries,
+    /// Why no agent can run there, once known.
+    why_sftp: Mutex<Option<String>>,
+}
+
+#[async_trait::async_trait]
+impl Connector for Ssh {
+    async fn connect(&self, class: Option<Class>, meter: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
+        let known = self.why_sftp.lock().clone();
+        let why = match known {
+            Some(why) => why,
+            None => match deploy(&self.target, &self.agents).await? {
+                Deployed::Agent(pipe) => {
+                    let session = Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter.clone());
+                    let session = timeout(GREETING_MAX, session).await;
+                    let late = || Error::new(ErrorKind::Unreachable, "the agent was started, but does not greet");
+                    return Ok(Arc::new(session.map_err(|_| late())??));
+                }
+                Deployed::Impossible(why) if class == Some(Class::Posix) => {
+                    let text = format!("{}: the agent ran there before, but cannot now: {why}", self.target);
+                    return Err(Error::new(ErrorKind::Unreachable, text));
+                }
+                Deployed::Impossible(why) => why,
+            },
+        };
+        let session = crate::sftp::Session::start(&self.target, &why, meter.clone());
+        let late = || Error::new(ErrorKind::Unreachable, "the SFTP server was started, but does not greet");
+        let session = timeout(GREETING_MAX, session).await.map_err(|_| late())?;
+        let session = session.map_err(|e| match e.kind {
+            // Neither shell nor SFTP: tell both reasons.
+            ErrorKind::Unsupported => Error::new(ErrorKind::Login, format!("{}; {}", e.detail, why)),
+            _ => e,
+        })?;
+        *self.why_sftp.lock() = Some(why);
+        Ok(Arc::new(session))
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for RemoteHome {
+    fn status(&self) -> Status {
+        let state = self.shared.state.lock();
+        let link = match &state.phase {
+            _ if state.foreign.is_some() => {
+                Link::Down(state.foreign.as_ref().map(|e| e.detail.clone()).unwrap_or_default())
+            }
+            Phase::Idle => Link::Idle,
+            Phase::Connecting => Link::Connecting,
+            Phase::Up(connection) => connection.status().link,
+            Phase::Down { why, .. } => Link::Down(why.detail.clone()),
+        };
+        let class = state.first.as_ref().map(|h| h.class);
+        self.shared.meter.status(link, class, state.weaker.clone())
+    }
+
+    /// Takes the account as it is now, even if it is another one than before: the caller compares.
+    async fn attach(&self) -> Result<Hello> {
+        let hello = self.connection().await?.attach().await?;
+        let mut state = self.shared.state.lock();
+        state.first = Some(hello.clone());
+        state.foreign = None;
+        Ok(hello)
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        self.same_account().await?.stat(at).await
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        self.same_account().await?.list(dir, after, max).await
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.same_account().await?.read(file, at, len).await
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        self.same_account().await?.readlink(at).await
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        self.same_account().await?.statfs(at).await
+    }
+
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        self.same_account().await?.stage(op, at, data).await
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        self.same_account().await?.apply(ops).await
     }
 }

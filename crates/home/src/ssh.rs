@@ -9,7 +9,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use classify::classify;
+pub use classify::{classify, quote};
 pub use target::{Account, SshTarget};
 
 use crate::agent::verbs::printable;
@@ -132,6 +132,11 @@ pub struct Farewell {
 }
 
 impl Child {
+    /// Where it connects to.
+    pub fn target(&self) -> &SshTarget {
+        &self.target
+    }
+
     /// Waits a moment for the exit, then ends the child by force.
     pub async fn farewell(mut self) -> Farewell {
         let status = timeout(FAREWELL, self.process.wait()).await.ok().and_then(|r| r.ok());

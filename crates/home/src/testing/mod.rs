@@ -2,9 +2,11 @@
 //!
 //! - [`conformance`]: what every home must do.
 //! - [`fault`]: a home that dies, hangs and comes back on demand.
+//! - [`sshd`]: a real SSH server on loopback, and a built agent.
 
 pub mod conformance;
 pub mod fault;
+pub mod sshd;
 
 pub use conformance::{DirOutside, Outside, Subject, conformance};
 pub use fault::{Fault, FaultHome};

@@ -1,0 +1,184 @@
+use super::*;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicUsize;
+
+/// A connection that answers nothing but its greeting.
+struct Fake {
+    hello: Hello,
+    end: watch::Sender<Option<Error>>,
+}
+
+#[async_trait::async_trait]
+impl Connection for Fake {
+    async fn ended(&self) -> Error {
+        let mut end = self.end.subscribe();
+        let why = end.wait_for(Option::is_some).await.unwrap();
+        why.clone().unwrap()
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for Fake {
+    fn status(&self) -> Status {
+        Meter::default().status(Link::Up, None, Vec::new())
+    }
+    async fn attach(&self) -> Result<Hello> {
+        Ok(self.hello.clone())
+    }
+    async fn stat(&self, _: &Loc) -> Result<Seen> {
+        Err(ErrorKind::NotFound.into())
+    }
+    async fn list(&self, _: &Loc, _: Option<&Name>, _: u32) -> Result<Page> {
+        Err(ErrorKind::NotFound.into())
+    }
+    async fn read(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
+        Err(ErrorKind::NotFound.into())
+    }
+    async fn readlink(&self, _: &Loc) -> Result<Bytes> {
+        Err(ErrorKind::NotFound.into())
+    }
+    async fn statfs(&self, _: &Loc) -> Result<StatFs> {
+        Err(ErrorKind::NotFound.into())
+    }
+    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
+        Ok(0)
+    }
+    async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Gives out what was prepared, one thing per attempt.
+#[derive(Default)]
+struct Script {
+    steps: Mutex<VecDeque<Result<Arc<Fake>>>>,
+    attempts: AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl Connector for Script {
+    async fn connect(&self, _: Option<Class>, _: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
+        self.attempts.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        match self.steps.lock().pop_front() {
+            Some(step) => Ok(step?),
+            None => Err(Error::new(ErrorKind::Unreachable, "nobody there")),
+        }
+    }
+}
+
+fn fake(token: u8) -> Arc<Fake> {
+    let hello = Hello {
+        class: Class::Posix,
+        stages: true,
+        uid: 1,
+        gid: 1,
+        groups: Vec::new(),
+        home_dir: crate::HomePath::root(),
+        token: Some([token; 16]),
+        token_is_new: false,
+        boot_id: Bytes::new(),
+        clock: crate::Time::default(),
+    };
+    Arc::new(Fake { hello, end: watch::Sender::new(None) })
+}
+
+fn home(steps: Vec<Result<Arc<Fake>>>) -> (Arc<RemoteHome>, Arc<Script>) {
+    let script = Arc::new(Script { steps: Mutex::new(steps.into()), attempts: AtomicUsize::new(0) });
+    (RemoteHome::new(script.clone()), script)
+}
+
+fn at() -> Loc {
+    Loc { path: crate::HomePath::root(), id: None }
+}
+
+fn gone() -> Error {
+    Error::new(ErrorKind::Unreachable, "gone")
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_connects_by_itself_and_many_calls_connect_once() {
+    let (home, script) = home(vec![Ok(fake(1))]);
+    assert_eq!(home.status().link, Link::Idle);
+    let at = at();
+    let calls = (0..20).map(|_| home.stat(&at));
+    let all = futures_util::future::join_all(calls).await;
+    assert!(all.iter().all(|r| r.as_ref().is_err_and(|e| e.kind == ErrorKind::NotFound)));
+    assert_eq!(script.attempts.load(Ordering::Relaxed), 1);
+    assert_eq!(home.status().link, Link::Up);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_remembered_for_a_growing_pause() {
+    let (home, script) = home(Vec::new());
+    let mut pauses = Vec::new();
+    for _ in 0..12 {
+        let begin = Instant::now();
+        let before = script.attempts.load(Ordering::Relaxed);
+        while script.attempts.load(Ordering::Relaxed) == before {
+            assert_eq!(home.stat(&at()).await.unwrap_err().detail, "nobody there");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        pauses.push(begin.elapsed());
+    }
+    assert!(pauses[1] < Duration::from_millis(500), "{pauses:?}");
+    let last = pauses[11];
+    assert!((Duration::from_secs(19)..Duration::from_secs(32)).contains(&last), "{pauses:?}");
+    assert_eq!(home.status().link, Link::Down("nobody there".into()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_login_is_tried_once_a_minute_or_when_a_person_asks() {
+    let refused = || Err(Error::new(ErrorKind::Login, "refused"));
+    let (home, script) = home(vec![refused(), refused(), Ok(fake(1))]);
+    for _ in 0..39 {
+        assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::Login);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(script.attempts.load(Ordering::Relaxed), 1);
+    tokio::time::sleep(Duration::from_secs(25)).await;
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::Login);
+    home.retry_now();
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_is_replaced_by_the_next_call() {
+    let first = fake(1);
+    let (home, script) = home(vec![Ok(first.clone()), Ok(fake(1))]);
+    home.attach().await.unwrap();
+    tokio::time::sleep(PROVEN).await;
+    first.end.send_replace(Some(gone()));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(home.status().link, Link::Down("gone".into()));
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(script.attempts.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_account_gets_nothing_until_it_is_accepted() {
+    let first = fake(1);
+    let (home, _) = home(vec![Ok(first.clone()), Ok(fake(2))]);
+    home.attach().await.unwrap();
+    tokio::time::sleep(PROVEN).await;
+    first.end.send_replace(Some(gone()));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let refused = home.apply(Vec::new()).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Login);
+    assert!(matches!(home.status().link, Link::Down(text) if text.contains("not the one that it was")));
+    assert_eq!(home.attach().await.unwrap().token, Some([2; 16]));
+    assert_eq!(home.apply(Vec::new()).await, Ok(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_leaves_does_not_stop_the_attempt_and_close_does() {
+    let (home, script) = home(vec![Ok(fake(1)), Ok(fake(1))]);
+    assert!(timeout(Duration::from_millis(10), home.stat(&at())).await.is_err());
+    assert_eq!(home.status().link, Link::Connecting);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(home.status().link, Link::Up);
+    home.close();
+    assert_eq!(home.status().link, Link::Idle);
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(script.attempts.load(Ordering::Relaxed), 2);
+}
