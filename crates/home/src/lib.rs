@@ -10,6 +10,8 @@ pub mod agent;
 pub mod attr;
 pub mod error;
 pub mod limits;
+#[cfg(feature = "testing")]
+pub mod memory;
 pub mod name;
 pub mod op;
 pub mod posix;

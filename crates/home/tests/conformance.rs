@@ -1,5 +1,6 @@
 //! Every home that needs no other machine passes the conformance suite.
 
+use home::memory::MemoryHome;
 use home::posix::{Lacks, Linux, Posix, PosixHome};
 use home::testing::{DirOutside, Subject, conformance};
 use home::{Class, HomePath};
@@ -35,4 +36,18 @@ async fn posix_conforms_without_openat2() {
 #[tokio::test]
 async fn posix_conforms_without_exchange() {
     posix(Lacks { openat2: false, rename_flags: true }).await;
+}
+
+#[tokio::test]
+async fn memory_conforms() {
+    conformance(|| async {
+        let home = MemoryHome::new();
+        Subject {
+            home: Arc::new(home.clone()),
+            outside: Arc::new(home),
+            base: HomePath::root(),
+            class: Class::Posix,
+        }
+    })
+    .await;
 }

@@ -42,7 +42,7 @@ struct Left {
 }
 
 /// Recent operations and what they left.
-pub(super) struct Memo {
+pub(crate) struct Memo {
     outcomes: Recent<OpId, Outcome>,
     left: Recent<HomeId, Left>,
     /// By exchange an object got another inode: from the old to the new one.
@@ -140,7 +140,7 @@ impl Memo {
 
 /// Bytes handed over before the operations that refer to them.
 #[derive(Default)]
-pub(super) struct StagedStore {
+pub(crate) struct StagedStore {
     ops: HashMap<OpId, BTreeMap<u64, Bytes>>,
     order: VecDeque<OpId>,
     held: usize,

@@ -1,0 +1,318 @@
+//! A home in memory, for tests of the layers above: POSIX semantics with identities, versions and
+//! conflicts, and a clock that only counts, so that a test has the same answers each time.
+//!
+//! Other programs act through [`Outside`], which this home implements itself.
+
+mod apply;
+mod tree;
+
+use crate::attr::StatFs;
+use crate::error::{ErrorKind, Result};
+use crate::posix::memo::{Memo, StagedStore};
+use crate::testing::Outside;
+use crate::{
+    Chunk, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status,
+    limits,
+};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+use tree::{Body, GID, Tree, UID};
+
+/// How often a home was asked.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Calls of [`Home::attach`].
+    pub attach: u64,
+    /// Calls of [`Home::stat`].
+    pub stat: u64,
+    /// Calls of [`Home::list`].
+    pub list: u64,
+    /// Calls of [`Home::read`].
+    pub read: u64,
+    /// Calls of [`Home::readlink`].
+    pub readlink: u64,
+    /// Calls of [`Home::statfs`].
+    pub statfs: u64,
+    /// Calls of [`Home::stage`].
+    pub stage: u64,
+    /// Calls of [`Home::apply`].
+    pub apply: u64,
+    /// Operations executed, without repeated ones.
+    pub ops: u64,
+}
+
+impl Counters {
+    /// All calls together: each is a round trip.
+    pub fn calls(&self) -> u64 {
+        self.attach
+            + self.stat
+            + self.list
+            + self.read
+            + self.readlink
+            + self.statfs
+            + self.stage
+            + self.apply
+    }
+}
+
+struct State {
+    tree: Tree,
+    memo: Memo,
+    staged: StagedStore,
+    counters: Counters,
+    token: [u8; 16],
+    token_is_new: bool,
+}
+
+impl State {
+    fn find(&self, at: &Loc) -> Result<u64> {
+        let ino = self.tree.find(&at.path)?;
+        let now = self.tree.attr(ino)?.id;
+        match at.id {
+            Some(id) if !self.memo.same_object(id, now) => Err(ErrorKind::Stale.into()),
+            _ => Ok(ino),
+        }
+    }
+
+    fn parent(&self, path: &HomePath) -> Result<(u64, Name)> {
+        let (dir, name) = path.split().ok_or(ErrorKind::Busy)?;
+        Ok((self.tree.find(&dir)?, name))
+    }
+}
+
+/// A tree in memory; clones are the same one.
+#[derive(Clone)]
+pub struct MemoryHome {
+    state: Arc<Mutex<State>>,
+}
+
+impl Default for MemoryHome {
+    fn default() -> Self {
+        MemoryHome::new()
+    }
+}
+
+impl MemoryHome {
+    /// An empty tree that belongs to uid and gid 1000, with its home directory at the root.
+    pub fn new() -> MemoryHome {
+        let state = State {
+            tree: Tree::new(),
+            memo: Memo::default(),
+            staged: StagedStore::default(),
+            counters: Counters::default(),
+            token: *b"a token for test",
+            token_is_new: true,
+        };
+        MemoryHome { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// How often it was asked since it was made.
+    pub fn counters(&self) -> Counters {
+        self.state.lock().counters
+    }
+
+    /// Forgets what a killed agent forgets: staged bytes, outcomes, the applied number.
+    pub fn restart(&self) {
+        let mut state = self.state.lock();
+        state.memo = Memo::default();
+        state.staged = StagedStore::default();
+    }
+
+    /// How many bytes all files together may have; beyond is [`ErrorKind::NoSpace`].
+    pub fn set_space(&self, bytes: u64) {
+        self.state.lock().tree.space = bytes;
+    }
+
+    /// Makes it look like another account.
+    pub fn set_token(&self, token: [u8; 16]) {
+        self.state.lock().token = token;
+    }
+
+    /// Another program changes permission bits.
+    pub fn chmod_outside(&self, path: &HomePath, mode: u32) {
+        let mut state = self.state.lock();
+        let now = state.tree.now();
+        let ino = state.tree.find(path).unwrap();
+        let node = state.tree.node_mut(ino).unwrap();
+        (node.mode, node.ctime) = (mode, now);
+    }
+
+    /// Another program makes a hard link.
+    pub fn link_outside(&self, old: &HomePath, new: &HomePath) {
+        let mut state = self.state.lock();
+        let ino = state.tree.find(old).unwrap();
+        let (dir, name) = state.parent(new).unwrap();
+        state.tree.enter(dir, &name, ino).unwrap();
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for MemoryHome {
+    fn status(&self) -> Status {
+        Status {
+            link: Link::Up,
+            class: Some(Class::Posix),
+            weaker: Vec::new(),
+            round_trips: self.counters().calls(),
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+
+    async fn attach(&self) -> Result<Hello> {
+        let mut state = self.state.lock();
+        state.counters.attach += 1;
+        Ok(Hello {
+            class: Class::Posix,
+            stages: true,
+            uid: UID,
+            gid: GID,
+            groups: vec![GID],
+            home_dir: HomePath::root(),
+            token: Some(state.token),
+            token_is_new: std::mem::take(&mut state.token_is_new),
+            boot_id: Bytes::from_static(b"memory"),
+            clock: state.tree.now(),
+        })
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        let mut state = self.state.lock();
+        state.counters.stat += 1;
+        let ino = state.find(at)?;
+        Ok(Seen { applied: state.memo.applied(), attr: state.tree.attr(ino)? })
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        let mut state = self.state.lock();
+        state.counters.list += 1;
+        let ino = state.find(dir)?;
+        let from = after.map_or(Bound::Unbounded, |a| Bound::Excluded(a.clone()));
+        let mut names = state.tree.dir(ino)?.range((from, Bound::Unbounded));
+        let max = max.clamp(1, limits::PAGE_MAX) as usize;
+        let mut entries = Vec::new();
+        for (name, child) in names.by_ref().take(max) {
+            let target = match &state.tree.node(*child)?.body {
+                Body::Symlink(target) => Some(Bytes::copy_from_slice(target)),
+                _ => None,
+            };
+            entries.push(Entry { name: name.clone(), attr: Some(state.tree.attr(*child)?), target });
+        }
+        let more = names.next().is_some();
+        Ok(Page { applied: state.memo.applied(), dir: state.tree.attr(ino)?, entries, more })
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let mut state = self.state.lock();
+        state.counters.read += 1;
+        let ino = state.find(file)?;
+        let data = match &state.tree.node(ino)?.body {
+            Body::File(data) => data,
+            Body::Dir(_) => return Err(ErrorKind::IsDir.into()),
+            _ => return Err(ErrorKind::Invalid.into()),
+        };
+        let start = at.min(data.len() as u64) as usize;
+        let end = start.saturating_add(len.min(limits::READ_MAX) as usize).min(data.len());
+        Ok(Chunk { attr: state.tree.attr(ino)?, data: Bytes::copy_from_slice(&data[start..end]) })
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        let mut state = self.state.lock();
+        state.counters.readlink += 1;
+        let ino = state.find(at)?;
+        match &state.tree.node(ino)?.body {
+            Body::Symlink(target) => Ok(Bytes::copy_from_slice(target)),
+            Body::Dir(_) => Err(ErrorKind::IsDir.into()),
+            _ => Err(ErrorKind::Invalid.into()),
+        }
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        let mut state = self.state.lock();
+        state.counters.statfs += 1;
+        state.find(at)?;
+        let (total, used) = (state.tree.space, state.tree.used());
+        let free = total.saturating_sub(used);
+        Ok(StatFs { total, free, available: free, files: 1 << 32, files_free: 1 << 31 })
+    }
+
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        let mut state = self.state.lock();
+        state.counters.stage += 1;
+        state.staged.put(op, at, data)
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        let mut state = self.state.lock();
+        state.counters.apply += 1;
+        apply::apply(&mut state, &ops)
+    }
+}
+
+impl Outside for MemoryHome {
+    fn write(&self, path: &HomePath, data: &[u8]) {
+        let mut state = self.state.lock();
+        let ino = match state.tree.find(path) {
+            Ok(ino) => ino,
+            Err(_) => {
+                let (dir, name) = state.parent(path).unwrap();
+                let ino = state.tree.add(Body::File(Vec::new()), 0o644);
+                state.tree.enter(dir, &name, ino).unwrap();
+                ino
+            }
+        };
+        let now = state.tree.now();
+        let node = state.tree.node_mut(ino).unwrap();
+        assert!(matches!(node.body, Body::File(_)), "{path} is no file");
+        node.body = Body::File(data.to_vec());
+        (node.mtime, node.ctime) = (now, now);
+    }
+
+    fn read(&self, path: &HomePath) -> Option<Vec<u8>> {
+        let state = self.state.lock();
+        match &state.tree.node(state.tree.find(path).ok()?).ok()?.body {
+            Body::File(data) => Some(data.clone()),
+            _ => None,
+        }
+    }
+
+    fn mkdir(&self, path: &HomePath) {
+        let mut state = self.state.lock();
+        let (dir, name) = state.parent(path).unwrap();
+        assert!(!state.tree.dir(dir).unwrap().contains_key(&name), "{path} exists");
+        let ino = state.tree.add(Body::Dir(BTreeMap::new()), 0o755);
+        state.tree.enter(dir, &name, ino).unwrap();
+    }
+
+    fn symlink(&self, path: &HomePath, target: &[u8]) {
+        let mut state = self.state.lock();
+        let (dir, name) = state.parent(path).unwrap();
+        assert!(!state.tree.dir(dir).unwrap().contains_key(&name), "{path} exists");
+        let ino = state.tree.add(Body::Symlink(target.to_vec()), 0o777);
+        state.tree.enter(dir, &name, ino).unwrap();
+    }
+
+    fn remove(&self, path: &HomePath) {
+        let mut state = self.state.lock();
+        let (dir, name) = state.parent(path).unwrap();
+        let ino = state.tree.find(path).unwrap();
+        assert!(state.tree.dir(ino).map_or(true, BTreeMap::is_empty), "{path} is not empty");
+        state.tree.leave(dir, &name).unwrap();
+        state.tree.reap(ino);
+    }
+
+    fn rename(&self, from: &HomePath, to: &HomePath) {
+        let mut state = self.state.lock();
+        let (from, to) = (state.parent(from).unwrap(), state.parent(to).unwrap());
+        state.tree.rename((from.0, &from.1), (to.0, &to.1)).unwrap();
+    }
+
+    fn names(&self, path: &HomePath) -> Vec<Vec<u8>> {
+        let state = self.state.lock();
+        let ino = state.tree.find(path).unwrap();
+        state.tree.dir(ino).unwrap().keys().map(|n| n.as_bytes().to_vec()).collect()
+    }
+}
