@@ -1,8 +1,8 @@
 //! The duplicate request cache: a call that comes again gets its first answer (RFC 1813 §4.5).
 //!
 //! A client that hears nothing sends the same call with the same xid once more, perhaps on a new connection, while
-//! the first may be running, done, or done by a process that has died since. [`Retries::begin`] says
-//! which of the first two; the third is the engine's memory (`Vfs::first_reply`), which is why the key
+//! the first may be running, done, or done by a process that has died since. [`Retries::once`] knows
+//! the first two; the third is the engine's memory (`Vfs::first_reply`), which is why the key
 //! must come out the same after a restart.
 //!
 //! The key leaves the client's port out (NAT, user-space clients); the checksum over the arguments
@@ -124,7 +124,7 @@ impl Default for Retries {
 }
 
 /// What to do with a call.
-pub enum Begin {
+enum Begin {
     /// It is the first of its kind: run it.
     Run(Running),
     /// It is running: wait for its answer.
@@ -135,7 +135,7 @@ pub enum Begin {
 
 /// The right and the duty to run a call. Dropped without [`Running::finish`], the call counts as never begun,
 /// and one that is attached to it may begin.
-pub struct Running {
+struct Running {
     table: Arc<Retries>,
     key: RetryKey,
     answer: watch::Sender<Option<Bytes>>,
@@ -143,18 +143,43 @@ pub struct Running {
 }
 
 /// Waits for another one's answer.
-pub struct Attached(watch::Receiver<Option<Bytes>>);
+struct Attached(watch::Receiver<Option<Bytes>>);
 
 impl Attached {
     /// The answer; `None` if the call was given up, and should begin anew.
-    pub async fn answer(mut self) -> Option<Bytes> {
+    async fn answer(mut self) -> Option<Bytes> {
         self.0.wait_for(Option::is_some).await.ok().and_then(|answer| answer.clone())
     }
 }
 
 impl Retries {
+    /// The answer of a call, which `run` executes unless the call is running or done already. `keep` says of an
+    /// answer whether it stands for those who still come. An error answers nobody but this caller.
+    pub async fn once<E>(
+        self: &Arc<Self>,
+        key: RetryKey,
+        run: impl Future<Output = Result<Bytes, E>>,
+        keep: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Bytes, E> {
+        loop {
+            match self.begin(key) {
+                Begin::Done(reply) => return Ok(reply),
+                Begin::Attach(running) => {
+                    if let Some(reply) = running.answer().await {
+                        return Ok(reply);
+                    }
+                }
+                Begin::Run(running) => {
+                    let reply = run.await?;
+                    running.finish(reply.clone(), keep(&reply));
+                    return Ok(reply);
+                }
+            }
+        }
+    }
+
     /// Asks whether a call was seen before.
-    pub fn begin(self: &Arc<Self>, key: RetryKey) -> Begin {
+    fn begin(self: &Arc<Self>, key: RetryKey) -> Begin {
         match self.inner.lock().calls.entry(key) {
             Entry::Occupied(entry) => match entry.get() {
                 State::Running(answer) => Begin::Attach(Attached(answer.clone())),
@@ -180,7 +205,7 @@ impl Retries {
 impl Running {
     /// Hands the answer to whoever is attached, and keeps it for those who still come if `keep` is set: calls
     /// that may be executed twice, and those that changed nothing, need not be kept.
-    pub fn finish(mut self, reply: Bytes, keep: bool) {
+    fn finish(mut self, reply: Bytes, keep: bool) {
         self.finished = true;
         let mut inner = self.table.inner.lock();
         if keep {
@@ -222,123 +247,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(n: u64) -> RetryKey {
-        RetryKey(u128::from(n).to_be_bytes())
-    }
-
-    fn run(begin: Begin) -> Running {
-        match begin {
-            Begin::Run(running) => running,
-            _ => panic!("the call was seen before"),
-        }
-    }
-
-    #[test]
-    fn a_key_depends_on_everything_but_the_port() {
-        let keys = Keys::new([1; 16]);
-        let addr: IpAddr = "192.0.2.1".parse().unwrap();
-        let args = [7u8; 300];
-        let call = CallId { xid: 1, prog: 100_003, vers: 3, proc: 12, uid: Some(5), args: &args };
-        let base = keys.key(addr, &call);
-        assert_eq!(base, Keys::new([1; 16]).key("::ffff:192.0.2.1".parse().unwrap(), &call));
-        let mut changed_head = args;
-        changed_head[255] = 8;
-        let mut changed_tail = args;
-        changed_tail[256] = 8;
-        for other in [
-            CallId { xid: 2, ..call },
-            CallId { prog: 2, ..call },
-            CallId { vers: 2, ..call },
-            CallId { proc: 2, ..call },
-            CallId { uid: Some(2), ..call },
-            CallId { uid: None, ..call },
-            CallId { args: &args[..299], ..call },
-            CallId { args: &changed_head, ..call },
-        ] {
-            assert_ne!(keys.key(addr, &other), base, "{other:?}");
-        }
-        assert_eq!(keys.key(addr, &CallId { args: &changed_tail, ..call }), base);
-        assert_ne!(keys.key("192.0.2.2".parse().unwrap(), &call), base);
-        assert_ne!(Keys::new([2; 16]).key(addr, &call), base);
-        let none = CallId { uid: None, ..call };
-        assert_ne!(keys.key(addr, &CallId { uid: Some(0), ..call }), keys.key(addr, &none));
-    }
-
-    #[tokio::test]
-    async fn a_running_call_is_attached_to_and_a_done_one_replayed() {
-        let table = Arc::new(Retries::default());
-        let running = run(table.begin(key(1)));
-        let Begin::Attach(attached) = table.begin(key(1)) else { panic!("not attached") };
-        let waiting = tokio::spawn(attached.answer());
-        running.finish(Bytes::from_static(b"done"), true);
-        assert_eq!(waiting.await.unwrap().as_deref(), Some(&b"done"[..]));
-        let Begin::Done(reply) = table.begin(key(1)) else { panic!("not replayed") };
-        assert_eq!(&reply[..], b"done");
-    }
-
-    #[tokio::test]
-    async fn what_is_not_kept_runs_again_but_its_waiters_are_answered() {
-        let table = Arc::new(Retries::default());
-        let running = run(table.begin(key(1)));
-        let Begin::Attach(attached) = table.begin(key(1)) else { panic!("not attached") };
-        running.finish(Bytes::from_static(b"once"), false);
-        assert_eq!(attached.answer().await.as_deref(), Some(&b"once"[..]));
-        run(table.begin(key(1))).finish(Bytes::new(), false);
-    }
-
-    #[tokio::test]
-    async fn a_call_given_up_can_begin_anew() {
-        let table = Arc::new(Retries::default());
-        let running = run(table.begin(key(1)));
-        let Begin::Attach(attached) = table.begin(key(1)) else { panic!("not attached") };
-        drop(running);
-        assert_eq!(attached.answer().await, None);
-        run(table.begin(key(1))).finish(Bytes::new(), true);
-    }
-
-    #[test]
-    fn young_replies_stay_beyond_the_count_and_old_ones_up_to_it() {
-        let table = Retries::default();
-        let mut inner = table.inner.lock();
-        let start = Instant::now();
-        let many = RETRY_ENTRIES as u64 * 2;
-        for n in 0..many {
-            inner.keep(key(n), Bytes::from_static(b"x"), start);
-        }
-        assert_eq!(inner.calls.len(), many as usize);
-        inner.keep(key(many), Bytes::from_static(b"x"), start + RETRY_AGE);
-        assert_eq!(inner.calls.len(), RETRY_ENTRIES);
-        assert!(!inner.calls.contains_key(&key(0)));
-        assert!(inner.calls.contains_key(&key(many)));
-    }
-
-    #[test]
-    fn bytes_are_bounded_whatever_the_age() {
-        let table = Retries::default();
-        let mut inner = table.inner.lock();
-        let reply = Bytes::from(vec![0; 100_000]);
-        for n in 0..100 {
-            inner.keep(key(n), reply.clone(), Instant::now());
-        }
-        assert!(inner.bytes <= RETRY_BYTES);
-        assert!(inner.calls.contains_key(&key(99)));
-        let counted: usize = inner.calls.len() * (reply.len() + ENTRY_OVERHEAD);
-        assert_eq!(inner.bytes, counted);
-    }
-
-    #[test]
-    fn a_client_keeps_its_table_and_clients_are_bounded() {
-        let clients = Clients::default();
-        let first: IpAddr = "192.0.2.1".parse().unwrap();
-        let held = clients.table(first);
-        assert!(Arc::ptr_eq(&held, &clients.table(first)));
-        for n in 0..2 * RETRY_CLIENTS as u32 {
-            clients.table(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into());
-        }
-        assert!(clients.tables.lock().len() <= RETRY_CLIENTS);
-        assert!(Arc::ptr_eq(&held, &clients.table(first)));
-    }
-}
+mod tests;

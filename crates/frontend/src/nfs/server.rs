@@ -3,26 +3,27 @@
 use super::export::{Access, ExportPolicy};
 use super::handle::Handles;
 use super::mount::Mounts;
-use super::retry::{Begin, CallId, Clients, Keys};
+use super::retry::{CallId, Clients, Keys};
 use super::v3::{self, Cx, Repeat};
 use crate::limits::CONNECTIONS;
-use bytes::Bytes;
 use oncrpc::limits::Limits;
 use oncrpc::msg::{AuthStat, Credential, Refusal};
 use oncrpc::nfs3::NfsStat3;
 use oncrpc::server::{Call, Program, Reply, Service, listen, route};
-use oncrpc::xdr::{Reader, Writer};
+use oncrpc::xdr::Writer;
 use oncrpc::{mount, nfs3};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::net::TcpListener;
-use vfs::{RetryKey, Vfs};
+use vfs::Vfs;
 
 const PROGRAMS: [Program; 2] = [
     Program { prog: nfs3::PROGRAM, vers: nfs3::VERSION, procs: nfs3::procs::COUNT },
     Program { prog: mount::PROGRAM, vers: mount::VERSION, procs: mount::procs::COUNT },
 ];
 const NULL: u32 = 0;
+/// How results begin that say "not yet".
+const JUKEBOX: [u8; 4] = (NfsStat3::Jukebox as u32).to_be_bytes();
 
 /// NFS version 3 and MOUNT version 3 over one engine. Any number of listeners and streams may share
 /// it; they should, because repeated calls may come over another connection.
@@ -71,7 +72,13 @@ impl NfsServer {
         if how == Repeat::Remember {
             cx.retry = Some(key);
         }
-        self.once(&cx, client, key, call.proc, call.args, how).await
+        let run = async { v3::run(&cx, call.proc, call.args).await.map(Writer::into_bytes) };
+        // An answer that asks the client to come back is not kept: nothing has happened.
+        let keep = |reply: &[u8]| how == Repeat::Remember && !reply.starts_with(&JUKEBOX);
+        let reply = self.clients.table(client.ip()).once(key, run, keep).await?;
+        let mut w = Writer::new();
+        w.raw(&reply);
+        Ok(w)
     }
 
     /// Who calls, if it may. A call that may not be made is refused as a whole, so that it learns
@@ -91,36 +98,6 @@ impl NfsServer {
         let read_only = access == Access::ReadOnly;
         let (vfs, handles, policy) = (&*self.vfs, &self.handles, &*self.policy);
         Ok((client, Cx { vfs, handles, policy, cred, read_only, retry: None }))
-    }
-
-    /// Runs a call unless it is running or done. An answer that asks the client to come back is not kept:
-    /// nothing has happened.
-    async fn once(
-        &self,
-        cx: &Cx<'_>,
-        client: SocketAddr,
-        key: RetryKey,
-        proc: u32,
-        args: Reader,
-        how: Repeat,
-    ) -> Reply {
-        loop {
-            match self.clients.table(client.ip()).begin(key) {
-                Begin::Done(reply) => return Ok(results(&reply)),
-                Begin::Attach(running) => {
-                    if let Some(reply) = running.answer().await {
-                        return Ok(results(&reply));
-                    }
-                }
-                Begin::Run(running) => {
-                    let reply = v3::run(cx, proc, args).await?.into_bytes();
-                    let came_to_nothing = reply.starts_with(&(NfsStat3::Jukebox as u32).to_be_bytes());
-                    let answer = results(&reply);
-                    running.finish(reply, how == Repeat::Remember && !came_to_nothing);
-                    return Ok(answer);
-                }
-            }
-        }
     }
 }
 
@@ -145,11 +122,4 @@ fn call_id(call: &Call) -> CallId<'_> {
         Credential::None | Credential::Other(_) => None,
     };
     CallId { xid: call.xid, prog: call.prog, vers: call.vers, proc: call.proc, uid, args: &call.raw }
-}
-
-/// Results that were encoded before. They are short, so that a copy is cheap.
-fn results(reply: &Bytes) -> Writer {
-    let mut w = Writer::new();
-    w.raw(reply);
-    w
 }

@@ -6,7 +6,7 @@
 //! Cookies are the engine's: they stay right whatever happens to the directory, so that the verifier is a
 //! constant and NFS3ERR_BAD_COOKIE is never answered. `..` and `.` are entries like others.
 
-use super::{Cx, convert, refused};
+use super::{Cx, No, convert, refused};
 use crate::limits::DIR_REPLY_MAX;
 use bytes::Bytes;
 use oncrpc::nfs3::{
@@ -48,9 +48,10 @@ pub async fn lookup(cx: &Cx<'_>, a: LookupArgs) -> LookupRes {
 }
 
 /// The directory in which a call is to make a name.
-fn place(cx: &Cx<'_>, at: &DirOpArgs3) -> Result<Oid, (NfsStat3, WccData)> {
+fn place(cx: &Cx<'_>, at: &DirOpArgs3) -> Result<Oid, No> {
     let dir = cx.writable(&at.dir)?;
-    if is_dots(&at.name) { Err((NfsStat3::Exist, cx.after(dir))) } else { Ok(dir) }
+    let taken = No { status: NfsStat3::Exist, known: Some(dir) };
+    if is_dots(&at.name) { Err(taken) } else { Ok(dir) }
 }
 
 /// The answer of every call that makes an object.
@@ -78,7 +79,7 @@ async fn made_before(cx: &Cx<'_>, dir: Oid, first: FirstReply) -> CreateRes {
 pub async fn create(cx: &Cx<'_>, a: CreateArgs) -> CreateRes {
     let dir = match place(cx, &a.at) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     if let Some(first) = cx.first_reply() {
         return made_before(cx, dir, first).await;
@@ -98,7 +99,7 @@ pub async fn create(cx: &Cx<'_>, a: CreateArgs) -> CreateRes {
 pub async fn mkdir(cx: &Cx<'_>, a: MkdirArgs) -> MkdirRes {
     let dir = match place(cx, &a.at) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     if let Some(first) = cx.first_reply() {
         return made_before(cx, dir, first).await;
@@ -113,7 +114,7 @@ pub async fn mkdir(cx: &Cx<'_>, a: MkdirArgs) -> MkdirRes {
 pub async fn symlink(cx: &Cx<'_>, a: SymlinkArgs) -> SymlinkRes {
     let dir = match place(cx, &a.at) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     if let Some(first) = cx.first_reply() {
         return made_before(cx, dir, first).await;
@@ -131,7 +132,7 @@ pub async fn symlink(cx: &Cx<'_>, a: SymlinkArgs) -> SymlinkRes {
 pub async fn mknod(cx: &Cx<'_>, a: MknodArgs) -> MknodRes {
     let dir = match place(cx, &a.at) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     let (kind, set): (Kind, &Sattr3) = match &a.what {
         MknodData3::Fifo(set) => (Kind::Fifo, set),
@@ -154,7 +155,7 @@ pub async fn mknod(cx: &Cx<'_>, a: MknodArgs) -> MknodRes {
 pub async fn remove(cx: &Cx<'_>, a: RemoveArgs) -> RemoveRes {
     let dir = match cx.writable(&a.dir) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     if is_dots(&a.name) {
         return Res::Fail(NfsStat3::IsDir, cx.after(dir));
@@ -172,7 +173,7 @@ pub async fn remove(cx: &Cx<'_>, a: RemoveArgs) -> RemoveRes {
 pub async fn rmdir(cx: &Cx<'_>, a: RmdirArgs) -> RmdirRes {
     let dir = match cx.writable(&a.dir) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     match &a.name[..] {
         b"." => return Res::Fail(NfsStat3::Inval, cx.after(dir)),
@@ -192,7 +193,7 @@ pub async fn rmdir(cx: &Cx<'_>, a: RmdirArgs) -> RmdirRes {
 pub async fn rename(cx: &Cx<'_>, a: RenameArgs) -> RenameRes {
     let (from, to) = match (cx.writable(&a.from.dir), cx.writable(&a.to.dir)) {
         (Ok(from), Ok(to)) => (from, to),
-        (from, to) => return rename_refused(from, to),
+        (from, to) => return rename_refused(cx, from, to),
     };
     let after = || RenameWcc { fromdir_wcc: cx.after(from), todir_wcc: cx.after(to) };
     if is_dots(&a.from.name) || is_dots(&a.to.name) {
@@ -211,10 +212,12 @@ pub async fn rename(cx: &Cx<'_>, a: RenameArgs) -> RenameRes {
 }
 
 /// At least one of both directories was refused; the first reason counts.
-fn rename_refused(from: Result<Oid, (NfsStat3, WccData)>, to: Result<Oid, (NfsStat3, WccData)>) -> RenameRes {
-    let status = |r: &Result<Oid, (NfsStat3, WccData)>| r.as_ref().err().map(|(status, _)| *status);
-    let reason = status(&from).or(status(&to)).unwrap_or(NfsStat3::ServerFault);
-    let wcc = |r: Result<Oid, (NfsStat3, WccData)>| r.map_or_else(|(_, wcc)| wcc, |_| WccData::default());
+fn rename_refused(cx: &Cx<'_>, from: Result<Oid, No>, to: Result<Oid, No>) -> RenameRes {
+    let reason = from.err().or(to.err()).map_or(NfsStat3::ServerFault, |no| no.status);
+    let wcc = |dir: Result<Oid, No>| match dir.map_or_else(|no| no.known, Some) {
+        Some(oid) => cx.after(oid),
+        None => WccData::default(),
+    };
     Res::Fail(reason, RenameWcc { fromdir_wcc: wcc(from), todir_wcc: wcc(to) })
 }
 
@@ -226,8 +229,9 @@ pub async fn link(cx: &Cx<'_>, a: LinkArgs) -> LinkRes {
     let attributes = || cx.vfs.peek(object).as_ref().map(convert::attr);
     let dir = match place(cx, &a.link) {
         Ok(oid) => oid,
-        Err((status, linkdir_wcc)) => {
-            return Res::Fail(status, LinkWcc { file_attributes: attributes(), linkdir_wcc });
+        Err(no) => {
+            let linkdir_wcc = no.known.map_or_else(WccData::default, |dir| cx.after(dir));
+            return Res::Fail(no.status, LinkWcc { file_attributes: attributes(), linkdir_wcc });
         }
     };
     if cx.first_reply().is_some() {

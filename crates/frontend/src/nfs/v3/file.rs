@@ -24,7 +24,7 @@ pub async fn getattr(cx: &Cx<'_>, a: GetattrArgs) -> GetattrRes {
 pub async fn setattr(cx: &Cx<'_>, a: SetattrArgs) -> SetattrRes {
     let oid = match cx.writable(&a.object) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     if cx.first_reply().is_some() {
         return Res::Ok(cx.after(oid));

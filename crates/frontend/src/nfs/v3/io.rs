@@ -30,7 +30,7 @@ pub async fn read(cx: &Cx<'_>, a: ReadArgs) -> ReadRes {
 pub async fn write(cx: &Cx<'_>, a: WriteArgs) -> WriteRes {
     let oid = match cx.writable(&a.file) {
         Ok(oid) => oid,
-        Err((status, wcc)) => return Res::Fail(status, wcc),
+        Err(no) => return cx.refuse(no),
     };
     if a.count as usize != a.data.len() {
         return Res::Fail(NfsStat3::Inval, cx.after(oid));

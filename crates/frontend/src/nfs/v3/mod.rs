@@ -105,6 +105,13 @@ fn put<R: Xdr>(results: R) -> Reply {
     Ok(w)
 }
 
+/// Why a call that would change something is not tried, and its object if that is known.
+#[derive(Clone, Copy)]
+struct No {
+    status: NfsStat3,
+    known: Option<Oid>,
+}
+
 /// A failure before any object is known.
 fn refused<T, E: Default>(status: NfsStat3) -> Res<T, E> {
     Res::Fail(status, E::default())
@@ -126,12 +133,17 @@ impl Cx<'_> {
     }
 
     /// The object of a handle in a call that changes something.
-    fn writable(&self, handle: &NfsFh3) -> Result<Oid, (NfsStat3, WccData)> {
-        let oid = self.object(handle).map_err(|status| (status, WccData::default()))?;
+    fn writable(&self, handle: &NfsFh3) -> Result<Oid, No> {
+        let oid = self.object(handle).map_err(|status| No { status, known: None })?;
         if self.read_only {
-            return Err((NfsStat3::Rofs, self.after(oid)));
+            return Err(No { status: NfsStat3::Rofs, known: Some(oid) });
         }
         Ok(oid)
+    }
+
+    /// The failure of a call that is not tried.
+    fn refuse<T>(&self, no: No) -> Res<T, WccData> {
+        Res::Fail(no.status, no.known.map_or_else(WccData::default, |oid| self.after(oid)))
     }
 
     /// Attributes for the reply of a call that failed: what memory has. A stranger who was denied is told
