@@ -1,109 +1,239 @@
-//! The engine: identity, caches, the journal and write-back. It knows no protocol.
+//! The engine: identity, caches, the journal and write-back. It knows no protocol, no socket and no ssh.
+//!
+//! A home holds the truth; the engine holds copies of it and a journal of what the home does not know yet.
+//!
+//! # Layout
+//! - [`ops`]: what a front-end may ask, by family; [`perm`] decides who may.
+//! - [`root`]: the root directory, in which the homes appear.
+//! - [`fetch`]: IN, the only reader of a home. [`mutate`]: CHANGE, the only door for a change. [`sync`]: OUT, the
+//!   only way home; [`conflict`] is its table of decisions.
+//! - [`volume`]: one account on one host: recovery, checkpoints, health.
+//! - [`inode`], [`meta`], [`replies`]: identity, attributes and names, first answers; passive.
+//! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
+//! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
+//!   comes out.
+//!
+//! # Invariants
+//! 1. Dirty means: in the journal without an outcome. Nothing else says so.
+//! 2. No reply before `append`; no stable reply before `synced`; in mode `strict` none before the outcome.
+//! 3. Only [`fetch`] reads a home; only [`sync::push`] changes one.
+//! 4. The tree's lock is taken before the locks of journal and data log, and never held across a wait.
+//! 5. A name or object with unsent operations is never overwritten by an answer of the home.
 
 pub mod config;
+pub mod conflict;
 pub mod data;
 pub mod env;
+pub mod fetch;
+pub mod inode;
 pub mod journal;
+pub mod limits;
+pub mod meta;
+pub mod mutate;
+pub mod ops;
+pub mod perm;
+pub mod replies;
+pub mod root;
+pub mod stats;
 pub mod store;
+pub mod sync;
 pub mod types;
+pub mod volume;
 
 pub use config::{
     Config, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
 };
 pub use types::*;
 
-use bytes::Bytes;
-use std::sync::Arc;
+use crate::inode::local;
+use crate::root::RootDir;
+use crate::stats::Stats;
+use crate::volume::{Shared, Volume, known_volumes};
+use hashbrown::HashMap;
+use oncrpc::xdr::Xdr;
+use parking_lot::{Mutex, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-/// The engine.
-pub struct Vfs {}
-
-fn no<T>() -> Result<T> {
-    Err(ErrorKind::Unsupported.into())
+oncrpc::xdr! {
+    /// What the store keeps of the state directory as a whole.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Gateway {
+        /// Names this state directory in operation ids.
+        pub id: u64,
+        /// Key of the MAC in file handles.
+        pub handle_key: [u8; 16],
+    }
 }
 
-#[allow(unused_variables, missing_docs)]
+/// The engine.
+pub struct Vfs {
+    this: Weak<Vfs>,
+    shared: Shared,
+    namespace: Arc<dyn Namespace>,
+    mode: Mode,
+    share: bool,
+    handle_key: [u8; 16],
+    boot: u64,
+    volumes: RwLock<HashMap<u32, Arc<Volume>>>,
+    opening_volumes: tokio::sync::Mutex<()>,
+    root: Mutex<RootDir>,
+    closed: AtomicBool,
+}
+
 impl Vfs {
+    /// Opens the state directory, recovers every volume in it, and goes on writing home what is unsent.
     pub async fn open(config: Config) -> Result<Arc<Vfs>> {
-        no()
+        let gateway = load_gateway(&config)?;
+        let known = known_volumes(&*config.store)?;
+        let names = known.iter().flat_map(|(_, r)| r.names.clone()).chain(config.namespace.configured());
+        let root = RootDir::new(names, config.env.clock.now());
+        let shared = Shared {
+            journal: journal::Journal::start(&config.env),
+            budget: data::Budget::new(config.cache_bytes),
+            env: config.env,
+            store: config.store,
+            stats: Arc::new(Stats::default()),
+            gateway: gateway.id,
+            server_uid: config.server_uid,
+            server_gid: config.server_gid,
+            staleness: config.staleness,
+        };
+        let boot = shared.env.rng.u64();
+        let vfs = Arc::new_cyclic(|this| Vfs {
+            this: this.clone(),
+            shared,
+            namespace: config.namespace,
+            mode: config.mode,
+            share: config.share,
+            handle_key: gateway.handle_key,
+            boot,
+            volumes: RwLock::new(HashMap::new()),
+            opening_volumes: tokio::sync::Mutex::new(()),
+            root: Mutex::new(root),
+            closed: AtomicBool::new(false),
+        });
+        for (id, record) in known {
+            vfs.reopen(id, &record).await?;
+        }
+        Ok(vfs)
     }
+
+    /// Opens a volume that an earlier process knew, by the first of its names that still leads to its account.
+    async fn reopen(&self, id: u32, record: &volume::VolumeRecord) -> Result<()> {
+        for name in &record.names {
+            if let Ok(mount) = self.namespace.resolve(name).await
+                && mount.account.as_bytes() == &record.account[..]
+            {
+                self.open_volume(mount).await?;
+                return Ok(());
+            }
+        }
+        let account = record.account.escape_ascii();
+        tracing::warn!(volume = id, "no name leads to {account} any more; what is unsent for it stays here");
+        Ok(())
+    }
+
+    /// Stops taking calls, syncs the journals, and with `drain` waits that long for the homes. Answers what is still
+    /// unsent; it will be sent by the next process.
     pub async fn close(&self, drain: Option<Duration>) -> Vec<VolumeStatus> {
-        Vec::new()
+        self.closed.store(true, Ordering::SeqCst);
+        let volumes = self.all_volumes();
+        if let Some(drain) = drain {
+            let drains = volumes.iter().map(|v| v.drained(drain));
+            futures_util::future::join_all(drains).await;
+        }
+        for volume in &volumes {
+            volume.tasks.lock().drain(..).for_each(|t| t.abort());
+            if let Err(e) = volume.checkpoint(true) {
+                tracing::error!("checkpoint failed, the journal keeps everything: {e}");
+            }
+            if let Err(e) = volume.lane.synced(volume.lane.last()).await {
+                tracing::error!("the journal could not be synced: {e}");
+            }
+        }
+        self.shared.journal.stop();
+        volumes.iter().map(|v| v.status()).filter(|s| s.unsent_ops > 0).collect()
     }
-    pub fn peek(&self, oid: Oid) -> Option<FileAttr> {
-        None
-    }
-    pub async fn getattr(&self, ctx: Ctx<'_>, oid: Oid) -> Result<FileAttr> {
-        no()
-    }
-    pub async fn setattr(&self, ctx: Ctx<'_>, oid: Oid, set: SetAttrs, guard: Option<Time>) -> Result<Wcc> {
-        no()
-    }
-    pub async fn lookup(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8]) -> Result<Found> {
-        no()
-    }
-    pub async fn access(&self, ctx: Ctx<'_>, oid: Oid, want: AccessMask) -> Result<(AccessMask, FileAttr)> {
-        no()
-    }
-    pub async fn readlink(&self, ctx: Ctx<'_>, oid: Oid) -> Result<(Bytes, FileAttr)> {
-        no()
-    }
-    pub async fn read(&self, ctx: Ctx<'_>, oid: Oid, at: u64, len: u32) -> Result<ReadOk> {
-        no()
-    }
-    pub async fn write(&self, ctx: Ctx<'_>, oid: Oid, at: u64, data: Bytes, want: Stability) -> Result<WriteOk> {
-        no()
-    }
-    pub async fn commit(&self, ctx: Ctx<'_>, oid: Oid) -> Result<CommitOk> {
-        no()
-    }
-    pub async fn create(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8], how: CreateHow, set: SetAttrs) -> Result<Made> {
-        no()
-    }
-    pub async fn mkdir(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8], set: SetAttrs) -> Result<Made> {
-        no()
-    }
-    pub async fn symlink(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8], target: Bytes, set: SetAttrs) -> Result<Made> {
-        no()
-    }
-    pub async fn mknod(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8], kind: Kind, set: SetAttrs) -> Result<Made> {
-        no()
-    }
-    pub async fn remove(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8]) -> Result<Wcc> {
-        no()
-    }
-    pub async fn rmdir(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8]) -> Result<Wcc> {
-        no()
-    }
-    pub async fn rename(&self, ctx: Ctx<'_>, from: Oid, name: &[u8], to: Oid, new_name: &[u8]) -> Result<RenameOk> {
-        no()
-    }
-    pub async fn link(&self, ctx: Ctx<'_>, object: Oid, dir: Oid, name: &[u8]) -> Result<LinkOk> {
-        no()
-    }
-    pub async fn readdir(&self, ctx: Ctx<'_>, dir: Oid, after: u64, max_entries: usize) -> Result<DirPage> {
-        no()
-    }
-    pub async fn statfs(&self, ctx: Ctx<'_>, oid: Oid) -> Result<StatFs> {
-        no()
-    }
-    pub fn first_reply(&self, key: RetryKey) -> Option<FirstReply> {
-        None
-    }
+
+    /// The root directory.
     pub fn root(&self) -> Oid {
         Oid::ROOT
     }
+
+    /// Key of the MAC in file handles; stays with the state directory.
     pub fn handle_key(&self) -> [u8; 16] {
-        [0; 16]
+        self.handle_key
     }
+
+    /// The object of a call that was executed before.
+    pub fn first_reply(&self, key: RetryKey) -> Option<FirstReply> {
+        self.all_volumes().into_iter().find_map(|volume| {
+            let (_, id) = volume.tree.lock().replies.get(&key.0)?;
+            Some(FirstReply { oid: Oid { volume: volume.id, id } })
+        })
+    }
+
+    /// The state of everything, without asking anybody.
     pub fn status(&self) -> VfsStatus {
-        VfsStatus { volumes: Vec::new(), cache_bytes: 0, cache_cap: 0, dirty_bytes: 0, inodes: 0, cache_hits: 0, cache_misses: 0 }
+        let volumes = self.all_volumes();
+        let (cache_hits, cache_misses) = self.shared.stats.read();
+        VfsStatus {
+            cache_bytes: self.shared.budget.used(),
+            cache_cap: self.shared.budget.cap(),
+            dirty_bytes: volumes.iter().map(|v| v.data.usage().dirty_bytes).sum(),
+            inodes: volumes.iter().map(|v| v.tree.lock().len() as u64).sum(),
+            cache_hits,
+            cache_misses,
+            volumes: volumes.iter().map(|v| v.status()).collect(),
+        }
     }
+
+    /// Waits until everything that was acknowledged before is durable at the home, or says what is not.
     pub async fn sync(&self, volume: Option<u32>, timeout: Duration) -> std::result::Result<(), Vec<Unsent>> {
-        Ok(())
+        let volumes = self.all_volumes();
+        let wanted = volumes.iter().filter(|v| volume.is_none_or(|id| v.id == id));
+        let answers = futures_util::future::join_all(wanted.map(|v| v.drained(timeout))).await;
+        let unsent: Vec<Unsent> = answers.into_iter().filter_map(|a| a.err()).collect();
+        if unsent.is_empty() { Ok(()) } else { Err(unsent) }
     }
-    pub async fn resolve_path(&self, ctx: Ctx<'_>, path: &[u8]) -> Result<(Oid, FileAttr)> {
-        no()
+
+    fn all_volumes(&self) -> Vec<Arc<Volume>> {
+        self.volumes.read().values().cloned().collect()
     }
+
+    /// The volume of an object.
+    fn volume(&self, oid: Oid) -> Result<Arc<Volume>> {
+        self.volumes.read().get(&oid.volume).cloned().ok_or_else(|| ErrorKind::Stale.into())
+    }
+
+    /// The volume of an object that is to be changed. The root directory is read-only.
+    fn writable(&self, oid: Oid) -> Result<Arc<Volume>> {
+        if oid.volume == Oid::ROOT_VOLUME {
+            return Err(ErrorKind::ReadOnly.into());
+        }
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(Error::new(ErrorKind::Busy, "the server is stopping"));
+        }
+        self.volume(oid)
+    }
+
+    /// Random number of this process.
+    fn boot_verifier(&self) -> u64 {
+        self.boot
+    }
+}
+
+fn load_gateway(config: &Config) -> Result<Gateway> {
+    if let Some(bytes) = config.store.get(b"g").map_err(local)? {
+        return Gateway::from_bytes(bytes)
+            .map_err(|_| Error::new(ErrorKind::Io, "the local store is damaged: gateway record"));
+    }
+    let mut handle_key = [0; 16];
+    config.env.rng.fill(&mut handle_key);
+    let gateway = Gateway { id: config.env.rng.u64(), handle_key };
+    let write = (b"g".to_vec(), Some(gateway.to_bytes().to_vec()));
+    config.store.commit(vec![write]).and_then(|()| config.store.persist()).map_err(local)?;
+    Ok(gateway)
 }

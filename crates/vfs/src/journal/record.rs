@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use home::{Attr, ErrorKind, HomeId, Kind, Name, Op, Time, Version};
+use std::collections::HashSet;
 
 oncrpc::xdr! {
     /// The content of a record.
@@ -113,16 +114,51 @@ oncrpc::xdr! {
     }
 }
 
+impl Body {
+    /// The extents in the data log that the record needs until its change retires.
+    pub fn extents(&self) -> impl Iterator<Item = &Extent> {
+        let op = match self {
+            Body::Change(change) => Some(&change.op),
+            Body::Amend(amend) => Some(&amend.op),
+            Body::Bind(_) | Body::Retire(_) => None,
+        };
+        op.into_iter().flat_map(extents)
+    }
+
+    /// The number of the change that the record is or amends; `seq` is its own.
+    pub fn change(&self, seq: u64) -> Option<u64> {
+        match self {
+            Body::Change(_) => Some(seq),
+            Body::Amend(amend) => Some(amend.seq),
+            Body::Bind(_) | Body::Retire(_) => None,
+        }
+    }
+}
+
 impl Change {
     /// The extents in the data log that the change needs.
     pub fn extents(&self) -> impl Iterator<Item = &Extent> {
-        let pieces = match &self.op {
-            Op::Write { pieces, .. } => &pieces[..],
-            _ => &[],
-        };
-        pieces.iter().filter_map(|p| match p {
-            home::Piece::Data(_, Stored::Extent(e)) => Some(e),
+        extents(&self.op)
+    }
+}
+
+fn extents(op: &Op<u64, Stored>) -> impl Iterator<Item = &Extent> {
+    let pieces = match op {
+        Op::Write { pieces, .. } => &pieces[..],
+        _ => &[],
+    };
+    pieces.iter().filter_map(|p| match p {
+        home::Piece::Data(_, Stored::Extent(e)) => Some(e),
+        _ => None,
+    })
+}
+
+/// The numbers of the changes that some record retires.
+pub(super) fn retired<'a>(bodies: impl Iterator<Item = &'a Body>) -> HashSet<u64> {
+    bodies
+        .filter_map(|body| match body {
+            Body::Retire(r) => Some(r.seq),
             _ => None,
         })
-    }
+        .collect()
 }

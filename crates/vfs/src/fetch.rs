@@ -1,0 +1,355 @@
+//! IN: the only reader of a home. One question at a time for each thing that is wanted; whoever wants the same
+//! waits for the same answer.
+
+use crate::data::Part;
+use crate::inode::{Tree, local};
+use crate::meta::{self, Asked, Content};
+use crate::volume::Volume;
+use crate::{Mode, limits};
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use hashbrown::HashMap;
+use home::{Chunk, Error, ErrorKind, Hello, HomePath, Loc, Name, Result, StatFs};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a home can be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Want {
+    /// Attributes of an object.
+    Attr(u64),
+    /// The names of a directory; only a first page where it is not known to be small.
+    List(u64, Extent),
+    /// One name of a directory.
+    Name(u64, Name),
+    /// The chunk of a file that begins at this offset.
+    Data(u64, u64),
+    /// Where a symbolic link points.
+    Target(u64),
+}
+
+/// How much of a directory is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Extent {
+    /// All of it.
+    Whole,
+    /// All of it if it is small.
+    Small,
+}
+
+/// Questions under way.
+#[derive(Default)]
+pub struct Flights(Mutex<HashMap<Want, Shared<BoxFuture<'static, Result<()>>>>>);
+
+/// Whether what is in the cache now was confirmed, or the home did not answer in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// The home answered.
+    Fresh,
+    /// It did not; what is in the cache has to do.
+    Silent,
+}
+
+impl Volume {
+    /// Asks the home for something. With `have`, what is in the cache is good enough where the home does not answer
+    /// in time (mode `wb`). Without, the call is held, then told to come again, and fails once the home has been
+    /// out of reach for long.
+    pub async fn ask(self: &Arc<Self>, want: Want, have: bool) -> Result<Answer> {
+        self.shared.stats.miss();
+        let flight = self.flight(want.clone());
+        if !have || self.policy.mode == Mode::Strict {
+            return self.insist(want, flight).await;
+        }
+        if self.is_silent() {
+            return Ok(flight.now_or_never().and_then(Result::ok).map_or(Answer::Silent, |()| Answer::Fresh));
+        }
+        match tokio::time::timeout(limits::REVALIDATE_WAIT, flight).await {
+            Ok(Ok(())) => Ok(Answer::Fresh),
+            Ok(Err(e)) if !is_out_of_reach(&e) => Err(e),
+            _ => {
+                self.unheard();
+                Ok(Answer::Silent)
+            }
+        }
+    }
+
+    async fn insist(
+        self: &Arc<Self>,
+        want: Want,
+        first: Shared<BoxFuture<'static, Result<()>>>,
+    ) -> Result<Answer> {
+        let attempts = async {
+            let mut flight = first;
+            loop {
+                match flight.await {
+                    Ok(()) => return Ok(Answer::Fresh),
+                    Err(e) if e.kind == ErrorKind::Unreachable => {}
+                    Err(e) => return Err(e),
+                }
+                self.unheard();
+                if self.is_given_up() {
+                    return Err(Error::new(ErrorKind::Io, format!("{} is out of reach", self.account)));
+                }
+                tokio::time::sleep(Duration::from_millis(250)).await;
+                flight = self.flight(want.clone());
+            }
+        };
+        match tokio::time::timeout(limits::HOLD, attempts).await {
+            Ok(answer) => answer,
+            Err(_) => {
+                self.unheard();
+                let kind = if self.is_given_up() { ErrorKind::Io } else { ErrorKind::Busy };
+                Err(Error::new(kind, format!("{} does not answer", self.account)))
+            }
+        }
+    }
+
+    fn is_given_up(&self) -> bool {
+        let now = self.env.clock.instant();
+        self.health.since.lock().is_some_and(|since| now.saturating_sub(since) > limits::GIVE_UP)
+    }
+
+    /// Starts a question, or joins the one that is under way. It goes on even if nobody waits any more, so that a
+    /// call that comes again finds the answer.
+    fn flight(self: &Arc<Self>, want: Want) -> Shared<BoxFuture<'static, Result<()>>> {
+        let mut flights = self.flights.0.lock();
+        if let Some(flight) = flights.get(&want) {
+            return flight.clone();
+        }
+        let (volume, key) = (self.clone(), want.clone());
+        let task = tokio::spawn(async move {
+            let answer = volume.fetch(key.clone()).await;
+            volume.flights.0.lock().remove(&key);
+            answer
+        });
+        let flight = task
+            .map(|r| {
+                r.unwrap_or_else(|_| Err(Error::new(ErrorKind::Io, "a question to the home was given up")))
+            })
+            .boxed()
+            .shared();
+        flights.insert(want, flight.clone());
+        flight
+    }
+
+    async fn fetch(self: &Arc<Self>, want: Want) -> Result<()> {
+        self.greeted().await?;
+        let answer = match want {
+            Want::Attr(id) => self.fetch_attr(id).await,
+            Want::List(dir, extent) => self.fetch_list(dir, extent).await,
+            Want::Name(dir, name) => self.fetch_name(dir, &name).await,
+            Want::Data(id, at) => self.fetch_data(id, at).await,
+            Want::Target(id) => self.fetch_target(id).await,
+        };
+        match &answer {
+            Err(e) if is_out_of_reach(e) => {}
+            _ => self.heard(),
+        }
+        answer
+    }
+
+    /// What the home says of itself; connects at the first call and checks that it is the right account.
+    pub async fn greeted(self: &Arc<Self>) -> Result<Hello> {
+        let known = self.hello.lock().clone();
+        if let Some(hello) = known {
+            return Ok(hello);
+        }
+        let hello = self.home.attach().await?;
+        self.recognise(&hello)?;
+        let guard = crate::perm::Guard::learn(self, &hello).await;
+        *self.guard.lock() = Arc::new(guard);
+        Ok(hello)
+    }
+
+    fn asked(&self, tree: &Tree) -> Asked {
+        Asked { at: self.env.clock.instant(), tick: tree.tick, applied: 0 }
+    }
+
+    async fn fetch_attr(&self, id: u64) -> Result<()> {
+        let (asked, here, elsewhere) = {
+            let mut tree = self.tree.lock();
+            let asked = self.asked(&tree);
+            let here = Self::loc(&mut tree, id)?;
+            (asked, here, tree.local_path(id).ok())
+        };
+        let seen = match self.home.stat(&here).await {
+            // While a rename is unsent the home may know the object by either name.
+            Err(e) if is_missing(&e) => match elsewhere.filter(|p| *p != here.path) {
+                Some(path) => self.home.stat(&Loc { path, id: here.id }).await,
+                None => Err(e),
+            },
+            seen => seen,
+        };
+        let mut tree = self.tree.lock();
+        match seen {
+            Ok(seen) => {
+                let asked = Asked { applied: seen.applied, ..asked };
+                if tree.get(id)?.kind != seen.attr.kind {
+                    return Err(ErrorKind::Stale.into());
+                }
+                let content = meta::observe(&mut tree, id, &seen.attr, asked)?;
+                self.content(id, content);
+                Ok(())
+            }
+            Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
+            Err(e) if is_missing(&e) => {
+                if let Ok(inode) = tree.get(id) {
+                    inode.attr = None;
+                }
+                Err(Error::new(ErrorKind::Stale, e.detail))
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn fetch_list(&self, dir: u64, extent: Extent) -> Result<()> {
+        let (asked, at) = {
+            let mut tree = self.tree.lock();
+            (self.asked(&tree), Self::loc(&mut tree, dir)?)
+        };
+        let page_size = if extent == Extent::Small { limits::SMALL_DIR_ENTRIES } else { limits::LIST_PAGE };
+        let (mut pages, mut names) = (Vec::new(), 0);
+        let mut applied = u64::MAX;
+        loop {
+            let after = pages.last().and_then(|p: &home::Page| p.entries.last()).map(|e| e.name.clone());
+            let page = self.home.list(&at, after.as_ref(), page_size).await?;
+            applied = applied.min(page.applied);
+            names += page.entries.len();
+            if page.more && page.entries.is_empty() || names > limits::DIR_ENTRIES_MAX {
+                return Err(Error::new(ErrorKind::TooBig, format!("{} has too many names", at.path)));
+            }
+            let more = page.more && extent == Extent::Whole;
+            pages.push(page);
+            if !more {
+                break;
+            }
+        }
+        let mut tree = self.tree.lock();
+        let changed = meta::merge_listing(&mut tree, dir, pages, Asked { applied, ..asked })?;
+        changed.into_iter().for_each(|id| self.content(id, Content::Changed));
+        self.log_bindings(&mut tree)
+    }
+
+    async fn fetch_name(&self, dir: u64, name: &Name) -> Result<()> {
+        let (asked, path) = {
+            let mut tree = self.tree.lock();
+            (self.asked(&tree), tree.home_path(dir)?.join(name))
+        };
+        let seen = self.home.stat(&Loc { path, id: None }).await;
+        let mut tree = self.tree.lock();
+        let (attr, applied) = match &seen {
+            Ok(seen) => (Some(&seen.attr), seen.applied),
+            Err(e) if e.kind == ErrorKind::NotFound => (None, 0),
+            Err(e) => return Err(e.clone()),
+        };
+        if let Some((id, content)) = meta::merge_name(&mut tree, dir, name, attr, Asked { applied, ..asked })?
+        {
+            self.content(id, content);
+        }
+        self.log_bindings(&mut tree)
+    }
+
+    async fn fetch_target(&self, id: u64) -> Result<()> {
+        let at = Self::loc(&mut self.tree.lock(), id)?;
+        let target = self.home.readlink(&at).await?;
+        self.tree.lock().get(id)?.target = Some(target);
+        Ok(())
+    }
+
+    async fn fetch_data(&self, id: u64, at: u64) -> Result<()> {
+        let (asked, loc) = {
+            let mut tree = self.tree.lock();
+            (self.asked(&tree), Self::loc(&mut tree, id)?)
+        };
+        let chunk = self.home.read(&loc, at, limits::FETCH_CHUNK as u32).await.map_err(|e| match e.kind {
+            ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.detail),
+            _ => e,
+        })?;
+        self.keep_chunk(id, at, &chunk, asked)
+    }
+
+    /// Puts fetched bytes into the gaps of the cache, if they belong to the version that the cache holds.
+    fn keep_chunk(&self, id: u64, at: u64, chunk: &Chunk, asked: Asked) -> Result<()> {
+        let mut tree = self.tree.lock();
+        let version = chunk.attr.version();
+        let content = meta::observe(&mut tree, id, &chunk.attr, asked)?;
+        self.content(id, content);
+        let inode = tree.get(id)?;
+        if inode.pending > 0 && inode.base.is_some_and(|b| !b.same_content(&version)) {
+            // The base that our changes stand on is gone; the conflict shows when they are sent. Until then
+            // what the home has now is the best answer for bytes that we never saw.
+            tracing::warn!(account = %self.account, id, "a file changed at the home under unsent changes");
+        }
+        let end = inode.base_len.min(at + chunk.data.len() as u64);
+        if self.data.version(id) != inode.base {
+            if inode.pending == 0 {
+                self.data.drop_object(id);
+            }
+            if let Some(base) = inode.base {
+                self.data.set_version(id, base);
+            }
+        }
+        for (gap, len) in self.data.gaps(id, at, end.saturating_sub(at)) {
+            let from = (gap - at) as usize;
+            let bytes = chunk.data.slice(from..from + len as usize);
+            match self.data.put(id, gap, &[bytes], crate::data::Pin::Clean) {
+                Ok(_) => {}
+                Err(crate::env::Error::Full(_)) => break,
+                Err(e) => return Err(local(e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads bytes around the cache, where the cache cannot take them.
+    pub async fn read_through(&self, id: u64, at: u64, len: u32) -> Result<Bytes> {
+        let loc = Self::loc(&mut self.tree.lock(), id)?;
+        Ok(self.home.read(&loc, at, len).await?.data)
+    }
+
+    /// Space of the file system of an object.
+    pub async fn fetch_statfs(self: &Arc<Self>, id: u64) -> Result<StatFs> {
+        self.greeted().await?;
+        let at = Self::loc(&mut self.tree.lock(), id)?;
+        self.home.statfs(&at).await
+    }
+
+    /// Identity and attributes of a path, past all caches.
+    pub async fn probe(&self, path: HomePath) -> Result<home::Attr> {
+        Ok(self.home.stat(&Loc { path, id: None }).await?.attr)
+    }
+
+    /// Starts fetching a chunk that nobody waits for.
+    pub fn prefetch(self: &Arc<Self>, id: u64, at: u64) {
+        drop(self.flight(Want::Data(id, at)));
+    }
+
+    /// Drops cached bytes that belong to another version.
+    fn content(&self, id: u64, content: Content) {
+        if content == Content::Changed {
+            self.data.drop_object(id);
+        }
+    }
+
+    /// Where the home has an object.
+    pub fn loc(tree: &mut Tree, id: u64) -> Result<Loc> {
+        let path = tree.home_path(id)?;
+        let home_id = tree.get(id)?.home_id;
+        Ok(Loc { path, id: (home_id.ino != 0).then_some(home_id) })
+    }
+}
+
+/// Whether every byte is there.
+pub fn is_whole(parts: &[Part]) -> bool {
+    parts.iter().all(|p| matches!(p, Part::Have(_)))
+}
+
+fn is_missing(e: &Error) -> bool {
+    matches!(e.kind, ErrorKind::NotFound | ErrorKind::Stale | ErrorKind::NotDir)
+}
+
+/// Whether an error says more about the way to the home than about the home.
+pub fn is_out_of_reach(e: &Error) -> bool {
+    matches!(e.kind, ErrorKind::Unreachable | ErrorKind::Login | ErrorKind::UnknownHost | ErrorKind::Busy)
+}

@@ -1,0 +1,557 @@
+//! Identity: object ids, fileids, names, and where each object is at the home. Survives restart.
+//!
+//! An object has two places. Its *link* is where it is here; its *home binding* is where the home has it.
+//! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
+
+use crate::journal::Binding;
+use crate::limits;
+use crate::replies::Replies;
+use crate::store::{MetaStore, Write};
+use crate::sync::queue::Queue;
+use bytes::Bytes;
+use hashbrown::{HashMap, HashSet};
+use home::{Attr, Error, ErrorKind, HomeId, HomePath, Kind, Name, Result, Time, Version};
+use oncrpc::xdr::Xdr;
+use siphasher::sip::SipHasher13;
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The root of a volume.
+pub const ROOT_ID: u64 = 1;
+/// Fileids from here up are ours; below are the home's inode numbers.
+const OWN_FILEIDS: u64 = 1 << 62;
+/// Cookies 1 and 2 stand for `.` and `..`.
+pub const FIRST_COOKIE: u64 = 3;
+
+/// The place in our own history at which something was last confirmed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Settled {
+    /// Value of [`Tree::tick`] when the outcome arrived.
+    pub tick: u64,
+    /// Number of the operation.
+    pub seq: u64,
+}
+
+impl Settled {
+    /// Whether an answer that was asked for at `tick` and contains operations up to `applied` is not older.
+    pub fn is_known_to(&self, tick: u64, applied: u64) -> bool {
+        tick >= self.tick || applied >= self.seq
+    }
+}
+
+/// An object.
+#[derive(Debug)]
+pub struct Inode {
+    /// Type; never changes.
+    pub kind: Kind,
+    /// Shown to clients; never changes.
+    pub fileid: u64,
+    /// What the home knows it by; inode 0 where it has not been seen there.
+    pub home_id: HomeId,
+    /// Where the home has it; `None` before its creation was sent, and after its removal.
+    pub binding: Option<(u64, Name)>,
+    /// Where it is here: one of its names.
+    pub link: Option<(u64, Name)>,
+    /// Attributes, home-native, with all our changes laid over.
+    pub attr: Option<Attr>,
+    /// When the home was asked for them.
+    pub at: Duration,
+    /// The home's version that our changes are made to.
+    pub base: Option<Version>,
+    /// Length up to which the base's bytes show through where we wrote nothing.
+    pub base_len: u64,
+    /// Unsent truncations: number of the operation and size.
+    pub cuts: Vec<(u64, u64)>,
+    /// The ctime that clients were shown, and the version for which it stands.
+    pub shown: Option<(Option<Version>, Time)>,
+    /// Unsent operations that touch it.
+    pub pending: u32,
+    /// The last operation that touches it.
+    pub last_seq: u64,
+    /// The last outcome that concerned it.
+    pub settled: Settled,
+    /// The verifier of the exclusive create that made it.
+    pub verifier: Option<[u8; 8]>,
+    /// Where a symbolic link points.
+    pub target: Option<Bytes>,
+    /// Names, if it is a directory.
+    pub dir: Option<Box<DirNode>>,
+    /// It has no name any more.
+    pub gone: bool,
+    /// End of the last read, to recognise sequential reading.
+    pub read_end: u64,
+    /// Chunks of read-ahead that the next sequential read asks for.
+    pub read_window: u64,
+}
+
+/// The names of a directory.
+#[derive(Debug, Default)]
+pub struct DirNode {
+    /// By cookie, which is a hash of the name.
+    names: BTreeMap<u64, (Name, Slot)>,
+    /// Every name that the home has is here.
+    pub complete: bool,
+    /// When the home was asked for the whole listing.
+    pub listed_at: Duration,
+    /// It did not fit a small listing when it was last tried.
+    pub big: bool,
+}
+
+/// What is known of one name.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Slot {
+    /// The object; `None`: the name is free.
+    pub child: Option<u64>,
+    /// Unsent operations on the name. While there are any, the name shadows what the home says.
+    pub pending: u32,
+    /// When the home was asked.
+    pub at: Duration,
+    /// The last outcome that concerned it.
+    pub settled: Settled,
+}
+
+impl DirNode {
+    /// What is known of a name.
+    pub fn slot(&self, name: &Name) -> Option<Slot> {
+        self.names.get(&self.cookie(name)).map(|(_, s)| *s)
+    }
+
+    /// The place of a name, made if it is not there.
+    pub fn slot_mut(&mut self, name: &Name) -> &mut Slot {
+        let cookie = self.cookie(name);
+        &mut self.names.entry(cookie).or_insert_with(|| (name.clone(), Slot::default())).1
+    }
+
+    /// Forgets what is known of a name.
+    pub fn forget(&mut self, name: &Name) {
+        let cookie = self.cookie(name);
+        self.names.remove(&cookie);
+    }
+
+    /// Cookie, name and slot of all names behind a cookie.
+    pub fn after(&self, cookie: u64) -> impl Iterator<Item = (u64, &Name, &Slot)> {
+        self.names.range(cookie.saturating_add(1)..).map(|(c, (n, s))| (*c, n, s))
+    }
+
+    /// How many names are known, taken and free ones.
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether a name is taken.
+    pub fn has_children(&self) -> bool {
+        self.names.values().any(|(_, s)| s.child.is_some())
+    }
+
+    /// A hash of the name: stable over eviction and restart without any state. Ties go to the next free number.
+    fn cookie(&self, name: &Name) -> u64 {
+        let mut hasher = SipHasher13::new();
+        hasher.write(name.as_bytes());
+        let mut cookie = (hasher.finish() >> 2).max(FIRST_COOKIE);
+        while self.names.get(&cookie).is_some_and(|(n, _)| n != name) {
+            cookie += 1;
+        }
+        cookie
+    }
+}
+
+impl Inode {
+    fn new(kind: Kind, fileid: u64, home_id: HomeId) -> Inode {
+        Inode {
+            kind,
+            fileid,
+            home_id,
+            binding: None,
+            link: None,
+            attr: None,
+            at: Duration::ZERO,
+            base: None,
+            base_len: 0,
+            cuts: Vec::new(),
+            shown: None,
+            pending: 0,
+            last_seq: 0,
+            settled: Settled::default(),
+            verifier: None,
+            target: None,
+            dir: (kind == Kind::Dir).then(Box::default),
+            gone: false,
+            read_end: 0,
+            read_window: 0,
+        }
+    }
+
+    /// The directory's names, or [`ErrorKind::NotDir`].
+    pub fn names(&self) -> Result<&DirNode> {
+        self.dir.as_deref().ok_or_else(|| ErrorKind::NotDir.into())
+    }
+
+    /// The directory's names, or [`ErrorKind::NotDir`].
+    pub fn names_mut(&mut self) -> Result<&mut DirNode> {
+        self.dir.as_deref_mut().ok_or_else(|| ErrorKind::NotDir.into())
+    }
+
+    /// Whether the attributes may be shown: ours, or asked for at `need` or later.
+    pub fn is_fresh(&self, need: Duration) -> bool {
+        self.attr.is_some() && (self.pending > 0 || self.at >= need)
+    }
+}
+
+/// All objects of a volume, and what of them is unsent. One lock guards it.
+pub struct Tree {
+    volume: u32,
+    store: Arc<dyn MetaStore>,
+    inodes: HashMap<u64, Inode>,
+    by_home: HashMap<HomeId, u64>,
+    by_fileid: HashMap<(u64, u64), u64>,
+    next_id: u64,
+    reserved: u64,
+    /// Counts outcomes; tells whether an answer was asked for before or after one.
+    pub tick: u64,
+    /// What the home does not know yet.
+    pub queue: Queue,
+    /// First answers of calls that may come again.
+    pub replies: Replies,
+    /// Bound since the last record of bindings.
+    unlogged: Vec<u64>,
+    /// Changed since the last checkpoint.
+    unsaved: HashSet<u64>,
+}
+
+impl Tree {
+    /// A tree with nothing but its root; everything else comes from the store when it is asked for.
+    pub fn open(volume: u32, store: Arc<dyn MetaStore>) -> Result<Tree> {
+        let mut tree = Tree {
+            volume,
+            store,
+            inodes: HashMap::new(),
+            by_home: HashMap::new(),
+            by_fileid: HashMap::new(),
+            next_id: ROOT_ID + 1,
+            reserved: 0,
+            tick: 1,
+            queue: Queue::default(),
+            replies: Replies::default(),
+            unlogged: Vec::new(),
+            unsaved: HashSet::new(),
+        };
+        if let Some(bytes) = tree.store.get(&tree.key(b'n', &[])).map_err(local)? {
+            tree.next_id = u64::from_bytes(bytes).map_err(|_| damaged("id counter"))?;
+        }
+        if tree.load(ROOT_ID).is_none() {
+            tree.insert(ROOT_ID, Inode::new(Kind::Dir, ROOT_ID, HomeId::default()));
+        }
+        tree.reserve()?;
+        Ok(tree)
+    }
+
+    /// An object, from memory or from the store.
+    pub fn get(&mut self, id: u64) -> Result<&mut Inode> {
+        if !self.inodes.contains_key(&id) && self.load(id).is_none() {
+            return Err(ErrorKind::Stale.into());
+        }
+        self.inodes.get_mut(&id).ok_or_else(|| ErrorKind::Stale.into())
+    }
+
+    /// An object that is in memory.
+    pub fn peek(&self, id: u64) -> Option<&Inode> {
+        self.inodes.get(&id)
+    }
+
+    /// How many objects are in memory.
+    pub fn len(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// An id that was never used, for an object that is created here.
+    pub fn new_id(&mut self) -> Result<u64> {
+        if self.next_id >= self.reserved {
+            self.reserve()?;
+        }
+        self.next_id += 1;
+        Ok(self.next_id - 1)
+    }
+
+    /// An object that exists here and not at the home yet.
+    pub fn insert_new(&mut self, id: u64, attr: Attr) {
+        let mut inode = Inode::new(attr.kind, OWN_FILEIDS + id, attr.id);
+        inode.attr = Some(attr);
+        if let Some(dir) = inode.dir.as_deref_mut() {
+            dir.complete = true;
+            dir.listed_at = Duration::MAX;
+        }
+        self.next_id = self.next_id.max(id + 1);
+        self.insert(id, inode);
+        self.unsaved.insert(id);
+    }
+
+    /// The object that the home shows under a name, made if it was not known. `known` is what the name stood for
+    /// before: a home without identities keeps it as long as the type is the same.
+    pub fn bind(&mut self, dir: u64, name: &Name, attr: &Attr, known: Option<u64>) -> Result<u64> {
+        let found = if attr.id.ino == 0 {
+            known.filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind && n.pending == 0))
+        } else {
+            self.find_home(&attr.id).filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind))
+        };
+        let id = match found {
+            Some(id) => id,
+            None => {
+                let id = self.new_id()?;
+                let fileid = self.fileid_for(id, &attr.id);
+                self.insert(id, Inode::new(attr.kind, fileid, attr.id));
+                id
+            }
+        };
+        let place = (dir, name.clone());
+        let inode = self.get(id)?;
+        let moved = found.is_none() || inode.binding.as_ref() != Some(&place);
+        if moved && (inode.pending == 0 || inode.binding.is_none()) {
+            // A file with several names keeps the first one that still leads to it.
+            inode.binding = Some(place.clone());
+            if inode.link.is_none() || inode.kind == Kind::Dir {
+                inode.link = Some(place);
+            }
+            self.note(id);
+        }
+        let inode = self.get(id)?;
+        inode.gone = false;
+        if inode.link.is_none() {
+            inode.link = Some((dir, name.clone()));
+        }
+        Ok(id)
+    }
+
+    /// Remembers what the home knows an object by, as told by an outcome.
+    pub fn rebind(&mut self, id: u64, home_id: HomeId, binding: Option<(u64, Name)>) {
+        let Ok(inode) = self.get(id) else { return };
+        let old = std::mem::replace(&mut inode.home_id, home_id);
+        inode.binding = binding;
+        if old != home_id && self.by_home.get(&old) == Some(&id) {
+            self.by_home.remove(&old);
+        }
+        if home_id.ino != 0 {
+            self.by_home.insert(home_id, id);
+        }
+        self.unsaved.insert(id);
+    }
+
+    /// The object that the home knows by this identity.
+    pub fn find_home(&mut self, home_id: &HomeId) -> Option<u64> {
+        if home_id.ino == 0 {
+            return None;
+        }
+        if let Some(id) = self.by_home.get(home_id) {
+            return Some(*id);
+        }
+        let bytes = self.store.get(&self.key(b'h', &home_id.to_bytes())).ok()??;
+        let id = u64::from_bytes(bytes).ok()?;
+        self.get(id).ok()?;
+        Some(id)
+    }
+
+    /// Where the home has an object.
+    pub fn home_path(&mut self, id: u64) -> Result<HomePath> {
+        self.path_by(id, |n| n.binding.clone())
+    }
+
+    /// Where an object is here.
+    pub fn local_path(&mut self, id: u64) -> Result<HomePath> {
+        self.path_by(id, |n| n.link.clone())
+    }
+
+    /// The ids from an object's directory up to the root, along the links here.
+    pub fn ancestors(&mut self, id: u64) -> Vec<u64> {
+        let mut chain = Vec::new();
+        let mut at = id;
+        while at != ROOT_ID && chain.len() < home::name::PATH_MAX / 2 {
+            let Some((parent, _)) = self.get(at).ok().and_then(|n| n.link.clone()) else { break };
+            chain.push(parent);
+            at = parent;
+        }
+        chain
+    }
+
+    fn path_by(&mut self, id: u64, place: impl Fn(&Inode) -> Option<(u64, Name)>) -> Result<HomePath> {
+        let (mut names, mut at, mut len) = (Vec::new(), id, 0);
+        while at != ROOT_ID {
+            let (parent, name) = place(self.get(at)?).ok_or_else(|| Error::from(ErrorKind::Stale))?;
+            len += name.as_bytes().len() + 1;
+            if len > home::name::PATH_MAX {
+                return Err(ErrorKind::NameTooLong.into());
+            }
+            names.push(name);
+            at = parent;
+        }
+        let mut path = HomePath::root();
+        names.iter().rev().for_each(|n| path.push(n));
+        Ok(path)
+    }
+
+    /// Takes a name away from an object; without any name left at the home it is gone.
+    pub fn unlink(&mut self, dir: u64, name: &Name, id: u64) {
+        let Ok(inode) = self.get(id) else { return };
+        let place = (dir, name.clone());
+        if inode.link.as_ref() == Some(&place) {
+            inode.link = None;
+        }
+        if inode.binding.as_ref() == Some(&place) && inode.pending == 0 {
+            inode.binding = None;
+            self.unsaved.insert(id);
+        }
+    }
+
+    /// Marks an object for the next record of bindings and the next checkpoint.
+    pub fn note(&mut self, id: u64) {
+        self.unlogged.push(id);
+        self.unsaved.insert(id);
+    }
+
+    /// Bindings that have no journal record yet.
+    pub fn take_unlogged(&mut self) -> Vec<Binding> {
+        let ids = std::mem::take(&mut self.unlogged);
+        ids.into_iter().filter_map(|id| self.binding(id)).collect()
+    }
+
+    /// What the store should know of an object.
+    pub fn binding(&mut self, id: u64) -> Option<Binding> {
+        let inode = self.get(id).ok()?;
+        let (parent, name) = inode.binding.clone().map_or((0, None), |(p, n)| (p, Some(n)));
+        Some(Binding {
+            object: id,
+            parent,
+            name,
+            id: inode.home_id,
+            kind: inode.kind,
+            version: inode.base,
+            fileid: inode.fileid,
+            ctime_shown: inode.shown.map(|(_, t)| t),
+            verifier: inode.verifier,
+        })
+    }
+
+    /// Lays a recorded binding over what is known.
+    pub fn restore(&mut self, b: &Binding) {
+        let known = self.get(b.object).is_ok();
+        if !known {
+            self.insert(b.object, Inode::new(b.kind, b.fileid, b.id));
+        }
+        self.next_id = self.next_id.max(b.object + 1);
+        self.apply_binding(b);
+        self.rebind(b.object, b.id, b.name.clone().map(|n| (b.parent, n)));
+    }
+
+    fn apply_binding(&mut self, b: &Binding) {
+        let Some(inode) = self.inodes.get_mut(&b.object) else { return };
+        inode.base = b.version;
+        inode.base_len = b.version.map_or(0, |v| v.size);
+        inode.shown = b.ctime_shown.map(|t| (b.version, t));
+        inode.verifier = b.verifier;
+        let place = b.name.clone().map(|n| (b.parent, n));
+        if inode.link.is_none() || inode.link == inode.binding {
+            inode.link = place.clone();
+        }
+        inode.binding = place;
+    }
+
+    /// Writes all that changed since the last call into one batch.
+    pub fn checkpoint(&mut self) -> Vec<Write> {
+        let ids: Vec<u64> = self.unsaved.drain().collect();
+        let mut batch = Vec::with_capacity(ids.len() * 2);
+        for id in ids {
+            let Some(b) = self.binding(id) else { continue };
+            batch.push((self.key(b'b', &id.to_be_bytes()), Some(b.to_bytes().to_vec())));
+            if b.id.ino != 0 {
+                batch.push((self.key(b'h', &b.id.to_bytes()), Some(id.to_bytes().to_vec())));
+            }
+            if b.fileid < OWN_FILEIDS && b.fileid != b.id.ino {
+                // The home may give the number to another file, which must then get one of ours.
+                let kept = [b.id.fs.to_be_bytes(), b.fileid.to_be_bytes()].concat();
+                batch.push((self.key(b'f', &kept), Some(id.to_bytes().to_vec())));
+            }
+        }
+        batch
+    }
+
+    /// Drops every clean object that nothing unsent depends on, if there are too many.
+    pub fn shrink(&mut self) {
+        if self.inodes.len() <= limits::INODES_MAX || !self.unsaved.is_empty() {
+            return;
+        }
+        let mut keep: HashSet<u64> = HashSet::from([ROOT_ID]);
+        let busy: Vec<u64> = self.inodes.iter().filter(|(_, n)| n.pending > 0).map(|(id, _)| *id).collect();
+        for id in busy {
+            keep.insert(id);
+            keep.extend(self.ancestors(id));
+        }
+        self.inodes.retain(|id, _| keep.contains(id));
+        self.by_home.retain(|_, id| keep.contains(id));
+        self.by_fileid.retain(|_, id| keep.contains(id));
+        let inodes = &self.inodes;
+        let alive: HashSet<u64> = inodes.keys().copied().collect();
+        for dir in self.inodes.values_mut().filter_map(|n| n.dir.as_deref_mut()) {
+            dir.complete = false;
+            dir.names.retain(|_, (_, s)| s.pending > 0 && s.child.is_none_or(|c| alive.contains(&c)));
+        }
+    }
+
+    /// Forgets an object that has no name and nothing unsent.
+    pub fn drop_gone(&mut self, id: u64) {
+        if let Some(inode) = self.inodes.get(&id)
+            && inode.gone
+            && inode.pending == 0
+        {
+            let home_id = inode.home_id;
+            if self.by_home.get(&home_id) == Some(&id) {
+                self.by_home.remove(&home_id);
+            }
+        }
+    }
+
+    fn load(&mut self, id: u64) -> Option<()> {
+        let bytes = self.store.get(&self.key(b'b', &id.to_be_bytes())).ok()??;
+        let b = Binding::from_bytes(bytes).ok()?;
+        self.insert(id, Inode::new(b.kind, b.fileid, b.id));
+        self.apply_binding(&b);
+        Some(())
+    }
+
+    fn insert(&mut self, id: u64, inode: Inode) {
+        if inode.home_id.ino != 0 {
+            self.by_home.insert(inode.home_id, id);
+        }
+        self.by_fileid.insert((inode.home_id.fs, inode.fileid), id);
+        self.inodes.insert(id, inode);
+    }
+
+    /// The home's inode number where it is free, else a number of ours: two live files never share one.
+    fn fileid_for(&mut self, id: u64, home_id: &HomeId) -> u64 {
+        let ino = home_id.ino;
+        let kept = self.key(b'f', &[home_id.fs.to_be_bytes(), ino.to_be_bytes()].concat());
+        let taken = self.by_fileid.contains_key(&(home_id.fs, ino))
+            || self.store.get(&kept).is_ok_and(|owner| owner.is_some());
+        if ino == 0 || ino >= OWN_FILEIDS || taken { OWN_FILEIDS + id } else { ino }
+    }
+
+    fn reserve(&mut self) -> Result<()> {
+        self.reserved = self.next_id + limits::IDS_RESERVED;
+        let write = (self.key(b'n', &[]), Some(self.reserved.to_bytes().to_vec()));
+        self.store.commit(vec![write]).and_then(|()| self.store.persist()).map_err(local)
+    }
+
+    fn key(&self, space: u8, rest: &[u8]) -> Vec<u8> {
+        [&[space][..], &self.volume.to_be_bytes(), rest].concat()
+    }
+}
+
+/// A failure of local state as callers see it.
+pub fn local(e: crate::env::Error) -> Error {
+    use crate::env::Error as E;
+    let kind = if matches!(e, E::Full(_)) { ErrorKind::NoSpace } else { ErrorKind::Io };
+    Error::new(kind, e.to_string())
+}
+
+fn damaged(what: &str) -> Error {
+    Error::new(ErrorKind::Io, format!("the local store is damaged: {what}"))
+}

@@ -1,0 +1,58 @@
+//! Every bound of the engine, in one place.
+
+use std::time::Duration;
+
+/// Largest read or write of one call, in bytes.
+pub const IO_MAX: u32 = 1 << 20;
+/// Largest file: sizes beyond do not fit the signed 64-bit offsets of clients.
+pub const FILE_MAX: u64 = i64::MAX as u64;
+/// Hard links that one object may have.
+pub const LINK_MAX: u32 = 65_000;
+/// Longest target of a symbolic link, in bytes.
+pub const TARGET_MAX: usize = 4096;
+/// Fetched at once and cached as one piece, in bytes.
+pub const FETCH_CHUNK: u64 = 1 << 20;
+/// Chunks that read-ahead keeps under way for one file.
+pub const READ_AHEAD_CHUNKS: u64 = 8;
+/// Entries asked for in one page of a listing.
+pub const LIST_PAGE: u32 = 4096;
+/// A directory of at most this many entries is listed whole where one name or attribute is wanted.
+pub const SMALL_DIR_ENTRIES: u32 = 1024;
+/// A directory whose own size is at most this may be small.
+pub const SMALL_DIR_BYTES: u64 = 128 << 10;
+/// Objects in memory of one volume before all clean ones are dropped.
+pub const INODES_MAX: usize = 4_000_000;
+/// Names of one directory.
+pub const DIR_ENTRIES_MAX: usize = 16_000_000;
+/// Bindings in one journal record.
+pub const BINDINGS_PER_RECORD: usize = 1000;
+/// Object ids reserved in the store at once.
+pub const IDS_RESERVED: u64 = 1 << 20;
+/// Operations in one batch that goes home.
+pub const BATCH_OPS: usize = 512;
+/// Bytes in one batch that goes home.
+pub const BATCH_BYTES: u64 = 16 << 20;
+/// Payloads up to this size travel in the operation, longer ones are staged before it.
+pub const INLINE_PAYLOAD: u64 = 64 << 10;
+/// Unsent operations of one volume; more are made to wait.
+pub const QUEUE_OPS: usize = 1_000_000;
+/// Keys of executed calls that one volume remembers.
+pub const REPLIES_MAX: usize = 65_536;
+/// A change waits at most this long for company before it goes home.
+pub const AGING: Duration = Duration::from_millis(500);
+/// Unsent bytes that end the aging.
+pub const AGING_BYTES: u64 = 4 << 20;
+/// A revalidation that takes longer is answered from the cache.
+pub const REVALIDATE_WAIT: Duration = Duration::from_secs(2);
+/// A call that has nothing in the cache waits this long before it is told to come again.
+pub const HOLD: Duration = Duration::from_secs(10);
+/// A home that was out of reach for this long fails calls that have nothing in the cache.
+pub const GIVE_UP: Duration = Duration::from_secs(60);
+/// How long a name of the root directory that could not be reached is remembered.
+pub const FAILED_NAME: Duration = Duration::from_secs(30);
+/// Names of hosts that the root directory remembers.
+pub const HOSTS_MAX: usize = 10_000;
+/// Between two checkpoints of identities.
+pub const CHECKPOINT: Duration = Duration::from_secs(1);
+/// Longest pause between two attempts to send changes.
+pub const PUSH_BACKOFF: Duration = Duration::from_secs(5);

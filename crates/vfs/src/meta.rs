@@ -1,0 +1,166 @@
+//! Attributes and names as the home shows them, merged under what is unsent. Passive: nobody is asked here.
+//!
+//! An answer is laid over the tree only where nothing of ours is newer: an object or name with unsent
+//! operations keeps what we made of it, and one whose last outcome came after the question keeps that.
+
+use crate::inode::{Inode, Settled, Tree};
+use home::{Attr, Kind, Name, Page, Result, Time, Version};
+use std::time::Duration;
+
+/// When and at which point of our own history the home was asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked {
+    /// Monotonic time of the question.
+    pub at: Duration,
+    /// [`Tree::tick`] at the question.
+    pub tick: u64,
+    /// The last operation that the answer contains.
+    pub applied: u64,
+}
+
+impl Asked {
+    fn knows(&self, settled: &Settled) -> bool {
+        settled.is_known_to(self.tick, self.applied)
+    }
+}
+
+/// What an answer did to the cached content of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Cached bytes still hold.
+    Kept,
+    /// Cached bytes belong to another version.
+    Changed,
+}
+
+/// Lays attributes over an object.
+pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Content> {
+    let inode = tree.get(id)?;
+    if inode.attr.is_some() && (inode.pending > 0 || !asked.knows(&inode.settled) || asked.at < inode.at) {
+        return Ok(Content::Kept);
+    }
+    let changed = inode.base.is_some_and(|b| b != attr.version());
+    adopt(inode, attr, asked.at);
+    let moved = inode.home_id != attr.id;
+    if moved {
+        let binding = inode.binding.clone();
+        tree.rebind(id, attr.id, binding);
+    }
+    Ok(if changed { Content::Changed } else { Content::Kept })
+}
+
+/// Takes over the home's attributes. The ctime that is shown never goes back.
+pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration) {
+    let version = attr.version();
+    if let Some((shown_for, time)) = inode.shown
+        && shown_for != Some(version)
+        && inode.kind != Kind::Dir
+    {
+        // It changed at the home since: clients must see another ctime than the last one.
+        inode.shown = (attr.ctime <= time).then(|| (Some(version), time.next()));
+    }
+    inode.attr = Some(*attr);
+    inode.at = at;
+    if inode.pending == 0 {
+        inode.base = Some(version);
+        inode.base_len = attr.size;
+    }
+}
+
+/// The ctime that clients see.
+pub fn shown_ctime(inode: &Inode, attr: &Attr) -> Time {
+    shown_ctime_of(inode.shown, attr)
+}
+
+/// The ctime that clients see of an object whose last shown one is `shown`.
+pub fn shown_ctime_of(shown: Option<(Option<Version>, Time)>, attr: &Attr) -> Time {
+    match shown {
+        Some((_, time)) if attr.kind == Kind::Dir => time.max(attr.ctime),
+        Some((_, time)) => time,
+        None => attr.ctime,
+    }
+}
+
+/// Lays one name with its object over a directory; answers the object, and whether its content changed.
+pub fn merge_name(
+    tree: &mut Tree,
+    dir: u64,
+    name: &Name,
+    attr: Option<&Attr>,
+    asked: Asked,
+) -> Result<Option<(u64, Content)>> {
+    let node = tree.get(dir)?.names_mut()?;
+    let slot = node.slot(name).unwrap_or_default();
+    if slot.pending > 0 || !asked.knows(&slot.settled) {
+        return Ok(None);
+    }
+    let Some(attr) = attr else {
+        set_slot(tree, dir, name, None, asked)?;
+        if let Some(old) = slot.child {
+            tree.unlink(dir, name, old);
+        }
+        return Ok(None);
+    };
+    let id = tree.bind(dir, name, attr, slot.child)?;
+    if let Some(old) = slot.child.filter(|old| *old != id) {
+        tree.unlink(dir, name, old);
+    }
+    set_slot(tree, dir, name, Some(id), asked)?;
+    Ok(Some((id, observe(tree, id, attr, asked)?)))
+}
+
+fn set_slot(tree: &mut Tree, dir: u64, name: &Name, child: Option<u64>, asked: Asked) -> Result<()> {
+    let slot = tree.get(dir)?.names_mut()?.slot_mut(name);
+    slot.child = child;
+    slot.at = asked.at;
+    Ok(())
+}
+
+/// Lays a whole listing over a directory. Answers the objects whose content changed.
+pub fn merge_listing(tree: &mut Tree, dir: u64, pages: Vec<Page>, asked: Asked) -> Result<Vec<u64>> {
+    let complete = pages.last().is_some_and(|p| !p.more);
+    let mut changed = Vec::new();
+    if let Some(first) = pages.first() {
+        observe(tree, dir, &first.dir, asked)?;
+    }
+    for entry in pages.into_iter().flat_map(|p| p.entries) {
+        let merged = match &entry.attr {
+            Some(attr) => merge_name(tree, dir, &entry.name, Some(attr), asked)?,
+            None => continue,
+        };
+        let Some((id, content)) = merged else { continue };
+        if let Some(target) = entry.target {
+            tree.get(id)?.target = Some(target);
+        }
+        if content == Content::Changed {
+            changed.push(id);
+        }
+    }
+    if complete {
+        drop_missing(tree, dir, asked)?;
+    }
+    let node = tree.get(dir)?.names_mut()?;
+    node.big = !complete;
+    if complete {
+        node.complete = true;
+        node.listed_at = asked.at;
+    }
+    Ok(changed)
+}
+
+/// Names that a complete listing did not have are free.
+fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
+    let node = tree.get(dir)?.names()?;
+    let missing: Vec<(Name, Option<u64>)> = node
+        .after(0)
+        .filter(|(_, _, s)| s.at < asked.at && s.pending == 0 && asked.knows(&s.settled))
+        .map(|(_, n, s)| (n.clone(), s.child))
+        .collect();
+    for (name, child) in missing {
+        tree.get(dir)?.names_mut()?.forget(&name);
+        if let Some(id) = child {
+            tree.unlink(dir, &name, id);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! The one door for changes: journal record, overlay on the caches, place in the queue home.
+//!
+//! [`overlay`] is the only code that lays a change over the caches. It runs when a change is accepted (in mode
+//! `strict`: when the home has it) and again at recovery, from the same record.
+
+use crate::data::{DataLog, Pin};
+use crate::inode::{Tree, local};
+use crate::journal::{Body, Change, Extent, Stored};
+use crate::limits;
+use crate::sync::queue::{Pending, objects, payload};
+use crate::volume::Volume;
+use bytes::Bytes;
+use home::{Attr, ErrorKind, New, Op, Piece, Result, Time};
+use tokio::sync::oneshot;
+
+/// A change that was accepted: what to wait for before its answer is true.
+pub struct Ticket {
+    /// The number of its record.
+    pub seq: u64,
+    /// In mode `strict`: its outcome at the home.
+    pub outcome: Option<oneshot::Receiver<Result<()>>>,
+}
+
+impl Volume {
+    /// Accepts a change under the lock of the tree: journal, overlay, queue. The caller releases the lock and then
+    /// waits with [`Volume::settled`].
+    pub fn submit(&self, tree: &mut Tree, change: Change) -> Result<Ticket> {
+        let outcome = change.plain && !matches!(change.op, Op::Write { .. });
+        self.accept(tree, change, None, outcome, !outcome)
+    }
+
+    /// Like [`Volume::submit`], for a write whose bytes are in the data log already. A small payload is in the
+    /// record as well, so that only the record has to be synced. `stable` is what its caller waits for.
+    pub fn submit_write(
+        &self,
+        tree: &mut Tree,
+        change: Change,
+        inline: Option<Bytes>,
+        stable: bool,
+    ) -> Result<Ticket> {
+        let outcome = change.plain && stable;
+        let extents: Vec<Extent> = change.extents().copied().collect();
+        let ticket = self.accept(tree, change, inline, outcome, true);
+        if ticket.is_err() {
+            extents.iter().for_each(|e| self.data.unpin(e));
+        }
+        ticket
+    }
+
+    fn accept(
+        &self,
+        tree: &mut Tree,
+        change: Change,
+        inline: Option<Bytes>,
+        wait: bool,
+        overlaid: bool,
+    ) -> Result<Ticket> {
+        if tree.queue.len() >= limits::QUEUE_OPS {
+            return Err(ErrorKind::Busy.into());
+        }
+        self.log_bindings(tree)?;
+        let mut record = change.clone();
+        if let (Some(bytes), Op::Write { pieces, .. }) = (inline, &mut record.op) {
+            for piece in pieces {
+                if let Piece::Data(_, stored) = piece {
+                    *stored = Stored::Inline(bytes.clone());
+                }
+            }
+        }
+        let seq = self.lane.append(Body::Change(record)).map_err(local)?;
+        let (sender, outcome) = if wait { Some(oneshot::channel()).unzip() } else { (None, None) };
+        if let Some(key) = change.retry {
+            tree.replies.insert(key, seq, change.object);
+        }
+        enqueue(tree, seq, change, self.env.clock.instant(), overlaid, sender);
+        if wait {
+            tree.queue.hurry(seq);
+        }
+        self.wake.notify_one();
+        Ok(Ticket { seq, outcome })
+    }
+
+    /// Gives the bindings that reads handed out a record of their own. Not synced: a power cut may make only
+    /// handles stale that no change has named.
+    pub fn log_bindings(&self, tree: &mut Tree) -> Result<()> {
+        let bindings = tree.take_unlogged();
+        for part in bindings.chunks(limits::BINDINGS_PER_RECORD) {
+            self.lane.append(Body::Bind(part.to_vec())).map_err(local)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until an accepted change keeps its promise: synced here, and in mode `strict` durable at the home.
+    pub async fn settled(&self, ticket: Ticket) -> Result<()> {
+        self.lane.synced(ticket.seq).await.map_err(local)?;
+        match ticket.outcome {
+            None => Ok(()),
+            Some(outcome) => outcome.await.unwrap_or_else(|_| {
+                Err(home::Error::new(ErrorKind::Io, "the server is stopping; the change is journalled"))
+            }),
+        }
+    }
+}
+
+/// Puts a change into the queue and, if it is to be seen at once, over the caches.
+pub fn enqueue(
+    tree: &mut Tree,
+    seq: u64,
+    change: Change,
+    since: std::time::Duration,
+    overlaid: bool,
+    waiter: Option<oneshot::Sender<Result<()>>>,
+) {
+    if overlaid {
+        overlay(tree, seq, &change);
+    }
+    for id in objects(&change) {
+        if let Ok(inode) = tree.get(id) {
+            inode.pending += 1;
+            inode.last_seq = seq;
+        }
+    }
+    for (dir, name) in crate::sync::queue::names(&change) {
+        if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+            node.slot_mut(&name).pending += 1;
+        }
+    }
+    let bytes = payload(&change);
+    tree.queue.push(seq, Pending { change, bytes, since, resent: false, parked: None, overlaid, waiter });
+}
+
+/// Lays a change over the caches. Total: what cannot be laid over (because memory of it was dropped) will be asked for.
+pub fn overlay(tree: &mut Tree, seq: u64, change: &Change) {
+    let laid = match &change.op {
+        Op::Create { dir, name, new, .. } => overlay_create(tree, change, *dir, name, new),
+        Op::Write { base, .. } => overlay_write(tree, seq, change, *base),
+        Op::SetAttr { .. } => overlay_attr(tree, change),
+        Op::Remove { dir, name, object, .. } => overlay_remove(tree, change.time, *dir, name, *object),
+        Op::Rename { from, name, object, to, new_name, replaced } => {
+            let replaced = replaced.as_ref().map(|(r, _)| *r);
+            overlay_rename(tree, change, (*from, name), *object, (*to, new_name), replaced)
+        }
+        Op::Link { object, dir, name } => overlay_link(tree, change, *object, *dir, name),
+    };
+    if let Err(e) = laid {
+        tracing::debug!(seq, "change could not be laid over the caches: {e}");
+    }
+}
+
+fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name, new: &New) -> Result<()> {
+    let id = change.object;
+    if let Some(attr) = change.after
+        && tree.get(id).is_err()
+    {
+        tree.insert_new(id, attr);
+    }
+    let shown = change.after.map(|a| (None, a.ctime));
+    let inode = tree.get(id)?;
+    inode.attr = inode.attr.or(change.after);
+    inode.link = Some((dir, name.clone()));
+    inode.verifier = change.verifier;
+    inode.shown = shown;
+    if let New::Symlink(target) = new {
+        inode.target = Some(target.clone());
+    }
+    take_name(tree, dir, name, Some(id))?;
+    touch_dir(tree, dir, change.time, if matches!(new, New::Dir) { 1 } else { 0 })
+}
+
+fn overlay_write(tree: &mut Tree, seq: u64, change: &Change, base: Option<home::Version>) -> Result<()> {
+    let Op::Write { pieces, .. } = &change.op else { return Ok(()) };
+    let inode = tree.get(change.object)?;
+    if inode.pending == 0 && inode.base.is_none() {
+        inode.base = base;
+        inode.base_len = base.map_or(0, |v| v.size);
+    }
+    for piece in pieces {
+        if let Piece::Truncate(size) = piece {
+            inode.cuts.push((seq, *size));
+            inode.base_len = inode.base_len.min(*size);
+        }
+    }
+    overlay_attr(tree, change)
+}
+
+fn overlay_attr(tree: &mut Tree, change: &Change) -> Result<()> {
+    let inode = tree.get(change.object)?;
+    if let Some(after) = change.after {
+        inode.attr = Some(after);
+        inode.shown = Some((inode.base, after.ctime));
+    }
+    Ok(())
+}
+
+fn overlay_remove(tree: &mut Tree, time: Time, dir: u64, name: &home::Name, id: u64) -> Result<()> {
+    let is_dir = tree.get(id).is_ok_and(|n| n.kind == home::Kind::Dir);
+    take_name(tree, dir, name, None)?;
+    drop_link(tree, dir, name, id, time);
+    touch_dir(tree, dir, time, if is_dir { -1 } else { 0 })
+}
+
+fn overlay_rename(
+    tree: &mut Tree,
+    change: &Change,
+    from: (u64, &home::Name),
+    object: u64,
+    to: (u64, &home::Name),
+    replaced: Option<u64>,
+) -> Result<()> {
+    let is_dir = tree.get(object)?.kind == home::Kind::Dir;
+    if let Some(old) = replaced.filter(|old| *old != object) {
+        drop_link(tree, to.0, to.1, old, change.time);
+    }
+    take_name(tree, from.0, from.1, None)?;
+    take_name(tree, to.0, to.1, Some(object))?;
+    tree.get(object)?.link = Some((to.0, to.1.clone()));
+    overlay_attr(tree, change)?;
+    let moved = is_dir && from.0 != to.0;
+    touch_dir(tree, from.0, change.time, if moved { -1 } else { 0 })?;
+    let replaced_dir = is_dir && replaced.is_some();
+    touch_dir(tree, to.0, change.time, i32::from(moved) - i32::from(replaced_dir))
+}
+
+fn overlay_link(tree: &mut Tree, change: &Change, object: u64, dir: u64, name: &home::Name) -> Result<()> {
+    take_name(tree, dir, name, Some(object))?;
+    overlay_attr(tree, change)?;
+    touch_dir(tree, dir, change.time, 0)
+}
+
+fn take_name(tree: &mut Tree, dir: u64, name: &home::Name, child: Option<u64>) -> Result<()> {
+    tree.get(dir)?.names_mut()?.slot_mut(name).child = child;
+    Ok(())
+}
+
+fn drop_link(tree: &mut Tree, dir: u64, name: &home::Name, id: u64, time: Time) {
+    let Ok(inode) = tree.get(id) else { return };
+    if inode.link.as_ref() == Some(&(dir, name.clone())) {
+        inode.link = None;
+    }
+    let last = inode.kind == home::Kind::Dir || inode.attr.is_none_or(|a| a.nlink <= 1);
+    inode.gone = last;
+    if let Some(attr) = &mut inode.attr {
+        attr.nlink = if last { 0 } else { attr.nlink - 1 };
+        attr.ctime = time.max(attr.ctime.next());
+        inode.shown = Some((inode.base, attr.ctime));
+    }
+}
+
+fn touch_dir(tree: &mut Tree, dir: u64, time: Time, links: i32) -> Result<()> {
+    let inode = tree.get(dir)?;
+    if let Some(attr) = &mut inode.attr {
+        let last = crate::meta::shown_ctime_of(inode.shown, attr);
+        attr.nlink = attr.nlink.saturating_add_signed(links);
+        attr.mtime = time;
+        attr.ctime = time.max(last.next());
+        inode.shown = Some((None, attr.ctime));
+    }
+    Ok(())
+}
+
+/// Attributes after a change of content or attributes at `time`; ctime strictly increases.
+pub fn changed(attr: &Attr, last_shown: Time, time: Time) -> Attr {
+    Attr { ctime: time.max(last_shown.next()), ..*attr }
+}
+
+/// Lays the bytes of a journalled write over the data cache; at recovery.
+pub fn lay_bytes(data: &DataLog, change: &mut Change) -> Result<()> {
+    let object = change.object;
+    let Op::Write { pieces, .. } = &mut change.op else { return Ok(()) };
+    for piece in pieces {
+        match piece {
+            Piece::Truncate(size) => data.truncate(object, *size),
+            Piece::Data(at, Stored::Extent(extent)) => data.insert(object, *at, *extent),
+            Piece::Data(at, stored @ Stored::Inline(_)) => {
+                let Stored::Inline(bytes) = &*stored else { continue };
+                let extent: Extent = data.put(object, *at, &[bytes.clone()], Pin::Dirty).map_err(local)?;
+                *stored = Stored::Extent(extent);
+            }
+        }
+    }
+    Ok(())
+}

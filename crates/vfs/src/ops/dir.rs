@@ -1,0 +1,138 @@
+//! Looking names up and listing them.
+
+use super::live;
+use crate::Vfs;
+use crate::inode::ROOT_ID;
+use crate::types::{Ctx, DirEntry, DirPage, Found, Oid};
+use crate::volume::Volume;
+use bytes::Bytes;
+use home::{ErrorKind, Name, Result};
+use std::sync::Arc;
+
+impl Vfs {
+    /// What a name stands for. `.` and `..` are names too; `..` of a volume's root is the root directory.
+    pub async fn lookup(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8]) -> Result<Found> {
+        if dir.volume == Oid::ROOT_VOLUME {
+            return self.lookup_root(ctx, name).await;
+        }
+        let volume = self.volume(dir)?;
+        let need = volume.need();
+        volume.ensure_attr(dir.id, need).await?;
+        {
+            let mut tree = volume.tree.lock();
+            let attr = Volume::attr_of(&mut tree, dir.id)?;
+            live(&mut tree, dir.id)?.names()?;
+            volume.may_search(ctx.cred, &attr)?;
+        }
+        let id = match name {
+            b"." => dir.id,
+            b".." => match self.parent(&volume, dir.id)? {
+                Some(parent) => parent,
+                None => return Ok(self.found_root()),
+            },
+            name => {
+                let name = Name::new(name)?;
+                let child = volume.ensure_name(dir.id, &name, need).await?;
+                child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?
+            }
+        };
+        volume.ensure_attr(id, need).await?;
+        let mut tree = volume.tree.lock();
+        let attr = volume.shown(&mut tree, id)?;
+        let dir_attr = volume.shown_if_known(&tree, dir.id);
+        Ok(Found { oid: Oid { volume: dir.volume, id }, attr, dir: dir_attr })
+    }
+
+    fn parent(&self, volume: &Volume, dir: u64) -> Result<Option<u64>> {
+        if dir == ROOT_ID {
+            return Ok(None);
+        }
+        let mut tree = volume.tree.lock();
+        let link = live(&mut tree, dir)?.link.clone();
+        link.map(|(parent, _)| Some(parent)).ok_or_else(|| ErrorKind::Stale.into())
+    }
+
+    /// At most `max` entries behind a cookie (0: the start). `.` has cookie 1, `..` has 2.
+    pub async fn readdir(&self, ctx: Ctx<'_>, dir: Oid, after: u64, max: usize) -> Result<DirPage> {
+        if dir.volume == Oid::ROOT_VOLUME {
+            return Ok(self.list_root(after, max));
+        }
+        let volume = self.volume(dir)?;
+        let need = volume.need();
+        volume.ensure_attr(dir.id, need).await?;
+        {
+            let mut tree = volume.tree.lock();
+            let attr = Volume::attr_of(&mut tree, dir.id)?;
+            live(&mut tree, dir.id)?.names()?;
+            volume.may_list(ctx.cred, &attr)?;
+        }
+        // A listing that was begun goes on with what it began with.
+        let begun = after > 0 && volume.tree.lock().get(dir.id)?.names()?.complete;
+        if !begun {
+            volume.ensure_listing(dir.id, need).await?;
+        }
+        self.page(&volume, dir, after, max, need)
+    }
+
+    fn page(
+        &self,
+        volume: &Arc<Volume>,
+        dir: Oid,
+        after: u64,
+        max: usize,
+        need: std::time::Duration,
+    ) -> Result<DirPage> {
+        let mut tree = volume.tree.lock();
+        let attr = volume.shown(&mut tree, dir.id)?;
+        let mut entries = Vec::new();
+        if after < 1 {
+            entries.push(dot(b".", 1, dir, attr.fileid));
+        }
+        if after < 2 {
+            let parent = live(&mut tree, dir.id)?.link.as_ref().map_or(ROOT_ID, |(p, _)| *p);
+            let parent_fileid = tree.peek(parent).map_or(attr.fileid, |n| n.fileid);
+            entries.push(dot(b"..", 2, Oid { id: parent, ..dir }, parent_fileid));
+        }
+        let node = tree.get(dir.id)?.names()?;
+        let mut found: Vec<(u64, Name, u64)> = Vec::new();
+        let room = max.saturating_sub(entries.len());
+        let mut more = false;
+        for (cookie, name, slot) in node.after(after) {
+            let Some(child) = slot.child else { continue };
+            if found.len() == room {
+                more = true;
+                break;
+            }
+            found.push((cookie, name.clone(), child));
+        }
+        for (cookie, name, id) in found {
+            let Some(inode) = tree.peek(id) else {
+                // Dropped from memory: its identity is in the store, its attributes are not needed.
+                let fileid = tree.get(id)?.fileid;
+                entries.push(entry(&name, cookie, Oid { id, ..dir }, fileid, None));
+                continue;
+            };
+            let fresh = inode.attr.filter(|_| inode.is_fresh(need));
+            let shown = fresh.map(|a| volume.show(inode, &a));
+            entries.push(entry(&name, cookie, Oid { id, ..dir }, inode.fileid, shown));
+        }
+        Ok(DirPage { entries, eof: !more, dir: attr })
+    }
+
+    /// What a path from the root directory leads to; symbolic links are not followed.
+    pub async fn resolve_path(&self, ctx: Ctx<'_>, path: &[u8]) -> Result<(Oid, crate::FileAttr)> {
+        let mut at = Oid::ROOT;
+        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+            at = self.lookup(ctx, at, name).await?.oid;
+        }
+        Ok((at, self.getattr(ctx, at).await?))
+    }
+}
+
+fn dot(name: &'static [u8], cookie: u64, oid: Oid, fileid: u64) -> DirEntry {
+    DirEntry { name: Bytes::from_static(name), cookie, oid, fileid, attr: None }
+}
+
+fn entry(name: &Name, cookie: u64, oid: Oid, fileid: u64, attr: Option<crate::FileAttr>) -> DirEntry {
+    DirEntry { name: Bytes::copy_from_slice(name.as_bytes()), cookie, oid, fileid, attr }
+}

@@ -1,0 +1,291 @@
+//! Reading, writing, committing.
+
+use super::live;
+use super::object::strip_set_ids;
+use crate::data::{Part, Pin};
+use crate::fetch::{Want, is_whole};
+use crate::inode::local;
+use crate::journal::Stored;
+use crate::mutate::{Ticket, changed};
+use crate::types::{CommitOk, Ctx, Oid, ReadOk, Stability, Verifier, WriteOk};
+use crate::volume::Volume;
+use crate::{Vfs, limits, meta};
+use bytes::Bytes;
+use home::{Attr, Error, ErrorKind, Kind, Op, Piece, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Vfs {
+    /// At most `len` bytes from offset `at`; short only at the end of the file.
+    pub async fn read(&self, ctx: Ctx<'_>, oid: Oid, at: u64, len: u32) -> Result<ReadOk> {
+        let volume = self.volume(oid)?;
+        volume.ensure_attr(oid.id, volume.need()).await?;
+        for _ in 0..4 {
+            let (shown, base_len) = {
+                let mut tree = volume.tree.lock();
+                let inode = live(&mut tree, oid.id)?;
+                is_file(inode.kind)?;
+                let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
+                volume.may_read(ctx.cred, &attr)?;
+                if inode.pending == 0 && inode.base.is_some() && volume.data.version(oid.id) != inode.base {
+                    volume.data.drop_object(oid.id);
+                }
+                (volume.show(inode, &attr), inode.base_len)
+            };
+            let end = shown.size.min(at.saturating_add(u64::from(len.min(limits::IO_MAX))));
+            if at >= end {
+                return Ok(ReadOk { data: Vec::new(), eof: at >= shown.size, attr: shown });
+            }
+            let parts = zeros_beyond(volume.data.get(oid.id, at, (end - at) as u32), base_len);
+            if is_whole(&parts) {
+                volume.read_ahead(oid.id, at, end, base_len);
+                return Ok(ReadOk { data: bytes_of(parts), eof: end == shown.size, attr: shown });
+            }
+            volume.fill(oid.id, &parts).await?;
+        }
+        volume.read_around(ctx, oid.id, at, len).await
+    }
+
+    /// Takes bytes at offset `at`. With [`Stability::Stable`] they are stable when this returns.
+    pub async fn write(
+        &self,
+        ctx: Ctx<'_>,
+        oid: Oid,
+        at: u64,
+        data: Bytes,
+        want: Stability,
+    ) -> Result<WriteOk> {
+        let volume = self.writable(oid)?;
+        let count = data.len() as u32;
+        let end = at.checked_add(data.len() as u64).filter(|end| *end <= limits::FILE_MAX);
+        if end.is_none() || count > limits::IO_MAX {
+            return Err(ErrorKind::TooBig.into());
+        }
+        volume.ensure_attr(oid.id, volume.need()).await?;
+        let verifier = self.verifier(&volume);
+        let (before, ticket, after) = volume.take_write(ctx, oid.id, at, data, want).await?;
+        if want == Stability::Stable
+            && let Some(ticket) = ticket
+        {
+            volume.settled(ticket).await?;
+        }
+        Ok(WriteOk { count, stability: want, verifier, wcc: crate::Wcc { before, after } })
+    }
+
+    /// Makes everything that was written to a file stable.
+    pub async fn commit(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<CommitOk> {
+        let volume = self.volume(oid)?;
+        let losses = *volume.losses.lock();
+        let (before, last) = {
+            let mut tree = volume.tree.lock();
+            let before = volume.before(&tree, oid.id);
+            let inode = tree.get(oid.id)?;
+            is_file(inode.kind)?;
+            let last =
+                if inode.pending > 0 || !volume.lane.is_synced(inode.last_seq) { inode.last_seq } else { 0 };
+            if volume.plain() {
+                tree.queue.hurry(last);
+            }
+            (before, last)
+        };
+        if last > 0 {
+            volume.lane.synced(last).await.map_err(local)?;
+        }
+        if volume.plain() {
+            volume.wake.notify_one();
+            volume.at_home(oid.id).await;
+            if *volume.losses.lock() != losses {
+                return Err(Error::new(ErrorKind::Io, "the home refused a write that had been taken"));
+            }
+        }
+        let tree = volume.tree.lock();
+        Ok(CommitOk { verifier: self.verifier(&volume), wcc: volume.wcc(&tree, oid.id, before) })
+    }
+
+    /// Changes exactly when acknowledged unstable writes of the volume may have been lost.
+    fn verifier(&self, volume: &Volume) -> Verifier {
+        (self.boot_verifier() ^ volume.losses.lock().wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes()
+    }
+}
+
+impl Volume {
+    /// Fetches the chunks that gaps lie in.
+    async fn fill(self: &Arc<Self>, id: u64, parts: &[Part]) -> Result<()> {
+        let mut wanted: Vec<u64> = Vec::new();
+        for part in parts {
+            if let Part::Gap { at, len } = part {
+                let first = at / limits::FETCH_CHUNK;
+                let last = (at + len - 1) / limits::FETCH_CHUNK;
+                wanted.extend((first..=last).map(|c| c * limits::FETCH_CHUNK));
+            }
+        }
+        wanted.dedup();
+        let asks = wanted.into_iter().map(|at| self.ask(Want::Data(id, at), false));
+        futures_util::future::try_join_all(asks).await.map(drop)
+    }
+
+    /// Keeps a sequential reader ahead of the home.
+    fn read_ahead(self: &Arc<Self>, id: u64, at: u64, end: u64, base_len: u64) {
+        let window = {
+            let mut tree = self.tree.lock();
+            let Ok(inode) = tree.get(id) else { return };
+            let sequential = at == inode.read_end || at == 0;
+            inode.read_end = end;
+            let next =
+                if sequential { (inode.read_window * 2).clamp(1, limits::READ_AHEAD_CHUNKS) } else { 0 };
+            inode.read_window = next;
+            next
+        };
+        let next = end.div_ceil(limits::FETCH_CHUNK);
+        for chunk in next..next + window {
+            let at = chunk * limits::FETCH_CHUNK;
+            if at >= base_len {
+                return;
+            }
+            let len = limits::FETCH_CHUNK.min(base_len - at);
+            if !self.data.gaps(id, at, len).is_empty() {
+                self.prefetch(id, at);
+            }
+        }
+    }
+
+    /// Reads past the cache: it is full of what must not be dropped.
+    async fn read_around(self: &Arc<Self>, ctx: Ctx<'_>, id: u64, at: u64, len: u32) -> Result<ReadOk> {
+        let (shown, base_len) = {
+            let mut tree = self.tree.lock();
+            let attr = Volume::attr_of(&mut tree, id)?;
+            self.may_read(ctx.cred, &attr)?;
+            (self.shown(&mut tree, id)?, tree.get(id)?.base_len)
+        };
+        let end = shown.size.min(at.saturating_add(u64::from(len.min(limits::IO_MAX))));
+        let mut data = Vec::new();
+        for part in zeros_beyond(self.data.get(id, at, end.saturating_sub(at) as u32), base_len) {
+            match part {
+                Part::Have(bytes) => data.push(bytes),
+                Part::Gap { at, len } => {
+                    let bytes = self.read_through(id, at, len as u32).await?;
+                    if (bytes.len() as u64) < len {
+                        return Err(Error::new(ErrorKind::Busy, "the file changed while it was read"));
+                    }
+                    data.push(bytes);
+                }
+                Part::Lost { at, .. } => return Err(lost(at)),
+            }
+        }
+        Ok(ReadOk { data, eof: end >= shown.size, attr: shown })
+    }
+
+    /// Puts bytes into the data log and the journal. While the cache is full of unsent data the writer is slowed
+    /// down, then told to come again.
+    async fn take_write(
+        self: &Arc<Self>,
+        ctx: Ctx<'_>,
+        id: u64,
+        at: u64,
+        data: Bytes,
+        want: Stability,
+    ) -> Result<(Option<crate::Before>, Option<Ticket>, Option<crate::FileAttr>)> {
+        let mut slept = Duration::ZERO;
+        loop {
+            {
+                let mut tree = self.tree.lock();
+                let before = self.before(&tree, id);
+                let attr = Volume::attr_of(&mut tree, id)?;
+                is_file(attr.kind)?;
+                self.may_write(ctx.cred, &attr)?;
+                self.guard.lock().clone().check(&mut tree, id, None)?;
+                if data.is_empty() {
+                    return Ok((before, None, self.shown_if_known(&tree, id)));
+                }
+                match self.data.put(id, at, std::slice::from_ref(&data), Pin::Dirty) {
+                    Ok(extent) => {
+                        let stored = Stored::Extent(extent);
+                        let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data, want)?;
+                        return Ok((before, Some(ticket), self.shown_if_known(&tree, id)));
+                    }
+                    Err(crate::env::Error::Full(_)) => {}
+                    Err(e) => return Err(local(e)),
+                }
+            }
+            if slept >= limits::HOLD {
+                return Err(Error::new(
+                    ErrorKind::Busy,
+                    "the cache is full of changes that the home does not have",
+                ));
+            }
+            self.wake.notify_one();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            slept += Duration::from_millis(100);
+        }
+    }
+
+    fn write_record(
+        &self,
+        tree: &mut crate::inode::Tree,
+        ctx: Ctx<'_>,
+        id: u64,
+        (at, stored): (u64, Stored),
+        data: &Bytes,
+        want: Stability,
+    ) -> Result<Ticket> {
+        let time = self.env.clock.now();
+        let inode = live(tree, id)?;
+        let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
+        let end = at + data.len() as u64;
+        let size = attr.size.max(end);
+        let used = (attr.used + data.len() as u64).min(size.next_multiple_of(4096)).max(attr.used);
+        let last = meta::shown_ctime(inode, &attr);
+        let after =
+            Attr { size, used, mtime: time, mode: strip_set_ids(&attr), ..changed(&attr, last, time) };
+        let op = Op::Write { file: id, base: inode.base, pieces: vec![Piece::Data(at, stored)] };
+        let inline = (data.len() <= crate::journal::INLINE_MAX).then(|| data.clone());
+        let change = self.change(ctx, time, id, Some(after), op);
+        self.submit_write(tree, change, inline, want == Stability::Stable)
+    }
+
+    /// Waits until nothing of a file is unsent.
+    async fn at_home(&self, id: u64) {
+        let mut outcomes = self.outcomes.subscribe();
+        loop {
+            outcomes.borrow_and_update();
+            if self.tree.lock().get(id).map_or(0, |n| n.pending) == 0 || outcomes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn is_file(kind: Kind) -> Result<()> {
+    match kind {
+        Kind::File => Ok(()),
+        Kind::Dir => Err(ErrorKind::IsDir.into()),
+        _ => Err(ErrorKind::Invalid.into()),
+    }
+}
+
+/// Where the home has no bytes and we wrote none, there are zeros.
+fn zeros_beyond(parts: Vec<Part>, base_len: u64) -> Vec<Part> {
+    let mut out = Vec::with_capacity(parts.len());
+    for part in parts {
+        match part {
+            Part::Gap { at, len } if at + len > base_len => {
+                let known = base_len.saturating_sub(at).min(len);
+                if known > 0 {
+                    out.push(Part::Gap { at, len: known });
+                }
+                out.push(Part::Have(Bytes::from(vec![0; (len - known) as usize])));
+            }
+            part => out.push(part),
+        }
+    }
+    out
+}
+
+fn bytes_of(parts: Vec<Part>) -> Vec<Bytes> {
+    parts.into_iter().filter_map(|p| if let Part::Have(b) = p { Some(b) } else { None }).collect()
+}
+
+/// Bytes that only we had and that the local disk does not give back.
+pub(crate) fn lost(at: u64) -> Error {
+    Error::new(ErrorKind::Io, format!("unsent bytes at {at} are damaged on the local disk"))
+}

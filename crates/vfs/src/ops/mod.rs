@@ -1,0 +1,181 @@
+//! What a front-end may ask, by family. Each call makes sure that what it needs is in the cache and fresh enough,
+//! takes the lock of the volume once, and answers with everything a reply needs.
+
+pub mod dir;
+pub mod io;
+pub mod names;
+pub mod object;
+
+use crate::fetch::{Answer, Extent, Want};
+use crate::inode::{Inode, Tree};
+use crate::limits;
+use crate::types::{Before, FileAttr, Wcc};
+use crate::volume::Volume;
+use home::{Attr, Error, ErrorKind, Name, Result};
+use std::sync::Arc;
+use std::time::Duration;
+
+impl Volume {
+    /// Makes the attributes of an object fresh enough. Where its directory is small and was listed, the whole
+    /// listing is asked for, so that its neighbours are fresh too.
+    pub async fn ensure_attr(self: &Arc<Self>, id: u64, need: Duration) -> Result<()> {
+        for round in 0..3 {
+            let (want, have) = {
+                let mut tree = self.tree.lock();
+                let inode = tree.get(id)?;
+                if inode.gone {
+                    return Err(ErrorKind::Stale.into());
+                }
+                if inode.is_fresh(need) {
+                    if round == 0 {
+                        self.shared.stats.hit();
+                    }
+                    return Ok(());
+                }
+                let have = inode.attr.is_some();
+                let parent =
+                    inode.link.as_ref().map(|(p, _)| *p).filter(|_| round == 0 && have && !self.plain());
+                match parent.filter(|p| is_small_listing(&mut tree, *p)) {
+                    Some(parent) => (Want::List(parent, Extent::Whole), have),
+                    None => (Want::Attr(id), have),
+                }
+            };
+            if self.ask(want, have).await? == Answer::Silent {
+                break;
+            }
+        }
+        let mut tree = self.tree.lock();
+        if tree.get(id)?.attr.is_none() { Err(ErrorKind::Stale.into()) } else { Ok(()) }
+    }
+
+    /// Makes known what a name stands for, with fresh attributes.
+    pub async fn ensure_name(self: &Arc<Self>, dir: u64, name: &Name, need: Duration) -> Result<Option<u64>> {
+        for round in 0..4 {
+            let (want, have) = {
+                let mut tree = self.tree.lock();
+                match known(&mut tree, dir, name, need)? {
+                    Known::Fresh(child) => {
+                        if round == 0 {
+                            self.shared.stats.hit();
+                        }
+                        return Ok(child);
+                    }
+                    Known::Stale => (self.want_name(&mut tree, dir, name, round)?, true),
+                    Known::Unknown => (self.want_name(&mut tree, dir, name, round)?, false),
+                }
+            };
+            if self.ask(want, have).await? == Answer::Silent {
+                break;
+            }
+        }
+        let mut tree = self.tree.lock();
+        let node = tree.get(dir)?.names()?;
+        match node.slot(name) {
+            Some(slot) => Ok(slot.child),
+            None if node.complete => Ok(None),
+            None => Err(Error::new(ErrorKind::Busy, "the directory keeps changing")),
+        }
+    }
+
+    /// The name alone, or the whole listing where the directory is small: the next name is then known as well.
+    fn want_name(&self, tree: &mut Tree, dir: u64, name: &Name, round: u32) -> Result<Want> {
+        let inode = tree.get(dir)?;
+        let small = inode.attr.is_some_and(|a| a.size <= limits::SMALL_DIR_BYTES);
+        let node = inode.names()?;
+        let list = round == 0
+            && !self.plain()
+            && small
+            && !node.big
+            && node.len() <= limits::SMALL_DIR_ENTRIES as usize;
+        Ok(if list { Want::List(dir, Extent::Small) } else { Want::Name(dir, name.clone()) })
+    }
+
+    /// Makes the listing of a directory complete and fresh enough.
+    pub async fn ensure_listing(self: &Arc<Self>, dir: u64, need: Duration) -> Result<()> {
+        for round in 0..3 {
+            let have = {
+                let mut tree = self.tree.lock();
+                let node = tree.get(dir)?.names()?;
+                if node.complete && node.listed_at >= need {
+                    if round == 0 {
+                        self.shared.stats.hit();
+                    }
+                    return Ok(());
+                }
+                node.complete
+            };
+            if self.ask(Want::List(dir, Extent::Whole), have).await? == Answer::Silent {
+                break;
+            }
+        }
+        let mut tree = self.tree.lock();
+        if tree.get(dir)?.names()?.complete { Ok(()) } else { Err(ErrorKind::Busy.into()) }
+    }
+
+    /// Attributes as a client sees them, from memory.
+    pub fn shown(&self, tree: &mut Tree, id: u64) -> Result<FileAttr> {
+        let inode = tree.get(id)?;
+        let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
+        Ok(self.show(inode, &attr))
+    }
+
+    /// Attributes as a client sees them, where they are in memory.
+    pub fn shown_if_known(&self, tree: &Tree, id: u64) -> Option<FileAttr> {
+        let inode = tree.peek(id)?;
+        Some(self.show(inode, inode.attr.as_ref()?))
+    }
+
+    /// What weak cache consistency compares, now.
+    pub fn before(&self, tree: &Tree, id: u64) -> Option<Before> {
+        self.shown_if_known(tree, id).map(|a| Before { size: a.size, mtime: a.mtime, ctime: a.ctime })
+    }
+
+    /// The second half of weak cache consistency, now.
+    pub fn wcc(&self, tree: &Tree, id: u64, before: Option<Before>) -> Wcc {
+        Wcc { before, after: self.shown_if_known(tree, id) }
+    }
+
+    /// The home-native attributes of an object that [`Volume::ensure_attr`] was called for.
+    pub fn attr_of(tree: &mut Tree, id: u64) -> Result<Attr> {
+        live(tree, id)?.attr.ok_or_else(|| ErrorKind::Stale.into())
+    }
+}
+
+/// What is known of a name.
+enum Known {
+    /// Fresh enough.
+    Fresh(Option<u64>),
+    /// Known once.
+    Stale,
+    /// Not known.
+    Unknown,
+}
+
+fn known(tree: &mut Tree, dir: u64, name: &Name, need: Duration) -> Result<Known> {
+    let node = tree.get(dir)?.names()?;
+    let listed = node.complete && node.listed_at >= need;
+    let Some(slot) = node.slot(name) else {
+        return Ok(match (listed, node.complete) {
+            (true, _) => Known::Fresh(None),
+            (false, true) => Known::Stale,
+            (false, false) => Known::Unknown,
+        });
+    };
+    let current = slot.pending > 0 || slot.at >= need || listed;
+    let Some(child) = slot.child else {
+        return Ok(if current { Known::Fresh(None) } else { Known::Stale });
+    };
+    let fresh = tree.get(child).is_ok_and(|n| n.is_fresh(need));
+    Ok(if current && fresh { Known::Fresh(Some(child)) } else { Known::Stale })
+}
+
+fn is_small_listing(tree: &mut Tree, dir: u64) -> bool {
+    let node = tree.get(dir).ok().and_then(|n| n.dir.as_deref());
+    node.is_some_and(|d| d.complete && d.len() <= limits::SMALL_DIR_ENTRIES as usize)
+}
+
+/// An object that still has a name.
+pub fn live(tree: &mut Tree, id: u64) -> Result<&mut Inode> {
+    let inode = tree.get(id)?;
+    if inode.gone { Err(ErrorKind::Stale.into()) } else { Ok(inode) }
+}

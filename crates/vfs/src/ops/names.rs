@@ -1,0 +1,470 @@
+//! Making, removing, moving and linking names.
+
+use super::live;
+use crate::fetch::{Extent, Want};
+use crate::inode::Tree;
+use crate::journal::Stored;
+use crate::limits;
+use crate::mutate::{Ticket, changed};
+use crate::types::{CreateHow, Ctx, LinkOk, Made, Oid, RenameOk, SetAttrs, Wcc};
+use crate::volume::Volume;
+use crate::{Vfs, meta};
+use bytes::Bytes;
+use home::{Access, Attr, Error, ErrorKind, HomeId, Kind, Name, New, Op, Result, Time, Version};
+use std::sync::Arc;
+
+/// The new object of a create call.
+struct Wanted {
+    new: New,
+    mode: u32,
+    set: SetAttrs,
+    verifier: Option<[u8; 8]>,
+}
+
+impl Vfs {
+    /// Makes a regular file, or finds the existing one as `how` says.
+    pub async fn create(
+        &self,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        name: &[u8],
+        how: CreateHow,
+        set: SetAttrs,
+    ) -> Result<Made> {
+        let volume = self.writable(dir)?;
+        let name = Name::new(name)?;
+        let child = volume.prepare(ctx, dir.id, &name).await?;
+        if let Some(id) = child {
+            return self.create_existing(&volume, ctx, dir, id, how, set).await;
+        }
+        let verifier = if let CreateHow::Exclusive(v) = how { Some(v) } else { None };
+        let mode = set.mode.unwrap_or(if verifier.is_some() { 0o600 } else { 0o644 });
+        let wanted = Wanted { new: New::File, mode, set, verifier };
+        match volume.make(ctx, dir, &name, wanted).await {
+            // Another call was quicker: the same rules again.
+            Err(e) if e.kind == ErrorKind::Exists => {
+                let child = volume.prepare(ctx, dir.id, &name).await?;
+                let id = child.ok_or(e)?;
+                self.create_existing(&volume, ctx, dir, id, how, set).await
+            }
+            made => made,
+        }
+    }
+
+    async fn create_existing(
+        &self,
+        volume: &Arc<Volume>,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        id: u64,
+        how: CreateHow,
+        set: SetAttrs,
+    ) -> Result<Made> {
+        let (kind, verifier) = {
+            let mut tree = volume.tree.lock();
+            let inode = live(&mut tree, id)?;
+            (inode.kind, inode.verifier)
+        };
+        let same = match how {
+            CreateHow::Unchecked => kind == Kind::File,
+            CreateHow::Guarded => false,
+            CreateHow::Exclusive(v) => verifier == Some(v),
+        };
+        if !same {
+            return Err(ErrorKind::Exists.into());
+        }
+        let oid = Oid { id, ..dir };
+        if how == CreateHow::Unchecked && set.size.is_some() {
+            let only_size = SetAttrs { size: set.size, ..SetAttrs::default() };
+            self.setattr(ctx, oid, only_size, None).await?;
+        }
+        volume.ensure_attr(id, volume.need()).await?;
+        let tree = volume.tree.lock();
+        let dir_wcc = volume.wcc(&tree, dir.id, volume.before(&tree, dir.id));
+        Ok(Made { oid, attr: volume.shown_if_known(&tree, id), dir: dir_wcc })
+    }
+
+    /// Makes a directory.
+    pub async fn mkdir(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8], set: SetAttrs) -> Result<Made> {
+        self.make_new(ctx, dir, name, New::Dir, 0o755, set).await
+    }
+
+    /// Makes a symbolic link.
+    pub async fn symlink(
+        &self,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        name: &[u8],
+        target: Bytes,
+        set: SetAttrs,
+    ) -> Result<Made> {
+        if target.len() > limits::TARGET_MAX {
+            return Err(ErrorKind::NameTooLong.into());
+        }
+        if target.is_empty() || target.contains(&0) {
+            return Err(ErrorKind::Invalid.into());
+        }
+        let set = SetAttrs { mode: None, ..set };
+        self.make_new(ctx, dir, name, New::Symlink(target), 0o777, set).await
+    }
+
+    /// Makes a named pipe or a socket.
+    pub async fn mknod(
+        &self,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        name: &[u8],
+        kind: Kind,
+        set: SetAttrs,
+    ) -> Result<Made> {
+        let new = match kind {
+            Kind::Fifo => New::Fifo,
+            Kind::Socket => New::Socket,
+            _ => return Err(ErrorKind::Invalid.into()),
+        };
+        self.make_new(ctx, dir, name, new, 0o644, set).await
+    }
+
+    async fn make_new(
+        &self,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        name: &[u8],
+        new: New,
+        mode: u32,
+        set: SetAttrs,
+    ) -> Result<Made> {
+        let volume = self.writable(dir)?;
+        let name = Name::new(name)?;
+        if volume.prepare(ctx, dir.id, &name).await?.is_some() {
+            return Err(ErrorKind::Exists.into());
+        }
+        let mode = set.mode.unwrap_or(mode);
+        volume.make(ctx, dir, &name, Wanted { new, mode, set, verifier: None }).await
+    }
+
+    /// Removes a name that is not a directory.
+    pub async fn remove(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8]) -> Result<Wcc> {
+        self.remove_name(ctx, dir, name, false).await
+    }
+
+    /// Removes an empty directory.
+    pub async fn rmdir(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8]) -> Result<Wcc> {
+        self.remove_name(ctx, dir, name, true).await
+    }
+
+    async fn remove_name(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8], is_dir: bool) -> Result<Wcc> {
+        let volume = self.writable(dir)?;
+        let name = Name::new(name)?;
+        let child = volume.prepare(ctx, dir.id, &name).await?;
+        let id = child.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
+        if is_dir {
+            volume.ensure_empty(id).await?;
+        }
+        let (before, ticket) = {
+            let mut tree = volume.tree.lock();
+            let before = volume.before(&tree, dir.id);
+            volume.check_removal(&mut tree, ctx, dir.id, &name, id, is_dir)?;
+            let base = volume.base_of(&mut tree, id);
+            let time = volume.env.clock.now();
+            let op = Op::Remove { dir: dir.id, name, object: id, is_dir, base };
+            (before, volume.submit(&mut tree, volume.change(ctx, time, id, None, op))?)
+        };
+        let dirs = volume.finish(&[(dir.id, before)], ticket).await?;
+        Ok(dirs[0])
+    }
+
+    /// Moves a name, replacing what the new name stands for.
+    pub async fn rename(
+        &self,
+        ctx: Ctx<'_>,
+        from: Oid,
+        name: &[u8],
+        to: Oid,
+        new_name: &[u8],
+    ) -> Result<RenameOk> {
+        let volume = self.writable(from)?;
+        self.writable(to)?;
+        if from.volume != to.volume {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        let (name, new_name) = (Name::new(name)?, Name::new(new_name)?);
+        let child = volume.prepare(ctx, from.id, &name).await?;
+        let id = child.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
+        let target = volume.prepare(ctx, to.id, &new_name).await?;
+        let target_is_dir = match target {
+            Some(target) if target != id => volume.tree.lock().get(target)?.kind == Kind::Dir,
+            _ => false,
+        };
+        if let (Some(target), true) = (target, target_is_dir) {
+            volume.ensure_empty(target).await?;
+        }
+        let submitted = {
+            let mut tree = volume.tree.lock();
+            let before = [(from.id, volume.before(&tree, from.id)), (to.id, volume.before(&tree, to.id))];
+            if target == Some(id) {
+                let wcc = before.map(|(dir, b)| volume.wcc(&tree, dir, b));
+                return Ok(RenameOk { from: wcc[0], to: wcc[1] });
+            }
+            volume.check_rename(&mut tree, ctx, (from.id, &name), (to.id, &new_name), id, target)?;
+            let replaced = target.map(|t| (t, volume.base_of(&mut tree, t)));
+            let time = volume.env.clock.now();
+            let attr = Volume::attr_of(&mut tree, id)?;
+            let after = changed(&attr, meta::shown_ctime(tree.get(id)?, &attr), time);
+            let op = Op::Rename { from: from.id, name, object: id, to: to.id, new_name, replaced };
+            (before, volume.submit(&mut tree, volume.change(ctx, time, id, Some(after), op))?)
+        };
+        let (before, ticket) = submitted;
+        let dirs = volume.finish(&before, ticket).await?;
+        Ok(RenameOk { from: dirs[0], to: dirs[1] })
+    }
+
+    /// Gives an object a further name.
+    pub async fn link(&self, ctx: Ctx<'_>, object: Oid, dir: Oid, name: &[u8]) -> Result<LinkOk> {
+        let volume = self.writable(dir)?;
+        if object.volume != dir.volume {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        let name = Name::new(name)?;
+        volume.ensure_attr(object.id, volume.need()).await?;
+        if volume.prepare(ctx, dir.id, &name).await?.is_some() {
+            return Err(ErrorKind::Exists.into());
+        }
+        let (before, ticket) = {
+            let mut tree = volume.tree.lock();
+            let before = volume.before(&tree, dir.id);
+            let attr = Volume::attr_of(&mut tree, object.id)?;
+            if attr.kind == Kind::Dir {
+                return Err(ErrorKind::Perm.into());
+            }
+            if attr.nlink >= limits::LINK_MAX {
+                return Err(ErrorKind::TooManyLinks.into());
+            }
+            volume.check_names(&mut tree, ctx, dir.id, &name)?;
+            volume.guard.lock().clone().check(&mut tree, object.id, None)?;
+            same_fs(&mut tree, object.id, dir.id)?;
+            let time = volume.env.clock.now();
+            let last = meta::shown_ctime(tree.get(object.id)?, &attr);
+            let after = Attr { nlink: attr.nlink + 1, ..changed(&attr, last, time) };
+            let op = Op::Link { object: object.id, dir: dir.id, name };
+            (before, volume.submit(&mut tree, volume.change(ctx, time, object.id, Some(after), op))?)
+        };
+        let dirs = volume.finish(&[(dir.id, before)], ticket).await?;
+        let attr = volume.shown_if_known(&volume.tree.lock(), object.id);
+        Ok(LinkOk { attr, dir: dirs[0] })
+    }
+}
+
+impl Volume {
+    /// Makes known what a change of a name needs: the directory and what the name stands for now.
+    async fn prepare(self: &Arc<Self>, ctx: Ctx<'_>, dir: u64, name: &Name) -> Result<Option<u64>> {
+        let need = self.need();
+        self.ensure_attr(dir, need).await?;
+        {
+            let mut tree = self.tree.lock();
+            let attr = Volume::attr_of(&mut tree, dir)?;
+            live(&mut tree, dir)?.names()?;
+            self.may_search(ctx.cred, &attr)?;
+        }
+        self.ensure_name(dir, name, need).await
+    }
+
+    /// Checks what every change of a name must pass, under the lock that the change is made under.
+    fn check_names(&self, tree: &mut Tree, ctx: Ctx<'_>, dir: u64, name: &Name) -> Result<Option<u64>> {
+        let attr = Volume::attr_of(tree, dir)?;
+        self.may_change_names(ctx.cred, &attr)?;
+        self.guard.lock().clone().check(tree, dir, Some(name))?;
+        Ok(tree.get(dir)?.names()?.slot(name).and_then(|s| s.child))
+    }
+
+    fn check_removal(
+        &self,
+        tree: &mut Tree,
+        ctx: Ctx<'_>,
+        dir: u64,
+        name: &Name,
+        id: u64,
+        is_dir: bool,
+    ) -> Result<()> {
+        if self.check_names(tree, ctx, dir, name)? != Some(id) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let (dir_attr, attr) = (Volume::attr_of(tree, dir)?, Volume::attr_of(tree, id)?);
+        self.may_remove_from(ctx.cred, &dir_attr, &attr)?;
+        match (is_dir, attr.kind) {
+            (true, Kind::Dir) => not_empty(tree, id),
+            (true, _) => Err(ErrorKind::NotDir.into()),
+            (false, Kind::Dir) => Err(ErrorKind::IsDir.into()),
+            (false, _) => Ok(()),
+        }
+    }
+
+    fn check_rename(
+        &self,
+        tree: &mut Tree,
+        ctx: Ctx<'_>,
+        from: (u64, &Name),
+        to: (u64, &Name),
+        id: u64,
+        target: Option<u64>,
+    ) -> Result<()> {
+        let moving = self.check_names(tree, ctx, from.0, from.1)?;
+        let there = self.check_names(tree, ctx, to.0, to.1)?;
+        if moving != Some(id) || there != target {
+            return Err(Error::new(ErrorKind::NotFound, "the names changed meanwhile"));
+        }
+        same_fs(tree, id, to.0)?;
+        let attr = Volume::attr_of(tree, id)?;
+        let (from_dir, to_dir) = (Volume::attr_of(tree, from.0)?, Volume::attr_of(tree, to.0)?);
+        self.may_remove_from(ctx.cred, &from_dir, &attr)?;
+        if attr.kind == Kind::Dir && (to.0 == id || tree.ancestors(to.0).contains(&id)) {
+            return Err(ErrorKind::Invalid.into());
+        }
+        let Some(target) = target else { return Ok(()) };
+        let old = Volume::attr_of(tree, target)?;
+        self.may_remove_from(ctx.cred, &to_dir, &old)?;
+        match (attr.kind == Kind::Dir, old.kind == Kind::Dir) {
+            (true, false) => Err(ErrorKind::NotDir.into()),
+            (false, true) => Err(ErrorKind::IsDir.into()),
+            (true, true) => not_empty(tree, target),
+            (false, false) => Ok(()),
+        }
+    }
+
+    /// Makes known whether a directory has names, and fails if it has.
+    async fn ensure_empty(self: &Arc<Self>, id: u64) -> Result<()> {
+        let need = self.need();
+        let have = {
+            let mut tree = self.tree.lock();
+            let Ok(node) = tree.get(id)?.names() else { return Ok(()) };
+            if node.complete && node.listed_at >= need {
+                return not_empty(&mut tree, id);
+            }
+            node.complete
+        };
+        self.ask(Want::List(id, Extent::Small), have).await?;
+        not_empty(&mut self.tree.lock(), id)
+    }
+
+    /// The content that may be lost when a name is removed: what was seen last.
+    fn base_of(&self, tree: &mut Tree, id: u64) -> Option<Version> {
+        let inode = tree.get(id).ok()?;
+        if self.plain() || inode.kind != Kind::File { None } else { inode.base }
+    }
+
+    /// Makes a new object under a name that was found to be free.
+    async fn make(self: &Arc<Self>, ctx: Ctx<'_>, dir: Oid, name: &Name, wanted: Wanted) -> Result<Made> {
+        let (before, id, tickets) = {
+            let mut tree = self.tree.lock();
+            let before = self.before(&tree, dir.id);
+            if self.check_names(&mut tree, ctx, dir.id, name)?.is_some() {
+                return Err(ErrorKind::Exists.into());
+            }
+            let (id, tickets) = self.submit_new(&mut tree, ctx, dir.id, name, &wanted)?;
+            (before, id, tickets)
+        };
+        let first_wcc = self.wcc(&self.tree.lock(), dir.id, before);
+        let attr = self.shown_if_known(&self.tree.lock(), id);
+        for ticket in tickets {
+            self.settled(ticket).await?;
+        }
+        let oid = Oid { id, ..dir };
+        if !self.plain() {
+            return Ok(Made { oid, attr, dir: first_wcc });
+        }
+        let later = SetAttrs { mode: None, ..wanted.set };
+        let mut tree = self.tree.lock();
+        let extra = if later == SetAttrs::default() { vec![] } else { self.set(&mut tree, ctx, id, &later)? };
+        drop(tree);
+        for ticket in extra {
+            self.settled(ticket).await?;
+        }
+        let tree = self.tree.lock();
+        Ok(Made { oid, attr: self.shown_if_known(&tree, id), dir: self.wcc(&tree, dir.id, before) })
+    }
+
+    fn submit_new(
+        self: &Arc<Self>,
+        tree: &mut Tree,
+        ctx: Ctx<'_>,
+        dir: u64,
+        name: &Name,
+        wanted: &Wanted,
+    ) -> Result<(u64, Vec<Ticket>)> {
+        // Refused before anything is journalled: owner and group have a counterpart at the home.
+        wanted.set.uid.map(|uid| self.home_uid(uid)).transpose()?;
+        wanted.set.gid.map(|gid| self.home_gid(gid)).transpose()?;
+        let time = self.env.clock.now();
+        let id = tree.new_id()?;
+        let parent = Volume::attr_of(tree, dir)?;
+        let attr = self.new_attr(&parent, wanted, time);
+        let op: Op<u64, Stored> =
+            Op::Create { dir, name: name.clone(), new: wanted.new.clone(), mode: attr.mode };
+        let mut change = self.change(ctx, time, id, Some(attr), op);
+        change.verifier = wanted.verifier;
+        let mut tickets = vec![self.submit(tree, change)?];
+        let later = SetAttrs { mode: None, size: wanted.set.size.filter(|s| *s > 0), ..wanted.set };
+        if !self.plain() && later != SetAttrs::default() {
+            let again = Ctx { retry: None, ..ctx };
+            tickets.extend(self.set(tree, again, id, &later)?);
+        }
+        Ok((id, tickets))
+    }
+
+    fn new_attr(&self, parent: &Attr, wanted: &Wanted, time: Time) -> Attr {
+        let kind = match &wanted.new {
+            New::File => Kind::File,
+            New::Dir => Kind::Dir,
+            New::Symlink(_) => Kind::Symlink,
+            New::Fifo => Kind::Fifo,
+            New::Socket => Kind::Socket,
+        };
+        let account = self.hello.lock().as_ref().map_or((parent.uid, parent.gid), |h| (h.uid, h.gid));
+        let set_gid = parent.mode & 0o2000 != 0;
+        let inherited = if set_gid && kind == Kind::Dir { 0o2000 } else { 0 };
+        let allowed = if kind == Kind::Dir { 0o7777 } else { 0o1777 };
+        let mode = wanted.mode & allowed | inherited;
+        let size = if let New::Symlink(target) = &wanted.new { target.len() as u64 } else { 0 };
+        let access = match kind {
+            Kind::Symlink => Access { read: true, write: true, exec: true },
+            _ => self.access_by_mode(mode, kind),
+        };
+        Attr {
+            id: HomeId { fs: parent.id.fs, ..HomeId::default() },
+            kind,
+            mode,
+            nlink: if kind == Kind::Dir { 2 } else { 1 },
+            uid: account.0,
+            gid: if set_gid { parent.gid } else { account.1 },
+            size,
+            used: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            access,
+        }
+    }
+
+    /// Waits for a change to keep its promise; the directories' attributes are those from inside its critical
+    /// section, in mode `strict` those that the home answered.
+    async fn finish(&self, dirs: &[(u64, Option<crate::Before>)], ticket: Ticket) -> Result<Vec<Wcc>> {
+        let wcc = |v: &Volume| {
+            let tree = v.tree.lock();
+            dirs.iter().map(|(dir, before)| v.wcc(&tree, *dir, *before)).collect()
+        };
+        let first = wcc(self);
+        self.settled(ticket).await?;
+        Ok(if self.plain() { wcc(self) } else { first })
+    }
+}
+
+/// Fails where a directory is known to have names.
+fn not_empty(tree: &mut Tree, id: u64) -> Result<()> {
+    if tree.get(id)?.names()?.has_children() { Err(ErrorKind::NotEmpty.into()) } else { Ok(()) }
+}
+
+/// Fails where two objects are on different file systems of the home.
+fn same_fs(tree: &mut Tree, a: u64, b: u64) -> Result<()> {
+    let (a, b) = (tree.get(a)?.home_id.fs, tree.get(b)?.home_id.fs);
+    if a == b { Ok(()) } else { Err(ErrorKind::CrossDevice.into()) }
+}

@@ -1,0 +1,241 @@
+//! Attributes, access, links' targets, space.
+
+use super::live;
+use crate::fetch::Want;
+use crate::journal::{Change, Stored};
+use crate::mutate::{Ticket, changed};
+use crate::types::{AccessMask, Ctx, FileAttr, Oid, SetAttrs, StatFs, Wcc};
+use crate::volume::Volume;
+use crate::{Vfs, limits, meta};
+use bytes::Bytes;
+use home::{Attr, Error, ErrorKind, Kind, Op, Piece, Result, SetAttr, SetTime, Time};
+use std::sync::Arc;
+
+impl Vfs {
+    /// Attributes from memory, whatever their age: post-op attributes of calls that failed.
+    pub fn peek(&self, oid: Oid) -> Option<FileAttr> {
+        if oid.volume == Oid::ROOT_VOLUME {
+            return Some(self.root_attr());
+        }
+        let volume = self.volume(oid).ok()?;
+        let tree = volume.tree.lock();
+        volume.shown_if_known(&tree, oid.id)
+    }
+
+    /// Attributes.
+    pub async fn getattr(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<FileAttr> {
+        if oid.volume == Oid::ROOT_VOLUME {
+            return Ok(self.root_attr());
+        }
+        let volume = self.volume(oid)?;
+        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.shown(&mut volume.tree.lock(), oid.id)
+    }
+
+    /// Sets attributes, all or none. `guard` is the ctime that the caller believes in; another one is
+    /// [`ErrorKind::NotSync`].
+    pub async fn setattr(&self, ctx: Ctx<'_>, oid: Oid, set: SetAttrs, guard: Option<Time>) -> Result<Wcc> {
+        let volume = self.writable(oid)?;
+        volume.ensure_attr(oid.id, volume.need()).await?;
+        let (before, tickets) = {
+            let mut tree = volume.tree.lock();
+            let before = volume.before(&tree, oid.id);
+            if guard.is_some() && guard != before.map(|b| b.ctime) {
+                return Err(ErrorKind::NotSync.into());
+            }
+            let attr = Volume::attr_of(&mut tree, oid.id)?;
+            volume.may_set(ctx, &attr, &set)?;
+            volume.guard.lock().clone().check(&mut tree, oid.id, None)?;
+            (before, volume.set(&mut tree, ctx, oid.id, &set)?)
+        };
+        let after = volume.shown_if_known(&volume.tree.lock(), oid.id);
+        for ticket in tickets {
+            volume.settled(ticket).await?;
+        }
+        let after = if volume.plain() { volume.shown_if_known(&volume.tree.lock(), oid.id) } else { after };
+        Ok(Wcc { before, after })
+    }
+
+    /// What of `want` is granted; from memory where the attributes are fresh.
+    pub async fn access(&self, ctx: Ctx<'_>, oid: Oid, want: AccessMask) -> Result<(AccessMask, FileAttr)> {
+        if oid.volume == Oid::ROOT_VOLUME {
+            let granted = AccessMask { read: want.read, lookup: want.lookup, ..AccessMask::default() };
+            return Ok((granted, self.root_attr()));
+        }
+        let volume = self.volume(oid)?;
+        volume.ensure_attr(oid.id, volume.need()).await?;
+        let mut tree = volume.tree.lock();
+        let attr = Volume::attr_of(&mut tree, oid.id)?;
+        Ok((volume.grant(ctx.cred, &attr, want), volume.shown(&mut tree, oid.id)?))
+    }
+
+    /// Where a symbolic link points.
+    pub async fn readlink(&self, ctx: Ctx<'_>, oid: Oid) -> Result<(Bytes, FileAttr)> {
+        let volume = self.volume(oid)?;
+        volume.ensure_attr(oid.id, volume.need()).await?;
+        for round in 0..2 {
+            {
+                let mut tree = volume.tree.lock();
+                let inode = live(&mut tree, oid.id)?;
+                if inode.kind != Kind::Symlink {
+                    return Err(ErrorKind::Invalid.into());
+                }
+                let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
+                if let Some(target) = inode.target.clone() {
+                    if ctx.cred.uid != volume.shared.server_uid && !volume.policy.share {
+                        return Err(ErrorKind::Access.into());
+                    }
+                    let shown = volume.show(inode, &attr);
+                    return Ok((volume.rebase(target), shown));
+                }
+            }
+            if round == 0 {
+                volume.ask(Want::Target(oid.id), false).await?;
+            }
+        }
+        Err(ErrorKind::Stale.into())
+    }
+
+    /// Space of the file system of an object.
+    pub async fn statfs(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<StatFs> {
+        if oid.volume == Oid::ROOT_VOLUME {
+            return Ok(StatFs { total: 0, free: 0, available: 0, files: 0, files_free: 0 });
+        }
+        let volume = self.volume(oid)?;
+        let answer = tokio::time::timeout(limits::REVALIDATE_WAIT, volume.fetch_statfs(oid.id)).await;
+        match answer {
+            Ok(Ok(space)) => Ok(*volume.space.lock().insert(space)),
+            Ok(Err(e)) if !crate::fetch::is_out_of_reach(&e) && e.kind != ErrorKind::Stale => Err(e),
+            _ => volume.space.lock().ok_or_else(|| ErrorKind::Busy.into()),
+        }
+    }
+}
+
+impl Volume {
+    /// Absolute targets lead to the same place at the home, where the user wishes that.
+    fn rebase(&self, target: Bytes) -> Bytes {
+        if !self.policy.options.rebase_symlinks || target.first() != Some(&b'/') {
+            return target;
+        }
+        match self.record.lock().names.first() {
+            Some(name) => [&b"/trellis/"[..], name.as_bytes(), &target].concat().into(),
+            None => target,
+        }
+    }
+
+    fn may_set(&self, ctx: Ctx<'_>, attr: &Attr, set: &SetAttrs) -> Result<()> {
+        let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
+        let owner_only = set.mode.is_some()
+            || set.uid.is_some()
+            || set.gid.is_some()
+            || explicit(set.atime)
+            || explicit(set.mtime);
+        if owner_only && !self.owns(ctx.cred, attr) {
+            return Err(ErrorKind::Perm.into());
+        }
+        if set.atime.is_some() || set.mtime.is_some() || set.size.is_some() {
+            self.may_write(ctx.cred, attr)?;
+        }
+        match (set.size, attr.kind) {
+            (Some(_), Kind::Dir) => Err(ErrorKind::IsDir.into()),
+            (Some(size), Kind::File) if size > limits::FILE_MAX => Err(ErrorKind::TooBig.into()),
+            (Some(_), Kind::File) | (None, _) => Ok(()),
+            _ => Err(ErrorKind::Invalid.into()),
+        }
+    }
+
+    /// Submits what sets attributes: a change of content for the size, a change of attributes for the rest.
+    pub fn set(
+        self: &Arc<Self>,
+        tree: &mut crate::inode::Tree,
+        ctx: Ctx<'_>,
+        id: u64,
+        set: &SetAttrs,
+    ) -> Result<Vec<Ticket>> {
+        let wanted = SetAttr {
+            mode: set.mode.map(|m| m & 0o7777),
+            uid: set.uid.map(|uid| self.home_uid(uid)).transpose()?,
+            gid: set.gid.map(|gid| self.home_gid(gid)).transpose()?,
+            atime: set.atime,
+            mtime: set.mtime,
+        };
+        let mut tickets = Vec::new();
+        let attr = Volume::attr_of(tree, id)?;
+        if let Some(size) = set.size
+            && (size != attr.size || wanted == SetAttr::default())
+        {
+            tickets.push(self.truncate(tree, ctx, id, size)?);
+        }
+        if wanted != SetAttr::default() {
+            tickets.push(self.set_attr(tree, ctx, id, wanted)?);
+        }
+        Ok(tickets)
+    }
+
+    fn truncate(&self, tree: &mut crate::inode::Tree, ctx: Ctx<'_>, id: u64, size: u64) -> Result<Ticket> {
+        let time = self.env.clock.now();
+        let inode = live(tree, id)?;
+        let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
+        let last = meta::shown_ctime(inode, &attr);
+        let after = Attr { size, used: attr.used.min(size), mtime: time, ..changed(&attr, last, time) };
+        let after = Attr { mode: strip_set_ids(&after), ..after };
+        let op: Op<u64, Stored> =
+            Op::Write { file: id, base: inode.base, pieces: vec![Piece::Truncate(size)] };
+        let ticket = self.submit(tree, self.change(ctx, time, id, Some(after), op))?;
+        self.data.truncate(id, size);
+        Ok(ticket)
+    }
+
+    fn set_attr(&self, tree: &mut crate::inode::Tree, ctx: Ctx<'_>, id: u64, set: SetAttr) -> Result<Ticket> {
+        let time = self.env.clock.now();
+        let at = |t: SetTime| match t {
+            SetTime::Now if !self.plain() => SetTime::At(time),
+            t => t,
+        };
+        let set = SetAttr { atime: set.atime.map(at), mtime: set.mtime.map(at), ..set };
+        let value = |t: Option<SetTime>, old: Time| match t {
+            Some(SetTime::At(t)) => t,
+            Some(SetTime::Now) => time,
+            None => old,
+        };
+        let inode = live(tree, id)?;
+        let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
+        let last = meta::shown_ctime(inode, &attr);
+        let mode = set.mode.unwrap_or(attr.mode);
+        let after = Attr {
+            mode,
+            uid: set.uid.unwrap_or(attr.uid),
+            gid: set.gid.unwrap_or(attr.gid),
+            atime: value(set.atime, attr.atime),
+            mtime: value(set.mtime, attr.mtime),
+            access: if set.mode.is_some() { self.access_by_mode(mode, attr.kind) } else { attr.access },
+            ..changed(&attr, last, time)
+        };
+        self.submit(tree, self.change(ctx, time, id, Some(after), Op::SetAttr { object: id, set }))
+    }
+
+    /// A change record for this volume.
+    pub fn change(
+        &self,
+        ctx: Ctx<'_>,
+        time: Time,
+        object: u64,
+        after: Option<Attr>,
+        op: Op<u64, Stored>,
+    ) -> Change {
+        let retry = ctx.retry.map(|k| k.0);
+        Change { time, object, after, op, retry, verifier: None, plain: self.plain() }
+    }
+
+    /// What the account, as owner, may do with an object of this mode.
+    pub fn access_by_mode(&self, mode: u32, kind: Kind) -> home::Access {
+        let root = self.hello.lock().as_ref().is_some_and(|h| h.uid == 0);
+        let exec = if root { kind == Kind::Dir || mode & 0o111 != 0 } else { mode & 0o100 != 0 };
+        home::Access { read: root || mode & 0o400 != 0, write: root || mode & 0o200 != 0, exec }
+    }
+}
+
+/// The mode of a file whose content changed: without set-id bits.
+pub fn strip_set_ids(attr: &Attr) -> u32 {
+    if attr.kind == Kind::File { attr.mode & 0o1777 } else { attr.mode }
+}

@@ -1,0 +1,234 @@
+//! The root directory: a name for each way to spell a home. It is read-only, and listing it logs in nowhere.
+
+use crate::config::{Mount, Start};
+use crate::inode::{FIRST_COOKIE, ROOT_ID};
+use crate::types::{Ctx, DirEntry, DirPage, FileAttr, Found, Oid};
+use crate::volume::{Policy, Volume, known_volumes};
+use crate::{Vfs, limits};
+use bytes::Bytes;
+use futures_util::future::{BoxFuture, FutureExt, Shared};
+use hashbrown::HashMap;
+use home::{Error, ErrorKind, HomePath, Kind, Name, Result, Time};
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+type Opening = Shared<BoxFuture<'static, Result<Oid>>>;
+
+/// What the root directory remembers.
+#[derive(Default)]
+pub struct RootDir {
+    /// Names that worked once or are configured; the object, once it was reached in this process.
+    names: BTreeMap<Name, Option<Oid>>,
+    /// Names that did not work, when, and why.
+    failed: HashMap<Name, (Duration, Error)>,
+    /// Names that are being reached.
+    opening: HashMap<Name, Opening>,
+    /// Last change of the names, or of whether one of them works.
+    mtime: Time,
+}
+
+impl RootDir {
+    /// With the names that are listed from the start.
+    pub fn new(names: impl Iterator<Item = Name>, now: Time) -> RootDir {
+        RootDir { names: names.map(|n| (n, None)).collect(), mtime: now, ..RootDir::default() }
+    }
+}
+
+impl Vfs {
+    /// Attributes of the root directory.
+    pub fn root_attr(&self) -> FileAttr {
+        let root = self.root.lock();
+        FileAttr {
+            kind: Kind::Dir,
+            mode: 0o555,
+            nlink: 2 + root.names.len() as u32,
+            uid: self.shared.server_uid,
+            gid: self.shared.server_gid,
+            size: 4096,
+            used: 0,
+            fsid: 1,
+            fileid: ROOT_ID,
+            atime: root.mtime,
+            mtime: root.mtime,
+            ctime: root.mtime,
+        }
+    }
+
+    /// The root directory as an answer.
+    pub fn found_root(&self) -> Found {
+        let attr = self.root_attr();
+        Found { oid: Oid::ROOT, attr, dir: Some(attr) }
+    }
+
+    /// Reaches the home that a name stands for. Only the server's user may cause a connection.
+    pub async fn lookup_root(&self, ctx: Ctx<'_>, name: &[u8]) -> Result<Found> {
+        if matches!(name, b"." | b"..") {
+            return Ok(self.found_root());
+        }
+        let name = Name::new(name)?;
+        let known = self.root.lock().names.get(&name).copied().flatten();
+        let oid = match known {
+            Some(oid) => oid,
+            None if ctx.cred.uid != self.shared.server_uid => return Err(self.stranger(&name).await),
+            None => self.reach(&name).await?,
+        };
+        let attr = self.getattr(ctx, oid).await?;
+        Ok(Found { oid, attr, dir: Some(self.root_attr()) })
+    }
+
+    /// What somebody who may not cause a connection hears of a name that is not connected.
+    async fn stranger(&self, name: &Name) -> Error {
+        match self.namespace.resolve(name).await {
+            Err(e) => e,
+            Ok(_) => {
+                Error::new(ErrorKind::Access, format!("{name}: only the server's user may connect to a host"))
+            }
+        }
+    }
+
+    async fn reach(&self, name: &Name) -> Result<Oid> {
+        let opening = {
+            let mut root = self.root.lock();
+            let now = self.shared.env.clock.instant();
+            if let Some((when, why)) = root.failed.get(name)
+                && now.saturating_sub(*when) < limits::FAILED_NAME
+            {
+                return Err(why.clone());
+            }
+            match root.opening.get(name) {
+                Some(opening) => opening.clone(),
+                None => {
+                    let opening = self.start_opening(name.clone());
+                    root.opening.insert(name.clone(), opening.clone());
+                    opening
+                }
+            }
+        };
+        match tokio::time::timeout(limits::HOLD, opening).await {
+            Ok(answer) => answer,
+            Err(_) => Err(Error::new(ErrorKind::Busy, format!("{name}: still connecting"))),
+        }
+    }
+
+    /// Goes on even when nobody waits any more, so that a lookup that comes again finds the home reached.
+    fn start_opening(&self, name: Name) -> Opening {
+        let Some(vfs) = self.this.upgrade() else {
+            return futures_util::future::err(ErrorKind::Io.into()).boxed().shared();
+        };
+        let task = tokio::spawn(async move {
+            let answer = vfs.open_name(&name).await;
+            let mut root = vfs.root.lock();
+            root.opening.remove(&name);
+            root.mtime = vfs.shared.env.clock.now();
+            match &answer {
+                Ok(oid) => {
+                    root.failed.remove(&name);
+                    if root.names.len() < limits::HOSTS_MAX || root.names.contains_key(&name) {
+                        root.names.insert(name, Some(*oid));
+                    }
+                }
+                Err(e) if e.kind == ErrorKind::NotFound => {}
+                Err(e) => {
+                    if root.failed.len() >= limits::HOSTS_MAX {
+                        root.failed.clear();
+                    }
+                    let now = vfs.shared.env.clock.instant();
+                    root.failed.insert(name, (now, e.clone()));
+                }
+            }
+            answer
+        });
+        task.map(|r| r.unwrap_or_else(|_| Err(ErrorKind::Io.into()))).boxed().shared()
+    }
+
+    async fn open_name(&self, name: &Name) -> Result<Oid> {
+        let mount = self.namespace.resolve(name).await?;
+        let start = mount.start.clone();
+        let volume = self.open_volume(mount).await?;
+        let hello = volume.greeted().await?;
+        let path = match start {
+            Start::Root => HomePath::root(),
+            Start::HomeDir => hello.home_dir,
+            Start::Path(path) => path,
+        };
+        let mut at = ROOT_ID;
+        let need = volume.need();
+        volume.ensure_attr(at, need).await?;
+        for part in path.names() {
+            at = volume.ensure_name(at, &part, need).await?.ok_or_else(|| {
+                Error::new(
+                    ErrorKind::NotFound,
+                    format!("{name}: {path} does not exist at {}", volume.account),
+                )
+            })?;
+        }
+        volume.remember_name(name)?;
+        Ok(Oid { volume: volume.id, id: at })
+    }
+
+    /// The volume of an account, opened if it is not yet.
+    pub async fn open_volume(&self, mount: Mount) -> Result<Arc<Volume>> {
+        let _one_at_a_time = self.opening_volumes.lock().await;
+        if let Some(volume) = self.volumes.read().values().find(|v| v.account == mount.account) {
+            return Ok(volume.clone());
+        }
+        let known = known_volumes(&*self.shared.store)?;
+        let id = match known.iter().find(|(_, r)| r.account == mount.account.as_bytes()) {
+            Some((id, _)) => *id,
+            None => loop {
+                let id = self.shared.env.rng.u64() as u32;
+                if id != Oid::ROOT_VOLUME && known.iter().all(|(k, _)| *k != id) {
+                    break id;
+                }
+            },
+        };
+        let policy = Policy {
+            mode: mount.options.mode.unwrap_or(self.mode),
+            share: mount.options.share.unwrap_or(self.share),
+            options: mount.options,
+        };
+        let shared = self.shared.clone();
+        let (account, home) = (mount.account, mount.home);
+        let runtime = tokio::runtime::Handle::current();
+        let open = tokio::task::spawn_blocking(move || {
+            let _in_runtime = runtime.enter();
+            Volume::open(&shared, id, account, home, policy)
+        });
+        let volume = open.await.map_err(|e| Error::new(ErrorKind::Io, e.to_string()))??;
+        self.volumes.write().insert(id, volume.clone());
+        Ok(volume)
+    }
+
+    /// Entries of the root directory: what is configured and what worked once.
+    pub fn list_root(&self, after: u64, max: usize) -> DirPage {
+        let attr = self.root_attr();
+        let root = self.root.lock();
+        let named = |name: &'static [u8], cookie| DirEntry {
+            name: Bytes::from_static(name),
+            cookie,
+            oid: Oid::ROOT,
+            fileid: attr.fileid,
+            attr: None,
+        };
+        let mut entries = vec![named(b".", 1), named(b"..", 2)];
+        for (name, oid) in &root.names {
+            let cookie = name_hash(name);
+            let oid = oid.unwrap_or(Oid::ROOT);
+            let name = Bytes::copy_from_slice(name.as_bytes());
+            entries.push(DirEntry { name, cookie, oid, fileid: cookie, attr: None });
+        }
+        entries.sort_by_key(|e| e.cookie);
+        entries.retain(|e| e.cookie > after);
+        let eof = entries.len() <= max;
+        entries.truncate(max);
+        DirPage { entries, eof, dir: attr }
+    }
+}
+
+fn name_hash(name: &Name) -> u64 {
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    hasher.write(name.as_bytes());
+    (hasher.finish() >> 2).max(FIRST_COOKIE)
+}

@@ -1,0 +1,60 @@
+//! OUT: the one way home. [`queue`] keeps the order, [`place`] finds where things are at the home, [`push`] sends,
+//! [`settle`] takes the outcomes in.
+
+pub mod place;
+pub mod push;
+pub mod queue;
+pub mod settle;
+
+use crate::config::Unsent;
+use crate::volume::Volume;
+use std::time::Duration;
+
+impl Volume {
+    /// Waits until everything that was accepted before is durable at the home.
+    pub async fn drained(&self, timeout: Duration) -> Result<(), Unsent> {
+        let target = {
+            let mut tree = self.tree.lock();
+            let target = tree.queue.iter().next_back().map_or(0, |(seq, _)| seq);
+            tree.queue.hurry(target);
+            target
+        };
+        self.wake.notify_one();
+        let mut outcomes = self.outcomes.subscribe();
+        let wait = async {
+            loop {
+                outcomes.borrow_and_update();
+                let (first, stuck) = {
+                    let tree = self.tree.lock();
+                    let mut open = tree.queue.iter().filter(|(seq, _)| *seq <= target).peekable();
+                    let first = open.peek().map(|(seq, _)| *seq);
+                    (first, first.is_some() && open.all(|(_, p)| p.parked.is_some()))
+                };
+                if first.is_none() {
+                    return true;
+                }
+                if stuck || self.suspended.lock().is_some() || outcomes.changed().await.is_err() {
+                    return false;
+                }
+            }
+        };
+        match tokio::time::timeout(timeout, wait).await {
+            Ok(true) => Ok(()),
+            _ => Err(self.unsent(target)),
+        }
+    }
+
+    fn unsent(&self, target: u64) -> Unsent {
+        let status = self.status();
+        let tree = self.tree.lock();
+        let open = tree.queue.iter().filter(|(seq, _)| *seq <= target);
+        let (ops, bytes) = open.fold((0, 0), |(n, b), (_, p)| (n + 1, b + p.bytes));
+        let why = match (&status.suspended, status.parked.first(), &status.home.link) {
+            (Some(why), _, _) => why.clone(),
+            (_, Some(parked), _) => format!("the home refused: {} ({})", parked.what, parked.kind),
+            (_, _, home::Link::Down(why)) => why.clone(),
+            _ => "not all could be sent in time".to_owned(),
+        };
+        Unsent { volume: self.id, account: self.account.clone(), ops, bytes, why }
+    }
+}

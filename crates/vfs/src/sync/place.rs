@@ -1,0 +1,130 @@
+//! Turns what the journal says of objects into places at the home, as they will be when the operation runs there:
+//! earlier operations of the batch included.
+
+use super::queue::Group;
+use crate::inode::{ROOT_ID, Tree};
+use crate::journal::{Change, Stored};
+use hashbrown::{HashMap, HashSet};
+use home::{ErrorKind, HomePath, Loc, Name, Op, OpId, Piece, Result, Time};
+
+/// A group that knows its places.
+pub struct Ready {
+    /// The records that it stands for.
+    pub group: Group,
+    /// Its name.
+    pub id: OpId,
+    /// When its last record was accepted.
+    pub time: Time,
+    /// Mode `strict`.
+    pub plain: bool,
+    /// A part of it may have been executed.
+    pub resent: bool,
+    /// What to do.
+    pub op: Op<Loc, Stored>,
+}
+
+/// Places a batch. An operation that has no place (what it depends on was refused) answers its error instead.
+pub fn place(tree: &mut Tree, gateway: u64, volume: u32, batch: Vec<Group>) -> Vec<(Group, Result<Ready>)> {
+    let mut placer = Placer { tree, moved: HashMap::new(), touched: HashSet::new() };
+    batch.into_iter().map(|group| (group.clone(), placer.group(gateway, volume, group))).collect()
+}
+
+struct Placer<'a> {
+    tree: &'a mut Tree,
+    /// Where the batch puts objects.
+    moved: HashMap<u64, (u64, Name)>,
+    /// Objects whose identity or version the batch changes.
+    touched: HashSet<u64>,
+}
+
+impl Placer<'_> {
+    fn group(&mut self, gateway: u64, volume: u32, group: Group) -> Result<Ready> {
+        let mut pieces = Vec::new();
+        let mut last: Option<(u64, Change)> = None;
+        let mut resent = false;
+        for seq in &group.seqs {
+            let Some(pending) = self.tree.queue.get(*seq) else { continue };
+            resent |= pending.resent;
+            if let Op::Write { pieces: more, .. } = &pending.change.op {
+                pieces.extend(more.iter().cloned());
+            }
+            last = Some((*seq, pending.change.clone()));
+        }
+        let (seq, change) = last.ok_or_else(|| home::Error::from(ErrorKind::Stale))?;
+        let base_of = |placer: &mut Self, id: u64| {
+            let known = !change.plain && !placer.touched.contains(&id) && !group.newborn;
+            if known { placer.tree.get(id).ok().and_then(|n| n.base) } else { None }
+        };
+        let op = match change.op.clone() {
+            Op::Write { file, .. } => {
+                let base = base_of(self, file);
+                Op::Write { file, base, pieces: in_order(pieces) }
+            }
+            Op::Remove { dir, name, object, is_dir, base } => {
+                let base = base.and_then(|_| base_of(self, object));
+                Op::Remove { dir, name, object, is_dir, base }
+            }
+            Op::Rename { from, name, object, to, new_name, replaced } => {
+                let replaced = replaced.map(|(r, base)| (r, base.and_then(|_| base_of(self, r))));
+                Op::Rename { from, name, object, to, new_name, replaced }
+            }
+            other => other,
+        };
+        let fresh = match &op {
+            Op::Create { dir, name, .. } => Some((*dir, name.clone())),
+            _ => None,
+        };
+        if let Some(place) = fresh {
+            self.moved.insert(change.object, place);
+            self.touched.insert(change.object);
+        }
+        let moved = match &op {
+            Op::Rename { object, to, new_name, .. } => Some((*object, (*to, new_name.clone()))),
+            _ => None,
+        };
+        let op = op.try_map(|id| self.loc(id), Ok)?;
+        self.touched.insert(change.object);
+        if let Some((object, place)) = moved {
+            self.moved.insert(object, place);
+        }
+        let id = OpId { gateway, volume, seq };
+        Ok(Ready { group, id, time: change.time, plain: change.plain, resent, op })
+    }
+
+    fn loc(&mut self, id: u64) -> Result<Loc> {
+        let (mut names, mut at, mut len) = (Vec::new(), id, 0);
+        while at != ROOT_ID {
+            let place = match self.moved.get(&at) {
+                Some(place) => Some(place.clone()),
+                None => self.tree.get(at)?.binding.clone(),
+            };
+            let (parent, name) = place.ok_or_else(|| home::Error::from(ErrorKind::Stale))?;
+            len += name.as_bytes().len() + 1;
+            if len > home::name::PATH_MAX {
+                return Err(ErrorKind::NameTooLong.into());
+            }
+            names.push(name);
+            at = parent;
+        }
+        let mut path = HomePath::root();
+        names.iter().rev().for_each(|n| path.push(n));
+        let home_id = self.tree.get(id)?.home_id;
+        let known = home_id.ino != 0 && !self.touched.contains(&id);
+        Ok(Loc { path, id: known.then_some(home_id) })
+    }
+}
+
+/// Ascending offsets, where that changes nothing: the home then sees an append as what it is.
+fn in_order(mut pieces: Vec<Piece<Stored>>) -> Vec<Piece<Stored>> {
+    let range = |p: &Piece<Stored>| match p {
+        Piece::Truncate(_) => None,
+        Piece::Data(at, Stored::Inline(b)) => Some((*at, *at + b.len() as u64)),
+        Piece::Data(at, Stored::Extent(e)) => Some((*at, *at + u64::from(e.len))),
+    };
+    let Some(mut ranges) = pieces.iter().map(range).collect::<Option<Vec<_>>>() else { return pieces };
+    ranges.sort_unstable();
+    if ranges.windows(2).all(|w| w[0].1 <= w[1].0) {
+        pieces.sort_by_key(|p| range(p));
+    }
+    pieces
+}

@@ -1,0 +1,158 @@
+//! Sends what is unsent, one batch after the other: the only caller of `Home::stage` and `Home::apply`.
+
+use super::place::{Ready, place};
+use super::queue::{Group, Queue};
+use crate::config::Parked;
+use crate::inode::local;
+use crate::journal::Stored;
+use crate::limits;
+use crate::volume::Volume;
+use bytes::Bytes;
+use home::op::Staged;
+use home::{Error, ErrorKind, OpId, Outcome, Payload, Placed, Result};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Sends until the volume is gone. Back-off is here and nowhere else.
+pub async fn run(volume: Weak<Volume>) {
+    let mut backoff = Duration::ZERO;
+    loop {
+        let Some(volume) = volume.upgrade() else { return };
+        let now = volume.env.clock.instant();
+        let patience = volume.tree.lock().queue.patience(now);
+        match patience {
+            None => {
+                let _ = tokio::time::timeout(Duration::from_secs(1), volume.wake.notified()).await;
+                continue;
+            }
+            Some(wait) if wait > Duration::ZERO => {
+                let _ = tokio::time::timeout(wait, volume.wake.notified()).await;
+                continue;
+            }
+            Some(_) => {}
+        }
+        match volume.push().await {
+            Ok(()) => {
+                backoff = Duration::ZERO;
+                volume.heard();
+            }
+            Err(e) => {
+                if crate::fetch::is_out_of_reach(&e) {
+                    volume.unheard();
+                }
+                tracing::debug!(account = %volume.account, "changes wait: {e}");
+                backoff = (backoff * 2).clamp(Duration::from_millis(100), limits::PUSH_BACKOFF);
+                tokio::time::sleep(backoff).await;
+            }
+        }
+    }
+}
+
+/// Operations that the home refused.
+pub fn parked(queue: &Queue) -> Vec<Parked> {
+    let refused = queue.iter().filter_map(|(seq, p)| p.parked.map(|kind| (seq, p, kind)));
+    refused
+        .map(|(seq, p, kind)| Parked { seq, what: super::settle::describe(&p.change), kind })
+        .take(100)
+        .collect()
+}
+
+impl Volume {
+    /// Sends one batch and takes its outcomes in.
+    async fn push(self: &Arc<Self>) -> Result<()> {
+        let hello = self.greeted().await?;
+        let batch = self.tree.lock().queue.select();
+        let Some(last) = batch.iter().flat_map(|g| &g.seqs).max().copied() else {
+            // Everything that is left waits for somebody's decision.
+            return Err(Error::new(ErrorKind::Busy, "operations that the home refused wait for a decision"));
+        };
+        // The home must never know more than the journal.
+        self.lane.synced(last).await.map_err(local)?;
+        let ready = self.place_or_park(batch);
+        if ready.is_empty() {
+            return Ok(());
+        }
+        let mut placed = Vec::with_capacity(ready.len());
+        for one in &ready {
+            placed.push(self.load(one, hello.stages).await?);
+        }
+        match self.home.apply(placed).await {
+            Ok(outcomes) => self.take(&ready, outcomes).await,
+            Err(e) if e.kind == ErrorKind::NotStaged => Ok(()),
+            Err(e) => {
+                if e.kind == ErrorKind::Unreachable {
+                    self.mark_resent(ready.iter().map(|r| &r.group));
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn place_or_park(&self, batch: Vec<Group>) -> Vec<Ready> {
+        let mut tree = self.tree.lock();
+        let placed = place(&mut tree, self.shared.gateway, self.id, batch);
+        let mut ready = Vec::with_capacity(placed.len());
+        for (group, one) in placed {
+            match one {
+                Ok(one) => ready.push(one),
+                Err(e) => {
+                    self.park(&mut tree, &group, e.kind);
+                    break;
+                }
+            }
+        }
+        ready
+    }
+
+    fn mark_resent<'a>(&self, groups: impl Iterator<Item = &'a Group>) {
+        let mut tree = self.tree.lock();
+        for seq in groups.flat_map(|g| &g.seqs) {
+            if let Some(op) = tree.queue.get_mut(*seq) {
+                op.resent = true;
+            }
+        }
+    }
+
+    /// Fetches the bytes of an operation from the data log; long ones go ahead of it.
+    async fn load(&self, ready: &Ready, stages: bool) -> Result<Placed> {
+        let mut staged = 0;
+        let mut ahead: Vec<(u64, Bytes)> = Vec::new();
+        let op = ready.op.clone().try_map(Ok::<_, Error>, |stored| {
+            let bytes = match stored {
+                Stored::Inline(bytes) => bytes,
+                Stored::Extent(extent) => self.data.read_extent(&extent).map_err(local)?,
+            };
+            let len = bytes.len() as u64;
+            if !stages || len <= limits::INLINE_PAYLOAD {
+                return Ok(Payload::Inline(bytes));
+            }
+            let at = staged;
+            ahead.push((at, bytes));
+            staged += len;
+            Ok(Payload::Staged(Staged { op: ready.id, at, len }))
+        })?;
+        self.stage(ready.id, ahead).await?;
+        Ok(Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op })
+    }
+
+    async fn stage(&self, id: OpId, ahead: Vec<(u64, Bytes)>) -> Result<()> {
+        let sends = ahead.into_iter().map(|(at, bytes)| self.home.stage(id, at, bytes));
+        futures_util::future::try_join_all(sends).await.map(drop)
+    }
+
+    /// Takes outcomes in. They are a prefix of the batch; the rest stays in the queue.
+    async fn take(self: &Arc<Self>, ready: &[Ready], outcomes: Vec<Outcome>) -> Result<()> {
+        if outcomes.is_empty() || outcomes.len() > ready.len() {
+            return Err(Error::new(ErrorKind::Io, "the home answered another batch than it was asked"));
+        }
+        for (one, outcome) in ready.iter().zip(outcomes) {
+            match outcome {
+                Outcome::Done(done) => self.done(&mut self.tree.lock(), &one.group, &done)?,
+                Outcome::Conflict(theirs) => self.conflicted(one, theirs).await?,
+                Outcome::Refused(kind) => self.refused(one, kind).await?,
+            }
+        }
+        self.outcomes.send_modify(|n| *n += 1);
+        Ok(())
+    }
+}

@@ -1,0 +1,229 @@
+//! What a home does not know yet, in the order in which it was accepted; and which of it may go next.
+//!
+//! Order is kept wherever one operation depends on another. Writes to one file that nothing comes between
+//! travel as one operation. An operation that the home refused is parked: what depends on it waits, the
+//! rest goes on.
+
+use crate::journal::{Change, Stored};
+use crate::limits;
+use hashbrown::{HashMap, HashSet};
+use home::{ErrorKind, Op, Piece, Result};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::sync::oneshot;
+
+/// An operation that was accepted and has no outcome.
+#[derive(Debug)]
+pub struct Pending {
+    /// The change; its bytes are in the data log.
+    pub change: Change,
+    /// Bytes that it carries.
+    pub bytes: u64,
+    /// When it was accepted; monotonic.
+    pub since: Duration,
+    /// It may have been executed already.
+    pub resent: bool,
+    /// Why the home refused it.
+    pub parked: Option<ErrorKind>,
+    /// It is laid over the caches.
+    pub overlaid: bool,
+    /// Who waits for its outcome.
+    pub waiter: Option<oneshot::Sender<Result<()>>>,
+}
+
+/// Operations of one volume without an outcome, by number.
+#[derive(Debug, Default)]
+pub struct Queue {
+    ops: BTreeMap<u64, Pending>,
+    bytes: u64,
+    /// Operations up to this number are wanted at the home without delay.
+    urgent: u64,
+}
+
+/// Records that travel as one operation.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// Their numbers, ascending. The last one names the operation.
+    pub seqs: Vec<u64>,
+    /// The object is created earlier in the same batch, so that nobody else can have a version of it.
+    pub newborn: bool,
+}
+
+impl Queue {
+    /// Adds an operation behind all others.
+    pub fn push(&mut self, seq: u64, op: Pending) {
+        self.bytes += op.bytes;
+        self.ops.insert(seq, op);
+    }
+
+    /// Takes an operation out.
+    pub fn remove(&mut self, seq: u64) -> Option<Pending> {
+        let op = self.ops.remove(&seq)?;
+        self.bytes -= op.bytes;
+        Some(op)
+    }
+
+    /// An operation.
+    pub fn get(&self, seq: u64) -> Option<&Pending> {
+        self.ops.get(&seq)
+    }
+
+    /// An operation.
+    pub fn get_mut(&mut self, seq: u64) -> Option<&mut Pending> {
+        self.ops.get_mut(&seq)
+    }
+
+    /// All operations in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &Pending)> {
+        self.ops.iter().map(|(s, p)| (*s, p))
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.ops.len()
+    }
+
+    /// Bytes that they carry.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The first number without an outcome.
+    pub fn first(&self) -> Option<u64> {
+        self.ops.keys().next().copied()
+    }
+
+    /// Asks for everything up to a number to go without delay.
+    pub fn hurry(&mut self, seq: u64) {
+        self.urgent = self.urgent.max(seq);
+    }
+
+    /// How long the next batch may still wait for company; `None`: there is nothing to send.
+    pub fn patience(&self, now: Duration) -> Option<Duration> {
+        let (seq, oldest) = self.ops.iter().find(|(_, p)| p.parked.is_none())?;
+        if *seq <= self.urgent || self.bytes >= limits::AGING_BYTES || self.ops.len() >= limits::BATCH_OPS {
+            return Some(Duration::ZERO);
+        }
+        Some((oldest.since + limits::AGING).saturating_sub(now))
+    }
+
+    /// The operations that go next.
+    pub fn select(&self) -> Vec<Group> {
+        let mut batch = Selection::default();
+        for (seq, op) in &self.ops {
+            if batch.is_full() || !batch.take(*seq, op) {
+                break;
+            }
+        }
+        batch.groups
+    }
+}
+
+/// A batch that is being put together.
+#[derive(Default)]
+struct Selection {
+    groups: Vec<Group>,
+    bytes: u64,
+    ops: usize,
+    /// Objects on which a parked operation, or one that waits for it, works.
+    blocked: HashSet<u64>,
+    /// Directory and name of such operations.
+    blocked_names: HashSet<(u64, home::Name)>,
+    /// By object, what the batch does with it last.
+    last: HashMap<u64, Last>,
+}
+
+#[derive(Clone, Copy)]
+struct Last {
+    /// The group, if it is a write.
+    write: Option<usize>,
+    /// Whether the batch creates the object.
+    newborn: bool,
+}
+
+impl Selection {
+    fn is_full(&self) -> bool {
+        self.ops >= limits::BATCH_OPS || self.bytes >= limits::BATCH_BYTES
+    }
+
+    /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.
+    fn take(&mut self, seq: u64, op: &Pending) -> bool {
+        let change = &op.change;
+        if op.parked.is_some() || self.waits(change) {
+            self.blocked.insert(change.object);
+            self.blocked_names.extend(names(change));
+            return true;
+        }
+        let last = self.last.get(&change.object).copied();
+        let newborn = last.is_some_and(|l| l.newborn);
+        if let Op::Write { base, .. } = &change.op {
+            match last {
+                Some(Last { write: Some(group), .. }) => {
+                    self.groups[group].seqs.push(seq);
+                    self.count(op);
+                    return true;
+                }
+                // The version that an earlier operation of the batch leaves behind is not known yet.
+                Some(_) if !newborn && base.is_some() => return false,
+                _ => {}
+            }
+        }
+        let write = matches!(change.op, Op::Write { .. }).then_some(self.groups.len());
+        self.groups.push(Group { seqs: vec![seq], newborn });
+        self.count(op);
+        let newborn = newborn || matches!(change.op, Op::Create { .. });
+        for object in objects(change).filter(|o| *o != change.object) {
+            // A directory or replaced object: a later write must not be moved before this operation.
+            self.last.entry(object).and_modify(|l| l.write = None);
+        }
+        self.last.insert(change.object, Last { write, newborn });
+        true
+    }
+
+    fn waits(&self, change: &Change) -> bool {
+        (!self.blocked.is_empty() && objects(change).any(|o| self.blocked.contains(&o)))
+            || (!self.blocked_names.is_empty() && names(change).any(|n| self.blocked_names.contains(&n)))
+    }
+
+    fn count(&mut self, op: &Pending) {
+        self.ops += 1;
+        self.bytes += op.bytes;
+    }
+}
+
+/// The objects that a change works on: those that must be there, and stay, for it to make sense.
+pub fn objects(change: &Change) -> impl Iterator<Item = u64> {
+    let more = match &change.op {
+        Op::Create { dir, .. } | Op::Remove { dir, .. } | Op::Link { dir, .. } => [Some(*dir), None, None],
+        Op::Rename { from, to, replaced, .. } => [Some(*from), Some(*to), replaced.as_ref().map(|(r, _)| *r)],
+        Op::Write { .. } | Op::SetAttr { .. } => [None; 3],
+    };
+    std::iter::once(change.object).chain(more.into_iter().flatten())
+}
+
+/// The directories that a change changes, each with the name in it.
+pub fn names(change: &Change) -> impl Iterator<Item = (u64, home::Name)> {
+    let pair = match &change.op {
+        Op::Create { dir, name, .. } | Op::Remove { dir, name, .. } | Op::Link { dir, name, .. } => {
+            [Some((*dir, name.clone())), None]
+        }
+        Op::Rename { from, name, to, new_name, .. } => {
+            [Some((*from, name.clone())), Some((*to, new_name.clone()))]
+        }
+        Op::Write { .. } | Op::SetAttr { .. } => [None, None],
+    };
+    pair.into_iter().flatten()
+}
+
+/// Bytes that a change carries.
+pub fn payload(change: &Change) -> u64 {
+    let Op::Write { pieces, .. } = &change.op else { return 0 };
+    pieces
+        .iter()
+        .map(|p| match p {
+            Piece::Truncate(_) => 0,
+            Piece::Data(_, Stored::Inline(b)) => b.len() as u64,
+            Piece::Data(_, Stored::Extent(e)) => u64::from(e.len),
+        })
+        .sum()
+}

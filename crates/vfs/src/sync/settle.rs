@@ -1,0 +1,513 @@
+//! Takes outcomes in: confirms identities and attributes, retires records, and resolves conflicts by amending the
+//! operation in its place, so that the resolution survives a crash like any other change.
+
+use super::place::Ready;
+use super::queue::{self, Group, Pending};
+use crate::conflict::{self, Resolution, Theirs};
+use crate::data::{Part, Pin};
+use crate::inode::{Tree, local};
+use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
+use crate::limits;
+use crate::meta;
+use crate::mutate::overlay;
+use crate::volume::Volume;
+use home::{Attr, Done, Error, ErrorKind, HomeId, Loc, Name, New, Op, Piece, Result};
+use std::sync::Arc;
+
+impl Volume {
+    /// The home has it.
+    pub fn done(&self, tree: &mut Tree, group: &Group, done: &Done) -> Result<()> {
+        tree.tick += 1;
+        let ops = self.take_out(tree, group);
+        let Some(last) = ops.last().map(|(_, p)| p.change.clone()) else { return Ok(()) };
+        self.confirm(tree, &last, done);
+        let count = ops.len();
+        for (i, (seq, op)) in ops.into_iter().enumerate() {
+            let bindings =
+                if i + 1 == count { tree.binding(last.object).into_iter().collect() } else { vec![] };
+            self.retire(seq, Fate::Done(bindings))?;
+            op.waiter.map(|w| w.send(Ok(())));
+        }
+        tree.drop_gone(last.object);
+        Ok(())
+    }
+
+    /// Takes the records of a group out of the queue and out of the counts of what they touch.
+    fn take_out(&self, tree: &mut Tree, group: &Group) -> Vec<(u64, Pending)> {
+        let mut ops = Vec::with_capacity(group.seqs.len());
+        for seq in &group.seqs {
+            let Some(op) = tree.queue.remove(*seq) else { continue };
+            if !op.overlaid {
+                overlay(tree, *seq, &op.change);
+            }
+            self.release(tree, *seq, &op.change);
+            op.change.extents().for_each(|e| self.data.unpin(e));
+            ops.push((*seq, op));
+        }
+        ops
+    }
+
+    fn release(&self, tree: &mut Tree, seq: u64, change: &Change) {
+        let settled = crate::inode::Settled { tick: tree.tick, seq };
+        let now = self.env.clock.instant();
+        for id in queue::objects(change) {
+            let Ok(inode) = tree.get(id) else { continue };
+            inode.pending = inode.pending.saturating_sub(1);
+            inode.settled = settled;
+            inode.cuts.retain(|(s, _)| *s != seq);
+        }
+        for (dir, name) in queue::names(change) {
+            let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) else { continue };
+            let slot = node.slot_mut(&name);
+            slot.pending = slot.pending.saturating_sub(1);
+            slot.settled = settled;
+            slot.at = now;
+        }
+    }
+
+    /// Confirms what a change made of its objects.
+    fn confirm(&self, tree: &mut Tree, change: &Change, done: &Done) {
+        let id = change.object;
+        let binding = match &change.op {
+            Op::Create { dir, name, .. } => Some((*dir, name.clone())),
+            Op::Rename { to, new_name, replaced, .. } => {
+                if let Some((old, _)) = replaced.as_ref().filter(|(old, _)| *old != id) {
+                    self.lose_binding(tree, *old);
+                }
+                Some((*to, new_name.clone()))
+            }
+            Op::Remove { .. } if done.attr.is_none() => {
+                tree.rebind(id, HomeId::default(), None);
+                return;
+            }
+            Op::Remove { dir, name, .. } => {
+                let was = (*dir, name.clone());
+                let inode = tree.get(id).ok();
+                inode.and_then(|n| {
+                    if n.binding.as_ref() == Some(&was) { n.link.clone() } else { n.binding.clone() }
+                })
+            }
+            _ => tree.get(id).ok().and_then(|n| n.binding.clone()),
+        };
+        let Some(attr) = done.attr else { return };
+        tree.rebind(id, attr.id, binding);
+        self.confirm_attr(tree, id, &attr, change.plain);
+        self.confirm_dirs(tree, change, done);
+    }
+
+    fn lose_binding(&self, tree: &mut Tree, id: u64) {
+        let Ok(inode) = tree.get(id) else { return };
+        let (home_id, link) = (inode.home_id, inode.link.clone());
+        if inode.gone {
+            tree.rebind(id, HomeId::default(), None);
+        } else {
+            inode.at = std::time::Duration::ZERO;
+            tree.rebind(id, home_id, link);
+        }
+    }
+
+    fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, plain: bool) {
+        let now = self.env.clock.instant();
+        let version = attr.version();
+        let Ok(inode) = tree.get(id) else { return };
+        if !plain && let Some(mine) = inode.attr {
+            // What clients were shown stands for the version that we made: writing home changes nothing they see.
+            inode.shown = Some((Some(version), meta::shown_ctime(inode, &mine)));
+        }
+        inode.base = Some(version);
+        inode.base_len = inode.cuts.iter().map(|(_, size)| *size).fold(attr.size, u64::min);
+        if inode.pending == 0 {
+            meta::adopt(inode, attr, now);
+        }
+        if inode.kind == home::Kind::File {
+            self.data.set_version(id, version);
+        }
+    }
+
+    /// In mode `strict` directories show what the home made of them.
+    fn confirm_dirs(&self, tree: &mut Tree, change: &Change, done: &Done) {
+        if !change.plain {
+            return;
+        }
+        let now = self.env.clock.instant();
+        for attr in &done.dirs {
+            let Some(dir) = tree.find_home(&attr.id) else { continue };
+            if let Ok(inode) = tree.get(dir)
+                && inode.pending == 0
+            {
+                inode.shown = None;
+                meta::adopt(inode, attr, now);
+            }
+        }
+    }
+
+    fn retire(&self, seq: u64, how: Fate) -> Result<()> {
+        self.lane.append(Body::Retire(Retire { seq, how })).map(drop).map_err(local)
+    }
+
+    /// The home does not do it.
+    pub async fn refused(self: &Arc<Self>, one: &Ready, kind: ErrorKind) -> Result<()> {
+        if one.resent
+            && let Some(done) = self.was_done(one, kind).await?
+        {
+            return self.done(&mut self.tree.lock(), &one.group, &done);
+        }
+        let mut tree = self.tree.lock();
+        if one.plain {
+            return self.fail(&mut tree, one, kind);
+        }
+        self.park(&mut tree, &one.group, kind);
+        Ok(())
+    }
+
+    /// Keeps an operation until somebody decides; what depends on it waits.
+    pub fn park(&self, tree: &mut Tree, group: &Group, kind: ErrorKind) {
+        for seq in &group.seqs {
+            let Some(op) = tree.queue.get_mut(*seq) else { continue };
+            op.parked = Some(kind);
+            tracing::warn!(account = %self.account, "the home refused: {}: {kind}", describe(&op.change));
+        }
+    }
+
+    /// Mode `strict`: the caller gets the error; an acknowledged unstable write is undone, and the verifier says so.
+    fn fail(&self, tree: &mut Tree, one: &Ready, kind: ErrorKind) -> Result<()> {
+        tree.tick += 1;
+        for seq in &one.group.seqs {
+            let Some(op) = tree.queue.remove(*seq) else { continue };
+            self.release(tree, *seq, &op.change);
+            op.change.extents().for_each(|e| self.data.unpin(e));
+            if let Some(key) = &op.change.retry {
+                tree.replies.remove(key);
+            }
+            if op.overlaid {
+                self.undo(tree, &op.change);
+                *self.losses.lock() += 1;
+            }
+            self.retire(*seq, Fate::Refused(kind))?;
+            let error = Error::new(kind, format!("{}: {kind}", describe(&op.change)));
+            op.waiter.map(|w| w.send(Err(error)));
+        }
+        Ok(())
+    }
+
+    /// Forgets what a change was believed to have done, so that the home is asked again.
+    fn undo(&self, tree: &mut Tree, change: &Change) {
+        for (dir, name) in queue::names(change) {
+            if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+                node.forget(&name);
+                node.complete = false;
+            }
+        }
+        for id in queue::objects(change) {
+            let Ok(inode) = tree.get(id) else { continue };
+            inode.gone = false;
+            if inode.link.is_none() {
+                inode.link = inode.binding.clone();
+            }
+            if inode.pending == 0 {
+                inode.attr = None;
+                inode.shown = None;
+                self.data.drop_object(id);
+            }
+        }
+    }
+
+    /// A refusal of an operation that was sent before may only mean that it was done then.
+    async fn was_done(&self, one: &Ready, kind: ErrorKind) -> Result<Option<Done>> {
+        let path = match (&one.op, kind) {
+            (Op::Rename { to, new_name, .. }, ErrorKind::NotFound | ErrorKind::Stale) => {
+                to.path.join(new_name)
+            }
+            (Op::Create { dir, name, .. } | Op::Link { dir, name, .. }, ErrorKind::Exists) => {
+                dir.path.join(name)
+            }
+            (Op::Remove { .. }, ErrorKind::NotFound) => return Ok(Some(Done { attr: None, dirs: vec![] })),
+            _ => return Ok(None),
+        };
+        let kind = self.object_kind(one);
+        match self.home.stat(&Loc { path, id: None }).await {
+            Ok(seen) if Some(seen.attr.kind) == kind => {
+                Ok(Some(Done { attr: Some(seen.attr), dirs: vec![] }))
+            }
+            Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
+            _ => Ok(None),
+        }
+    }
+
+    fn object_kind(&self, one: &Ready) -> Option<home::Kind> {
+        let mut tree = self.tree.lock();
+        let object = tree.queue.get(*one.group.seqs.first()?)?.change.object;
+        tree.get(object).ok().map(|n| n.kind).or_else(|| match &one.op {
+            Op::Create { new: New::File, .. } => Some(home::Kind::File),
+            Op::Create { new: New::Dir, .. } => Some(home::Kind::Dir),
+            _ => None,
+        })
+    }
+
+    /// The home has something else than the base.
+    pub async fn conflicted(self: &Arc<Self>, one: &Ready, theirs: Option<Attr>) -> Result<()> {
+        if let Some(attr) = &theirs
+            && self.is_our_own(one, attr)
+        {
+            let mut tree = self.tree.lock();
+            if matches!(one.op, Op::Write { .. }) {
+                let object = self.object(&tree, one)?;
+                tree.get(object)?.base = Some(attr.version());
+                return Ok(());
+            }
+            return self.done(&mut tree, &one.group, &Done { attr: theirs, dirs: vec![] });
+        }
+        if let (Op::Write { file, .. }, Some(attr)) = (&one.op, &theirs)
+            && self.is_equal(one, file, attr).await?
+        {
+            return self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] });
+        }
+        *self.conflicts.lock() += 1;
+        let state = theirs.map_or(Theirs::Gone, |a| Theirs::There(a.kind));
+        let resolution = conflict::resolve(&one.op, state);
+        tracing::warn!(account = %self.account, ?resolution, "conflict at the home");
+        match resolution {
+            Resolution::Merge => {
+                self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
+            }
+            Resolution::Drop => self.drop_ours(one),
+            Resolution::KeepBoth | Resolution::Recreate => match &one.op {
+                Op::Write { file, .. } => self.copy_beside(one, file, resolution).await,
+                _ => self.take_another_name(one),
+            },
+        }
+    }
+
+    fn object(&self, tree: &Tree, one: &Ready) -> Result<u64> {
+        let first = one.group.seqs.first().and_then(|s| tree.queue.get(*s));
+        first.map(|p| p.change.object).ok_or_else(|| ErrorKind::Stale.into())
+    }
+
+    /// Whether what the home has was left there by one of our own sends whose answer was lost.
+    fn is_our_own(&self, one: &Ready, theirs: &Attr) -> bool {
+        let tree = self.tree.lock();
+        let sent = one.group.seqs.iter().filter_map(|s| tree.queue.get(*s)).filter(|p| p.resent);
+        conflict::is_ours(theirs, sent.filter_map(|p| p.change.after))
+    }
+
+    /// Equal content is never a conflict.
+    async fn is_equal(&self, one: &Ready, file: &Loc, theirs: &Attr) -> Result<bool> {
+        let (object, size) = {
+            let mut tree = self.tree.lock();
+            let object = self.object(&tree, one)?;
+            (object, tree.get(object)?.attr.map_or(0, |a| a.size))
+        };
+        if size != theirs.size {
+            return Ok(false);
+        }
+        let there = Loc { path: file.path.clone(), id: None };
+        let mut at = 0;
+        while at < size {
+            let len = (size - at).min(limits::FETCH_CHUNK) as u32;
+            let chunk = self.home.read(&there, at, len).await?;
+            let mut from = 0usize;
+            for part in self.data.get(object, at, len) {
+                match part {
+                    Part::Have(ours) if chunk.data.get(from..from + ours.len()) == Some(&ours[..]) => {
+                        from += ours.len();
+                    }
+                    _ => return Ok(false),
+                }
+            }
+            at += u64::from(len);
+        }
+        Ok(true)
+    }
+
+    /// Ours would have destroyed what we have not seen: theirs stays, ours is forgotten.
+    fn drop_ours(&self, one: &Ready) -> Result<()> {
+        let mut tree = self.tree.lock();
+        tree.tick += 1;
+        for (seq, op) in self.take_out(&mut tree, &one.group) {
+            self.undo(&mut tree, &op.change);
+            self.retire(seq, Fate::Conflict)?;
+            op.waiter.map(|w| w.send(Err(ErrorKind::Stale.into())));
+        }
+        Ok(())
+    }
+
+    /// The name is taken at the home: the object keeps its identity under the name of a copy.
+    fn take_another_name(&self, one: &Ready) -> Result<()> {
+        let mut tree = self.tree.lock();
+        let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
+        let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
+        let rename = |name: &Name| conflict::copy_name(name, self.shared.gateway, change.time, seq);
+        let (dir, taken, op) = match change.op.clone() {
+            Op::Create { dir, name, new, mode } => {
+                let copy = rename(&name);
+                (dir, name, Op::Create { dir, name: copy, new, mode })
+            }
+            Op::Rename { from, name, object, to, new_name, .. } => {
+                let copy = rename(&new_name);
+                (to, new_name, Op::Rename { from, name, object, to, new_name: copy, replaced: None })
+            }
+            _ => return self.retire_refused(&mut tree, &one.group),
+        };
+        self.amend(&mut tree, seq, op)?;
+        let node = tree.get(dir)?.names_mut()?;
+        if node.slot(&taken).is_some_and(|s| s.pending == 0) {
+            node.forget(&taken);
+        }
+        node.complete = false;
+        Ok(())
+    }
+
+    fn retire_refused(&self, tree: &mut Tree, group: &Group) -> Result<()> {
+        self.park(tree, group, ErrorKind::Exists);
+        Ok(())
+    }
+
+    /// Gives an operation in the queue another form, in the journal and over the caches.
+    fn amend(&self, tree: &mut Tree, seq: u64, op: Op<u64, Stored>) -> Result<()> {
+        self.lane.append(Body::Amend(Amend { seq, op: op.clone() })).map_err(local)?;
+        let Some(old) = tree.queue.remove(seq) else { return Ok(()) };
+        self.release(tree, seq, &old.change);
+        let change = Change { op, ..old.change };
+        tree.queue.push(seq, Pending { change: change.clone(), resent: false, bytes: 0, ..old });
+        for id in queue::objects(&change) {
+            if let Ok(inode) = tree.get(id) {
+                inode.pending += 1;
+            }
+        }
+        for (dir, name) in queue::names(&change) {
+            if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+                node.slot_mut(&name).pending += 1;
+            }
+        }
+        overlay(tree, seq, &change);
+        Ok(())
+    }
+
+    /// A file whose base is gone: all of our content goes to a new file, under the name of a copy or, where theirs
+    /// was removed, under its own. The object, and every open handle on it, follows.
+    async fn copy_beside(self: &Arc<Self>, one: &Ready, file: &Loc, how: Resolution) -> Result<()> {
+        let object = self.object(&self.tree.lock(), one)?;
+        let size = {
+            let mut tree = self.tree.lock();
+            let inode = tree.get(object)?;
+            inode.attr.map_or(0, |a| a.size).min(limits::FILE_MAX)
+        };
+        if how == Resolution::KeepBoth {
+            self.fill_from_theirs(object, file, size).await?;
+        }
+        let mut tree = self.tree.lock();
+        let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
+        let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
+        let Some((dir, name)) = tree.get(object)?.link.clone() else {
+            return self.drop_unnamed(&mut tree, one);
+        };
+        let attr = tree.get(object)?.attr.or(change.after).ok_or_else(|| Error::from(ErrorKind::Stale))?;
+        let copy = match how {
+            Resolution::Recreate => name.clone(),
+            _ => conflict::copy_name(&name, self.shared.gateway, change.time, seq),
+        };
+        self.write_all_again(&mut tree, object, &attr)?;
+        let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
+        tree.rebind(object, HomeId { fs: attr.id.fs, ..HomeId::default() }, None);
+        let inode = tree.get(object)?;
+        (inode.base, inode.base_len) = (None, 0);
+        if copy != name {
+            let node = tree.get(dir)?.names_mut()?;
+            node.forget(&name);
+            node.complete = false;
+        }
+        self.amend(&mut tree, seq, create)?;
+        change.extents().for_each(|e| self.data.unpin(e));
+        tree.get(object)?.attr = Some(attr);
+        Ok(())
+    }
+
+    /// Nobody can name the object any more: its content has no place to go.
+    fn drop_unnamed(&self, tree: &mut Tree, one: &Ready) -> Result<()> {
+        tree.tick += 1;
+        for (seq, _) in self.take_out(tree, &one.group) {
+            self.retire(seq, Fate::Dropped)?;
+        }
+        Ok(())
+    }
+
+    /// Where our base was only partly cached and is gone, the copy is theirs with our bytes over it.
+    async fn fill_from_theirs(&self, object: u64, file: &Loc, size: u64) -> Result<()> {
+        let there = Loc { path: file.path.clone(), id: None };
+        for (gap, len) in self.data.gaps(object, 0, size) {
+            let mut at = gap;
+            while at < gap + len {
+                let want = (gap + len - at).min(limits::FETCH_CHUNK) as u32;
+                let chunk = match self.home.read(&there, at, want).await {
+                    Ok(chunk) => chunk,
+                    Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
+                    Err(_) => return Ok(()),
+                };
+                if chunk.data.is_empty() {
+                    return Ok(());
+                }
+                let len = chunk.data.len() as u64;
+                self.data.put(object, at, &[chunk.data], Pin::Clean).map_err(local)?;
+                at += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Journals the whole content of a file once more, behind everything that is in the queue.
+    fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr) -> Result<()> {
+        let mut at = 0;
+        let mut pieces = vec![Piece::Truncate(attr.size)];
+        loop {
+            let len = (attr.size - at).min(u64::from(limits::IO_MAX)) as u32;
+            let mut from = at;
+            for part in self.data.get(object, at, len) {
+                match part {
+                    Part::Have(bytes) => {
+                        let len = bytes.len() as u64;
+                        let extent = self.data.put(object, from, &[bytes], Pin::Dirty).map_err(local)?;
+                        pieces.push(Piece::Data(from, Stored::Extent(extent)));
+                        from += len;
+                    }
+                    Part::Gap { len, .. } => from += len,
+                    Part::Lost { at, .. } => {
+                        return Err(Error::new(
+                            ErrorKind::Io,
+                            format!("unsent bytes at {at} are damaged here"),
+                        ));
+                    }
+                }
+            }
+            let op = Op::Write { file: object, base: None, pieces: std::mem::take(&mut pieces) };
+            let change = Change {
+                time: attr.mtime,
+                object,
+                after: Some(*attr),
+                op,
+                retry: None,
+                verifier: None,
+                plain: false,
+            };
+            self.submit(tree, change)?;
+            at += u64::from(len);
+            if at >= attr.size {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// A change in a few words, for a person.
+pub fn describe(change: &Change) -> String {
+    match &change.op {
+        Op::Create { name, new, .. } => {
+            let what = if matches!(new, New::Dir) { "directory" } else { "file" };
+            format!("create {what} {name}")
+        }
+        Op::Write { .. } => format!("write to object {}", change.object),
+        Op::SetAttr { .. } => format!("set attributes of object {}", change.object),
+        Op::Remove { name, .. } => format!("remove {name}"),
+        Op::Rename { name, new_name, .. } => format!("rename {name} to {new_name}"),
+        Op::Link { name, .. } => format!("link {name}"),
+    }
+}

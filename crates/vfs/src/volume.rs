@@ -1,0 +1,365 @@
+//! A volume: one account on one host. Its trouble holds back nobody else.
+
+use crate::config::{Mode, MountOptions, VolumeStatus};
+use crate::data::{Budget, DataLog};
+use crate::env::Env;
+use crate::fetch::Flights;
+use crate::inode::{Tree, local};
+use crate::journal::{Body, Change, Fate, Journal, Lane};
+use crate::mutate::{enqueue, lay_bytes};
+use crate::perm::Guard;
+use crate::store::MetaStore;
+use crate::{limits, stats::Stats};
+use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+
+oncrpc::xdr! {
+    /// What the store keeps of a volume.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct VolumeRecord {
+        /// Identity of the account.
+        pub account: bytes::Bytes,
+        /// Names in the root directory that worked once.
+        pub names: Vec<Name>,
+        /// The token found in the account's home directory.
+        pub token: Option<[u8; 16]>,
+    }
+}
+
+/// What all volumes share.
+#[derive(Clone)]
+pub struct Shared {
+    /// Local disk, clock and randomness.
+    pub env: Env,
+    /// Identities.
+    pub store: Arc<dyn MetaStore>,
+    /// Group commit.
+    pub journal: Arc<Journal>,
+    /// Cap of the data caches.
+    pub budget: Arc<Budget>,
+    /// Counters.
+    pub stats: Arc<Stats>,
+    /// Random number of this state directory.
+    pub gateway: u64,
+    /// The local user that the account is mapped to.
+    pub server_uid: u32,
+    /// The local group that the account's primary group is mapped to.
+    pub server_gid: u32,
+    /// How old an answer from the cache may be.
+    pub staleness: Duration,
+}
+
+/// Policies of a volume.
+#[derive(Debug, Clone)]
+pub struct Policy {
+    /// What an acknowledgement promises.
+    pub mode: Mode,
+    /// Whether other users have what the mode gives to others.
+    pub share: bool,
+    /// Everything else.
+    pub options: MountOptions,
+}
+
+/// Whether the home answers.
+#[derive(Debug, Default)]
+pub struct Health {
+    /// It did not answer when it was last asked.
+    pub silent: AtomicBool,
+    /// Since when; monotonic.
+    pub since: Mutex<Option<Duration>>,
+}
+
+/// One account on one host.
+pub struct Volume {
+    /// Its number.
+    pub id: u32,
+    /// Identity of the account.
+    pub account: String,
+    /// The authoritative copy. Named only by `fetch` (reads) and `sync` (changes).
+    pub home: Arc<dyn Home>,
+    /// Policies.
+    pub policy: Policy,
+    /// What all volumes share.
+    pub shared: Shared,
+    /// Local disk, clock and randomness.
+    pub env: Env,
+    /// The journal.
+    pub lane: Arc<Lane>,
+    /// Cached bytes.
+    pub data: Arc<DataLog>,
+    /// Objects and what of them is unsent. Held for microseconds, never across a wait.
+    pub tree: Mutex<Tree>,
+    /// Questions under way.
+    pub flights: Flights,
+    /// Whether the home answers.
+    pub health: Health,
+    /// What the home said of itself.
+    pub hello: Mutex<Option<Hello>>,
+    /// What the store keeps.
+    pub record: Mutex<VolumeRecord>,
+    /// Why nothing is sent to the home, if so.
+    pub suspended: Mutex<Option<String>>,
+    /// Folders in which nothing may be changed.
+    pub guard: Mutex<Arc<Guard>>,
+    /// Space of the home as of the last question.
+    pub space: Mutex<Option<home::StatFs>>,
+    /// Wakes the sender.
+    pub wake: Notify,
+    /// Counts outcomes, for those who wait for the queue to shrink.
+    pub outcomes: watch::Sender<u64>,
+    /// Conflicts since the start.
+    pub conflicts: Mutex<u64>,
+    /// Part of the write verifier; moves when acknowledged unsynced writes were lost.
+    pub losses: Mutex<u64>,
+    /// Background work; ends with the volume.
+    pub tasks: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Volume {
+    /// Opens the local state of a volume and lays what is unsent over it.
+    pub fn open(
+        shared: &Shared,
+        id: u32,
+        account: String,
+        home: Arc<dyn Home>,
+        policy: Policy,
+    ) -> Result<Arc<Volume>> {
+        let record = load_record(shared, id, &account)?;
+        let data = DataLog::open(&shared.env, id, shared.budget.clone()).map_err(local)?;
+        let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
+        let mut tree = Tree::open(id, shared.store.clone())?;
+        recover(&mut tree, &data, records, shared.env.clock.instant())?;
+        let volume = Arc::new(Volume {
+            id,
+            account,
+            home,
+            policy,
+            shared: shared.clone(),
+            env: shared.env.clone(),
+            lane,
+            data,
+            tree: Mutex::new(tree),
+            flights: Flights::default(),
+            health: Health::default(),
+            hello: Mutex::new(None),
+            record: Mutex::new(record),
+            suspended: Mutex::new(None),
+            guard: Mutex::new(Arc::default()),
+            space: Mutex::new(None),
+            wake: Notify::new(),
+            outcomes: watch::channel(0).0,
+            conflicts: Mutex::new(0),
+            losses: Mutex::new(0),
+            tasks: Mutex::new(Vec::new()),
+        });
+        let sender = tokio::spawn(crate::sync::push::run(Arc::downgrade(&volume)));
+        let keeper = tokio::spawn(checkpoints(Arc::downgrade(&volume)));
+        volume.tasks.lock().extend([sender, keeper]);
+        Ok(volume)
+    }
+
+    /// The oldest answer that may still be used. In mode `strict` that is one asked for from now on.
+    pub fn need(&self) -> Duration {
+        let now = self.env.clock.instant();
+        match self.policy.mode {
+            Mode::Wb => (now + Duration::from_nanos(1)).saturating_sub(self.shared.staleness),
+            Mode::Strict => now,
+        }
+    }
+
+    /// Whether changes are made like a local program at the home would.
+    pub fn plain(&self) -> bool {
+        self.policy.mode == Mode::Strict
+    }
+
+    /// Remembers that a name of the root directory leads here.
+    pub fn remember_name(&self, name: &Name) -> Result<()> {
+        let mut record = self.record.lock();
+        if !record.names.contains(name) {
+            record.names.push(name.clone());
+            save_record(&self.shared, self.id, &record)?;
+        }
+        Ok(())
+    }
+
+    /// Checks that the account is the one whose changes are kept here, and remembers what it said.
+    pub fn recognise(&self, hello: &Hello) -> Result<()> {
+        let mut record = self.record.lock();
+        let unsent = self.tree.lock().queue.len() > 0;
+        let why = match (record.token, hello.token) {
+            (Some(known), Some(found)) if known != found && hello.token_is_new && unsent => Some(
+                "its marker ~/.cache/trellis/token is missing while changes are unsent; if it is the same account, \
+                 put the file back, else remove the changes",
+            ),
+            (Some(known), Some(found)) if known != found && !hello.token_is_new => {
+                Some("another account answers (its ~/.cache/trellis/token differs)")
+            }
+            _ => None,
+        };
+        if let Some(why) = why {
+            let text = format!("{}: {why}; nothing is sent there", self.account);
+            *self.suspended.lock() = Some(text.clone());
+            return Err(Error::new(ErrorKind::Login, text));
+        }
+        if record.token != hello.token && hello.token.is_some() {
+            record.token = hello.token;
+            save_record(&self.shared, self.id, &record)?;
+        }
+        *self.suspended.lock() = None;
+        *self.hello.lock() = Some(hello.clone());
+        Ok(())
+    }
+
+    /// The home answered.
+    pub fn heard(&self) {
+        self.health.silent.store(false, Ordering::Relaxed);
+        *self.health.since.lock() = None;
+    }
+
+    /// The home did not answer.
+    pub fn unheard(&self) {
+        self.health.silent.store(true, Ordering::Relaxed);
+        let now = self.env.clock.instant();
+        self.health.since.lock().get_or_insert(now);
+    }
+
+    /// Whether the home did not answer when it was last asked.
+    pub fn is_silent(&self) -> bool {
+        self.health.silent.load(Ordering::Relaxed)
+    }
+
+    /// The volume as `trellis status` shows it.
+    pub fn status(&self) -> VolumeStatus {
+        let now = self.env.clock.instant();
+        let tree = self.tree.lock();
+        let queue = &tree.queue;
+        VolumeStatus {
+            volume: self.id,
+            account: self.account.clone(),
+            names: self.record.lock().names.clone(),
+            mode: self.policy.mode,
+            home: self.home.status(),
+            staleness: if self.plain() { Duration::ZERO } else { self.shared.staleness },
+            unsent_ops: queue.len() as u64,
+            unsent_bytes: queue.bytes(),
+            oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
+            conflicts: *self.conflicts.lock(),
+            parked: crate::sync::push::parked(queue),
+            suspended: self.suspended.lock().clone(),
+            journal: self.lane.poisoned(),
+        }
+    }
+
+    /// Writes identities to the store, and lets the journal forget what is durable elsewhere.
+    pub fn checkpoint(&self, durable: bool) -> Result<()> {
+        let (batch, forget) = {
+            let mut tree = self.tree.lock();
+            self.log_bindings(&mut tree)?;
+            tree.shrink();
+            let batch = tree.checkpoint();
+            let forget = tree.queue.first().unwrap_or(self.lane.last() + 1);
+            (batch, forget)
+        };
+        if !batch.is_empty() {
+            self.shared.store.commit(batch).map_err(local)?;
+        }
+        if durable {
+            self.shared.store.persist().map_err(local)?;
+            self.lane.forget_below(forget);
+        }
+        Ok(())
+    }
+}
+
+/// Writes checkpoints until the volume is gone.
+async fn checkpoints(volume: std::sync::Weak<Volume>) {
+    for round in 1u64.. {
+        tokio::time::sleep(limits::CHECKPOINT).await;
+        let Some(volume) = volume.upgrade() else { return };
+        let work = tokio::task::spawn_blocking(move || volume.checkpoint(round % 5 == 0));
+        if let Ok(Err(e)) = work.await {
+            tracing::error!("checkpoint failed, the journal keeps everything: {e}");
+        }
+    }
+}
+
+/// Lays the records of a journal over a tree: identities first, then every change without an outcome, in order.
+fn recover(tree: &mut Tree, data: &DataLog, records: Vec<(u64, Body)>, now: Duration) -> Result<()> {
+    let mut open: BTreeMap<u64, Change> = BTreeMap::new();
+    for (seq, body) in records {
+        match body {
+            Body::Bind(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
+            Body::Change(change) => {
+                if let Some(key) = change.retry {
+                    tree.replies.insert(key, seq, change.object);
+                }
+                open.insert(seq, change);
+            }
+            Body::Amend(amend) => {
+                if let Some(change) = open.get_mut(&amend.seq) {
+                    change.op = amend.op;
+                }
+            }
+            Body::Retire(retire) => {
+                let change = open.remove(&retire.seq);
+                match retire.how {
+                    Fate::Done(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
+                    _ => {
+                        if let Some(key) = change.and_then(|c| c.retry) {
+                            tree.replies.remove(&key);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for (seq, mut change) in open {
+        lay_bytes(data, &mut change)?;
+        let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
+        enqueue(tree, seq, change, now, overlaid, None);
+        if let Some(op) = tree.queue.get_mut(seq) {
+            op.resent = true;
+        }
+    }
+    Ok(())
+}
+
+fn record_key(id: u32) -> Vec<u8> {
+    [&b"v"[..], &id.to_be_bytes()].concat()
+}
+
+fn load_record(shared: &Shared, id: u32, account: &str) -> Result<VolumeRecord> {
+    use oncrpc::xdr::Xdr;
+    if let Some(bytes) = shared.store.get(&record_key(id)).map_err(local)? {
+        return VolumeRecord::from_bytes(bytes)
+            .map_err(|_| Error::new(ErrorKind::Io, "the local store is damaged: volume record"));
+    }
+    let record = VolumeRecord { account: account.to_owned().into(), names: Vec::new(), token: None };
+    save_record(shared, id, &record)?;
+    Ok(record)
+}
+
+fn save_record(shared: &Shared, id: u32, record: &VolumeRecord) -> Result<()> {
+    use oncrpc::xdr::Xdr;
+    let write = (record_key(id), Some(record.to_bytes().to_vec()));
+    shared.store.commit(vec![write]).and_then(|()| shared.store.persist()).map_err(local)
+}
+
+/// Every volume that the store knows.
+pub fn known_volumes(store: &dyn MetaStore) -> Result<Vec<(u32, VolumeRecord)>> {
+    use oncrpc::xdr::Xdr;
+    let mut found = Vec::new();
+    for (key, value) in store.scan(b"v").map_err(local)? {
+        let id = key.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
+        if let (Some(id), Ok(record)) = (id, VolumeRecord::from_bytes(value)) {
+            found.push((id, record));
+        }
+    }
+    Ok(found)
+}
