@@ -83,7 +83,12 @@ impl Meter {
 
 /// The home of an account on a host that ssh reaches. Connects nowhere until the first call.
 pub fn connect(target: SshTarget, agents: AgentBinaries) -> Arc<RemoteHome> {
-    RemoteHome::new(Arc::new(Ssh { target, agents, why_sftp: Mutex::new(None) }))
+    RemoteHome::new(by_ssh(target, agents))
+}
+
+/// Connections to that account.
+pub fn by_ssh(target: SshTarget, agents: AgentBinaries) -> Arc<dyn Connector> {
+    Arc::new(Ssh { target, agents, why_sftp: Mutex::new(None) })
 }
 
 /// A home that connects when it is used.
