@@ -15,7 +15,7 @@ use super::limits::{
 };
 use super::verbs::{Accept, CODEC_NONE, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
 use crate::remote::{Connection, Meter};
-use crate::ssh;
+use crate::{limits, ssh};
 use crate::{Chunk, Class as HomeClass, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page};
 use crate::{Placed, Result, Seen, StatFs, Status};
 use bytes::{Bytes, BytesMut};
@@ -93,6 +93,14 @@ impl Session {
         let offer = Offer { codecs: vec![CODEC_NONE], features: 0 };
         match self.call(Class::Control, Request::Hello(offer)).await? {
             Reply::Hello(accept) if accept.codec == CODEC_NONE => Ok(accept),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn read_once(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let args = ReadArgs { file: file.clone(), at, len };
+        match self.call(Class::Data, Request::Read(args)).await? {
+            Reply::Read(chunk) if chunk.data.len() <= len as usize => Ok(chunk),
             other => Err(unexpected(&other)),
         }
     }
@@ -359,12 +367,23 @@ impl Home for Session {
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let len = len.min(READ_MAX);
-        let args = ReadArgs { file: file.clone(), at, len };
-        match self.call(Class::Data, Request::Read(args)).await? {
-            Reply::Read(chunk) if chunk.data.len() <= len as usize => Ok(chunk),
-            other => Err(unexpected(&other)),
+        let len = len.min(limits::READ_MAX);
+        if len <= READ_MAX {
+            return self.read_once(file, at, len).await;
         }
+        let starts = (0..len).step_by(READ_MAX as usize);
+        let reads = starts.map(|i| self.read_once(file, at.saturating_add(i.into()), READ_MAX.min(len - i)));
+        let chunks = futures_util::future::try_join_all(reads).await?;
+        let mut data = BytesMut::with_capacity(chunks.iter().map(|c| c.data.len()).sum());
+        // If the file changed between two reads, the last version differs from the one that the caller knows.
+        let attr = chunks.last().map(|c| c.attr).ok_or_else(closed)?;
+        for chunk in chunks {
+            data.extend_from_slice(&chunk.data);
+            if chunk.data.len() < READ_MAX as usize {
+                break;
+            }
+        }
+        Ok(Chunk { attr, data: data.freeze() })
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {
