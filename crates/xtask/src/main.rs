@@ -41,8 +41,17 @@ enum Command {
     Tidy,
     /// End-to-end scenarios (root): all of the CI part, or those whose name contains a FILTER
     E2e(e2e::Args),
+    /// The inside of a scenario
+    #[command(hide = true)]
+    E2eInside(e2e::InsideArgs),
+    /// An SFTP server that lies
+    #[command(hide = true)]
+    EvilSftp,
     /// Rates and server CPU per call; writes its table into docs/BENCHMARKS.md
     Bench(bench::Args),
+    /// The inside of a measurement
+    #[command(hide = true)]
+    BenchInside(bench::InsideArgs),
     /// A relay that behaves like a long and narrow wire
     WanLink(wan_link::Args),
     /// Run a command under a Linux kernel NFS client (`cargo xtask kernel-client help`)
@@ -55,7 +64,10 @@ fn main() -> ExitCode {
         Command::Test => check::test(),
         Command::Tidy => tidy::command(),
         Command::E2e(args) => e2e::command(args),
+        Command::E2eInside(args) => e2e::inside(args),
+        Command::EvilSftp => e2e::evil_sftp::serve(),
         Command::Bench(args) => bench::command(args),
+        Command::BenchInside(args) => bench::inside(args),
         Command::WanLink(args) => wan_link::command(args),
         Command::KernelClient(args) => kernel_client::command(args),
     };

@@ -1,12 +1,118 @@
-//! Rates.
+//! Rates and server CPU per call, beside another server, from one run.
+//!
+//! `cargo xtask bench nfs` runs Trellis, on a home behind a loopback sshd, and Debian's nfs-ganesha in one
+//! network namespace, lets the same generator ask both in turn, and writes medians into docs/BENCHMARKS.md.
+//!
+//! # Layout
+//! - [`generator`]: keeps a number of calls in flight on some connections and counts answers.
+//! - [`workload`]: which calls, and the files that they need.
+//! - [`servers`]: the servers and their CPU time.
+//! - [`report`]: medians and the table.
 
-use anyhow::{Result, bail};
+mod generator;
+mod report;
+mod servers;
+mod workload;
 
-/// Arguments.
+use crate::e2e::{self, World};
+use crate::{packages, run};
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
-pub struct Args {}
+pub struct Args {
+    /// What to measure
+    #[arg(value_enum, default_value = "nfs")]
+    what: What,
+    /// Runs of each figure, of which the median counts
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 3)]
+    seconds: u64,
+    /// Print the table only
+    #[arg(long)]
+    dry: bool,
+    /// Measure this program instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
 
-/// Runs.
-pub fn command(_args: Args) -> Result<()> {
-    bail!("no")
+/// What can be measured.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum What {
+    /// NFS calls, beside nfs-ganesha.
+    Nfs,
+}
+
+/// Arguments of the process inside the namespaces.
+#[derive(clap::Args)]
+pub struct InsideArgs {
+    dir: PathBuf,
+    binary: PathBuf,
+    runs: usize,
+    seconds: u64,
+}
+
+/// Builds, measures in namespaces, and writes the table.
+pub fn command(args: Args) -> Result<()> {
+    let What::Nfs = args.what;
+    ensure!(run::is_root(), "needs root, for namespaces and for nfs-ganesha");
+    packages::ensure(packages::E2E)?;
+    packages::ensure(packages::BENCH)?;
+    if cfg!(debug_assertions) {
+        // The generator must not be the slower side.
+        let mut again = run::cargo(&["run", "--release", "--quiet", "--package", "xtask", "--"]);
+        return run::run(again.args(std::env::args_os().skip(1)));
+    }
+    let binary = match args.binary {
+        Some(binary) => fs::canonicalize(binary)?,
+        None => e2e::build()?,
+    };
+    let dir = tempfile::Builder::new().prefix("trellis-bench.").tempdir()?;
+    let (path, binary) = (dir.path().to_string_lossy(), binary.to_string_lossy());
+    let (runs, seconds) = (args.runs.to_string(), args.seconds.to_string());
+    let mut child = e2e::start_isolated(&["bench-inside", &path, &binary, &runs, &seconds], None)?;
+    if !child.wait()?.success() {
+        bail!("the measurement failed; see above");
+    }
+    let table = fs::read_to_string(dir.path().join("table.md"))?;
+    println!("{table}");
+    if args.dry {
+        return Ok(());
+    }
+    report::splice(&run::tree().join("docs/BENCHMARKS.md"), &table)
+}
+
+/// The process inside the namespaces.
+pub fn inside(args: InsideArgs) -> Result<()> {
+    let world = World::new(&args.dir, &args.binary)?;
+    let table = measure(&world, args.runs, Duration::from_secs(args.seconds)).inspect_err(|_| {
+        println!("{}", world.logs());
+    })?;
+    fs::write(args.dir.join("table.md"), table).context("table.md")
+}
+
+/// Every server in turn, `runs` times, so that a change of the machine's load meets all of them.
+fn measure(world: &World, runs: usize, time: Duration) -> Result<String> {
+    let servers = servers::start_all(world)?;
+    let mut report = report::Report::default();
+    for workload in workload::ALL {
+        let ready: Vec<_> =
+            servers.iter().map(|s| workload.prepare(s).map(|calls| (s, calls))).collect::<Result<_>>()?;
+        for run in 0..runs {
+            for (server, calls) in &ready {
+                if workload.skips(server) {
+                    continue;
+                }
+                let figure = workload.measure(server, calls, run, time)?;
+                eprintln!("{} {}: {figure}", workload.name, server.name);
+                report.add(workload.name, server.name, figure);
+            }
+        }
+    }
+    report.table(&servers, runs, time)
 }

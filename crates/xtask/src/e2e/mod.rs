@@ -1,16 +1,165 @@
-//! Scenarios.
+//! The whole product against real programs: OpenSSH servers, the Linux kernel's NFS client, and a client in
+//! user space where no kernel would do what is asked.
+//!
+//! # Layout
+//! - [`scenarios`]: what is shown, a function each.
+//! - [`isolate`]: namespaces, so that nothing stays behind.
+//! - [`world`], [`accounts`], [`sshd`], [`server`], [`guest`], [`proc`]: what a scenario is made of.
+//! - [`evil_sftp`]: a home that lies.
+//! - [`trees`]: source trees, and comparing what arrived with what was sent.
 
-use anyhow::{Result, bail};
+mod accounts;
+pub mod evil_sftp;
+mod guest;
+mod isolate;
+mod proc;
+mod scenarios;
+mod server;
+mod sshd;
+mod trees;
+mod world;
 
-/// Arguments.
+pub use accounts::{ANN, GATEWAY};
+pub use isolate::start as start_isolated;
+pub use proc::{Daemon, wait_for};
+pub use server::Server;
+pub use sshd::Sshd;
+pub use trees::noise_file;
+pub use world::{SERVER_IP, World};
+
+use crate::{packages, run};
+use anyhow::{Context, Result, bail, ensure};
+use scenarios::{ALL, Scenario};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Arguments of `cargo xtask e2e`.
 #[derive(clap::Args)]
-pub struct Args {}
-
-/// Runs.
-pub fn command(_args: Args) -> Result<()> {
-    bail!("no")
+pub struct Args {
+    /// Only scenarios whose name contains one of these
+    filter: Vec<String>,
+    /// Print the scenarios and what they show
+    #[arg(long)]
+    list: bool,
+    /// The long ones as well
+    #[arg(long)]
+    all: bool,
+    /// Keep the scenarios' folders, and print their output as it comes
+    #[arg(long)]
+    verbose: bool,
+    /// Test this program instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
 }
-/// Runs.
+
+/// Arguments of the process inside the namespaces.
+#[derive(clap::Args)]
+pub struct InsideArgs {
+    name: String,
+    dir: PathBuf,
+    binary: PathBuf,
+}
+
+/// Runs the chosen scenarios.
+pub fn command(args: Args) -> Result<()> {
+    let chosen = |s: &&Scenario| {
+        let named = args.filter.iter().any(|f| s.name.contains(f.as_str()));
+        named || args.filter.is_empty() && (s.ci || args.all)
+    };
+    let scenarios: Vec<_> = ALL.iter().filter(chosen).collect();
+    if args.list {
+        for s in scenarios {
+            println!("{:<14} {}{}", s.name, s.shows, if s.ci { "" } else { " (long: not in CI)" });
+        }
+        return Ok(());
+    }
+    ensure!(!scenarios.is_empty(), "no scenario has such a name; see --list");
+    run_all(&scenarios, args.binary, args.verbose)
+}
+
+/// Runs what CI runs.
 pub fn ci_part() -> Result<()> {
-    bail!("no")
+    let scenarios: Vec<_> = ALL.iter().filter(|s| s.ci).collect();
+    run_all(&scenarios, None, false)
+}
+
+fn run_all(scenarios: &[&Scenario], binary: Option<PathBuf>, verbose: bool) -> Result<()> {
+    if let Err(why) = able() {
+        eprintln!("no end-to-end scenario can run here: {why:#}");
+        let failed = if run::in_ci() { scenarios.len() } else { 0 };
+        println!("e2e: 0 passed, {failed} failed");
+        ensure!(failed == 0, "with CI=true what cannot run has failed");
+        return Ok(());
+    }
+    let binary = match binary {
+        Some(binary) => fs::canonicalize(binary)?,
+        None => build()?,
+    };
+    let mut failed = Vec::new();
+    for scenario in scenarios {
+        let began = Instant::now();
+        let done = run_one(scenario, &binary, verbose);
+        let took = began.elapsed().as_secs();
+        match done {
+            Ok(()) => eprintln!("ok      {} ({took} s)", scenario.name),
+            Err(e) => {
+                eprintln!("FAILED  {} ({took} s): {e:#}", scenario.name);
+                failed.push(scenario.name);
+            }
+        }
+    }
+    println!("e2e: {} passed, {} failed", scenarios.len() - failed.len(), failed.len());
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    Ok(())
+}
+
+/// Whether this machine can run scenarios; if not, exactly why.
+fn able() -> Result<()> {
+    ensure!(run::is_root(), "they need root, for network and mount namespaces and the kernel client's guest");
+    ensure!(Path::new("/dev/net/tun").exists(), "/dev/net/tun is missing (modprobe tun)");
+    packages::ensure(packages::E2E)
+}
+
+/// Builds the program as users do.
+pub fn build() -> Result<PathBuf> {
+    run::run(&mut run::cargo(&["build", "--release", "--quiet", "--package", "trellis"]))?;
+    Ok(run::target_dir()?.join("release/trellis"))
+}
+
+/// Runs one scenario in namespaces of its own, for at most its time.
+fn run_one(scenario: &Scenario, binary: &Path, verbose: bool) -> Result<()> {
+    let dir = tempfile::Builder::new().prefix(&format!("trellis-e2e-{}.", scenario.name)).tempdir()?;
+    let path = dir.path().to_string_lossy().into_owned();
+    let log = dir.path().join("log");
+    let args = ["e2e-inside", scenario.name, &path, &binary.to_string_lossy()];
+    let mut child = isolate::start(&args, (!verbose).then_some(&log))?;
+    let limit = Duration::from_secs(scenario.minutes * 60);
+    let ended = proc::wait_for("the scenario", limit, || child.try_wait().transpose());
+    if ended.is_err() {
+        // Ends process 1 of its namespace, and so everything in it.
+        child.kill()?;
+        child.wait()?;
+    }
+    if verbose {
+        eprintln!("kept: {}", dir.keep().display());
+    }
+    match ended {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(_) => bail!("see its output:\n{}", proc::tail(&log, 250)),
+        Err(_) => {
+            bail!("not done after {} minutes; its output:\n{}", scenario.minutes, proc::tail(&log, 250))
+        }
+    }
+}
+
+/// The process inside the namespaces.
+pub fn inside(args: InsideArgs) -> Result<()> {
+    let scenario = ALL.iter().find(|s| s.name == args.name).context("no such scenario")?;
+    let world = World::new(&args.dir, &args.binary)?;
+    let done = (scenario.run)(&world);
+    if done.is_err() {
+        println!("{}", world.logs());
+    }
+    done
 }

@@ -1,0 +1,59 @@
+//! Who takes part: accounts with uids of their own, which exist only inside a scenario.
+
+use anyhow::Result;
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::{Path, PathBuf};
+
+/// An account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Account {
+    /// Login name.
+    pub name: &'static str,
+    /// User and group id.
+    pub uid: u32,
+}
+
+/// Runs the server. On clients, the same uid is the one that is served.
+pub const GATEWAY: Account = Account { name: "gateway", uid: 39_100 };
+/// Owns a home; another uid than the server's, as on two machines.
+pub const ANN: Account = Account { name: "ann", uid: 39_201 };
+/// Owns another home.
+pub const BOB: Account = Account { name: "bob", uid: 39_202 };
+/// Has a uid on the client that the server does not know.
+pub const STRANGER: Account = Account { name: "stranger", uid: 39_300 };
+
+const ALL: [Account; 4] = [GATEWAY, ANN, BOB, STRANGER];
+
+impl Account {
+    /// Its home directory in a scenario's folder.
+    pub fn home(&self, world: &Path) -> PathBuf {
+        world.join("home").join(self.name)
+    }
+
+    /// Makes a file or folder theirs.
+    pub fn own(&self, path: &Path) -> Result<()> {
+        Ok(chown(path, Some(self.uid), Some(self.uid))?)
+    }
+}
+
+/// Makes the home directories below `world`, and passwd and group files with these accounts in them.
+pub fn create(world: &Path) -> Result<(PathBuf, PathBuf)> {
+    let keep = |file: &str| -> Result<String> {
+        let text = fs::read_to_string(file)?;
+        let ours = |line: &&str| ALL.iter().any(|a| line.starts_with(&format!("{}:", a.name)));
+        Ok(text.lines().filter(|l| !ours(l)).map(|l| format!("{l}\n")).collect())
+    };
+    let (mut passwd, mut group) = (keep("/etc/passwd")?, keep("/etc/group")?);
+    for account in ALL {
+        let (home, Account { name, uid }) = (account.home(world), account);
+        fs::create_dir_all(&home)?;
+        account.own(&home)?;
+        passwd += &format!("{name}:*:{uid}:{uid}::{}:/bin/bash\n", home.display());
+        group += &format!("{name}:*:{uid}:\n");
+    }
+    let files = (world.join("passwd"), world.join("group"));
+    fs::write(&files.0, passwd)?;
+    fs::write(&files.1, group)?;
+    Ok(files)
+}

@@ -1,0 +1,100 @@
+//! A client machine: the kernel client with the export mounted at `/trellis`.
+
+use super::accounts::Account;
+use super::proc::Daemon;
+use super::world::World;
+use crate::kernel_client;
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+/// Mount options besides those that `serve` prints: none, so that tests mount as users do.
+const MOUNT: &str = "vers=3,tcp,nolock,nosuid,nodev";
+
+/// A script to run on a client machine.
+pub struct Guest {
+    cmd: Command,
+    /// A folder that both sides can write.
+    pub share: PathBuf,
+    log: PathBuf,
+    limit: Duration,
+}
+
+impl Guest {
+    /// `script` is bash, run by `who` with `set -euo pipefail`; `$W` is the scenario's folder, read-only,
+    /// and `$SHARE` a folder that reaches the host.
+    pub fn new(
+        world: &World,
+        server: SocketAddr,
+        who: Account,
+        script: &str,
+        limit: Duration,
+    ) -> Result<Self> {
+        let number = fs::read_dir(&world.dir)?.count();
+        let (file, share) = (world.dir.join(format!("script-{number}")), world.dir.join("share"));
+        let prelude = "set -euo pipefail\nstep() { echo \"[$(cut -d. -f1 /proc/uptime)s] $*\"; }\n\
+             fail() { echo \"FAILED: $*\"; exit 1; }\n\
+             trap 'echo \"FAILED at line $LINENO: $BASH_COMMAND\"' ERR\ncd /\n";
+        fs::write(&file, format!("{prelude}{script}"))?;
+        fs::create_dir_all(&share)?;
+        fs::set_permissions(&share, fs::Permissions::from_mode(0o777))?;
+
+        let mut cmd = Command::new(kernel_client::script());
+        let port = server.port();
+        cmd.args(["run", "--timeout", &limit.as_secs().to_string(), "--mem", "2G"]);
+        cmd.args(["--mount", &format!("{port}:/:/trellis:{MOUNT}")]);
+        cmd.arg("--dir-rw").arg(format!("{0}:{0}", share.display()));
+        cmd.args(["--env", &format!("W={}", world.dir.display())]);
+        cmd.args(["--env", &format!("SHARE={}", share.display()), "--"]);
+        let uid = who.uid;
+        cmd.args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]);
+        cmd.args(["env", "HOME=/tmp", "GIT_CONFIG_NOSYSTEM=1", "bash"]).arg(file);
+        cmd.current_dir("/").env("TMPDIR", &world.dir);
+        Ok(Self { cmd, share, log: world.dir.join(format!("guest-{number}.log")), limit })
+    }
+
+    /// Runs to the end, which must be good.
+    pub fn run(self) -> Result<String> {
+        self.start()?.finish()
+    }
+
+    /// Begins; the scenario goes on beside it.
+    pub fn start(mut self) -> Result<Running> {
+        let daemon = Daemon::start("kernel client", &mut self.cmd, &self.log)?;
+        Ok(Running { daemon, log: self.log, limit: self.limit })
+    }
+}
+
+/// A client machine at work.
+pub struct Running {
+    daemon: Daemon,
+    log: PathBuf,
+    limit: Duration,
+}
+
+impl Running {
+    /// Whether it still works.
+    pub fn works(&mut self) -> Result<bool> {
+        Ok(self.daemon.ended()?.is_none())
+    }
+
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        fs::read(&self.log).map(|b| String::from_utf8_lossy(&b).into_owned()).unwrap_or_default()
+    }
+
+    /// Waits for its end, which must be good; answers what it said.
+    pub fn finish(mut self) -> Result<String> {
+        let status = self.daemon.wait(self.limit + Duration::from_secs(60)).context("kernel client")?;
+        let said = self.said();
+        print!("{said}");
+        if !status.success() {
+            bail!("the script on the client failed ({status}); its output is above");
+        }
+        Ok(said)
+    }
+}

@@ -1,0 +1,112 @@
+//! Processes that a scenario starts, and their ends.
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// A child with a process group and a log of its own. Dropping it kills the group.
+pub struct Daemon {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Daemon {
+    /// Starts it; what it says is appended to the log.
+    pub fn start(name: &str, cmd: &mut Command, log: &Path) -> Result<Self> {
+        let out = File::options().create(true).append(true).open(log)?;
+        cmd.process_group(0).stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out);
+        let child = cmd.spawn().with_context(|| format!("cannot start {name}"))?;
+        Ok(Self { name: name.into(), child, log: log.into() })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    /// Whether it has ended by itself, and how.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Waits for its end; an error if that takes longer.
+    pub fn wait(&mut self, limit: Duration) -> Result<ExitStatus> {
+        wait_for(&format!("the end of {}", self.name), limit, || self.child.try_wait().transpose())?
+            .map_err(Into::into)
+    }
+
+    /// Ends it now, as a crash would.
+    pub fn kill(&mut self) -> Result<()> {
+        let _ = kill_process_group(self.pid(), Signal::KILL);
+        self.child.wait()?;
+        Ok(())
+    }
+
+    /// The last lines of its log.
+    pub fn tail(&self) -> String {
+        tail(&self.log, 40)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.kill();
+    }
+}
+
+/// The last lines of a file; nothing where it cannot be read.
+pub fn tail(path: &Path, lines: usize) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let all: Vec<_> = text.lines().collect();
+    all[all.len().saturating_sub(lines)..].join("\n")
+}
+
+/// Asks every few milliseconds until there is an answer.
+pub fn wait_for<T>(what: &str, limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Result<T> {
+    let began = Instant::now();
+    loop {
+        if let Some(answer) = ask() {
+            return Ok(answer);
+        }
+        if began.elapsed() > limit {
+            bail!("waited {limit:?} for {what} in vain");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A process and everything below it, from /proc.
+pub fn family(root: Pid) -> Vec<Pid> {
+    let mut parents = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
+        // The name in parentheses may hold anything; the parent is the second field after it.
+        let parent =
+            stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<i32>().ok());
+        parents.extend(parent.map(|parent| (parent, pid)));
+    }
+    let mut all = vec![root];
+    let mut at = 0;
+    while at < all.len() {
+        let parent = all[at].as_raw_nonzero().get();
+        let children = parents.iter().filter(|(p, _)| *p == parent);
+        all.extend(children.filter_map(|(_, child)| Pid::from_raw(*child)));
+        at += 1;
+    }
+    all
+}
+
+/// Sends a signal to each; one that has ended meanwhile does not matter.
+pub fn signal_all(pids: &[Pid], signal: Signal) {
+    for pid in pids {
+        let _ = kill_process(*pid, signal);
+    }
+}

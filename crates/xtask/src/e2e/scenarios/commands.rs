@@ -1,0 +1,95 @@
+//! The commands of the program.
+
+use crate::e2e::accounts::{ANN, GATEWAY};
+use crate::e2e::server::{Gateway, Server};
+use crate::e2e::trees::Noise;
+use crate::e2e::world::World;
+use crate::run;
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::time::Duration;
+
+/// The scenario.
+pub fn run(world: &World) -> Result<()> {
+    let work = world.home_dir(ANN, "work")?;
+    let noise = Noise::new(3).bytes(300_000);
+    world.write_home(ANN, &work.join("noise"), &noise)?;
+    world.write_home(ANN, &work.join("text"), b"some text\n")?;
+    let _lab = world.host("lab", "", None)?;
+    let mut server = world.serve(&[])?;
+    let there = format!("/ann@lab{}", work.display());
+
+    look_and_copy(world, &server, &there, &noise)?;
+    ensure!(fs::read(work.join("noise2"))? == noise, "what cp sent is not at the home after sync");
+    status(&server)?;
+    bad_input(&server, &there)?;
+
+    ensure!(server.run(&["stop", "--drain", "60"]).is_ok());
+    ensure!(server.wait(Duration::from_secs(60))?, "the server ended badly after stop");
+    without_server(world, &there, &noise)
+}
+
+fn look_and_copy(world: &World, server: &Server, there: &str, noise: &[u8]) -> Result<()> {
+    let listed = server.run(&["ls", there])?;
+    ensure!(listed.contains("noise") && listed.contains("text"), "ls: {listed}");
+    let stat = server.run(&["stat", &format!("{there}/noise")])?;
+    ensure!(stat.contains("300000"), "stat: {stat}");
+    ensure!(server.run(&["cat", &format!("{there}/text")])? == "some text\n");
+
+    let (out, back) = (world.home(GATEWAY).join("out"), format!("{there}/noise2"));
+    server.run(&["cp", &format!("{there}/noise"), &out.to_string_lossy()])?;
+    ensure!(fs::read(&out)? == noise, "cp brought other bytes");
+    server.run(&["cp", &out.to_string_lossy(), &back])?;
+    let through_mount = server.command(&["cat", &back]).output()?.stdout;
+    ensure!(through_mount == noise, "cat shows other bytes");
+    server.sync()
+}
+
+fn status(server: &Server) -> Result<()> {
+    let home = server.home_status("ann@lab")?;
+    ensure!(home["state"] == "up" && home["class"] == "posix" && home["mode"] == "wb", "{home}");
+    ensure!(home["unsent_ops"] == 0 && home["unsent_bytes"] == 0 && home["conflicts"] == 0, "{home}");
+    ensure!(home["round_trips"].as_u64().is_some_and(|n| n > 0), "{home}");
+    let status = server.status()?;
+    ensure!(status["pid"] == server.pid() && status["nfs"][0] == server.addr.to_string(), "{status}");
+    let shown = server.run(&["status"])?;
+    ensure!(shown.contains("ann@lab"), "status for people: {shown}");
+    Ok(())
+}
+
+/// Each fails with a status other than 0 and says something on stderr.
+fn bad_input(server: &Server, there: &str) -> Result<()> {
+    let missing = format!("{there}/missing");
+    let cases: [&[&str]; 8] = [
+        &["ls", &missing],
+        &["stat", &missing],
+        &["cat", &missing],
+        &["cat", there],
+        &["cp", &missing, "/tmp/x"],
+        &["ls", "/ann@no-such-host.invalid/"],
+        &["ls", "/-oProxyCommand=x/"],
+        &["sync", "--timeout", "soon"],
+    ];
+    for args in cases {
+        let out = server.command(args).output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        ensure!(!out.status.success() && !said.trim().is_empty(), "{args:?}: {} {said:?}", out.status);
+        ensure!(!said.contains("panicked"), "{args:?}: {said}");
+    }
+    Ok(())
+}
+
+/// Where no server runs, the same commands go to the home directly.
+fn without_server(world: &World, there: &str, noise: &[u8]) -> Result<()> {
+    let gateway = Gateway::new(world);
+    let (state, config) = (gateway.state().display().to_string(), world.ssh_config().display().to_string());
+    let direct =
+        |verb: &str, path: &str| gateway.command(&[verb, path, "--state", &state, "--ssh-config", &config]);
+    let listed = run::output(&mut direct("ls", there)).context("ls without a server")?;
+    ensure!(listed.contains("noise2"), "ls without a server: {listed}");
+    let out = direct("cat", &format!("{there}/noise")).output()?;
+    ensure!(out.stdout == noise, "cat without a server shows other bytes");
+    let status = gateway.command(&["status", "--state", &state]).output()?;
+    ensure!(!status.status.success(), "status without a server must fail");
+    Ok(())
+}

@@ -1,0 +1,102 @@
+//! The scenarios. Each is a function over a fresh [`World`]; an error is a failure.
+
+mod basic_tree;
+mod big_file;
+mod commands;
+mod harness;
+mod hostile;
+mod isolation;
+mod kill_server;
+mod sftp_only;
+mod wan;
+
+use super::world::World;
+use anyhow::Result;
+
+/// Something that the product must show.
+pub struct Scenario {
+    /// How it is called on the command line.
+    pub name: &'static str,
+    /// What it shows, in a sentence.
+    pub shows: &'static str,
+    /// Whether CI runs it.
+    pub ci: bool,
+    /// When it counts as hung.
+    pub minutes: u64,
+    /// Does it.
+    pub run: fn(&World) -> Result<()>,
+}
+
+/// All scenarios, the simplest first.
+pub const ALL: &[Scenario] = &[
+    Scenario {
+        name: "harness",
+        shows: "the surroundings of the scenarios: accounts, hosts, keys",
+        ci: true,
+        minutes: 3,
+        run: harness::run,
+    },
+    Scenario {
+        name: "commands",
+        shows: "ls, stat, cat, cp, status, sync and stop, through the server and without it; bad input",
+        ci: true,
+        minutes: 5,
+        run: commands::run,
+    },
+    Scenario {
+        name: "basic-tree",
+        shows: "unmodified programs on a kernel mount; what arrives at the home is what was written",
+        ci: true,
+        minutes: 15,
+        run: basic_tree::run,
+    },
+    Scenario {
+        name: "big-file",
+        shows: "1 GiB in and out through a kernel mount",
+        ci: true,
+        minutes: 10,
+        run: big_file::run,
+    },
+    Scenario {
+        name: "sftp-only",
+        shows: "an account that allows nothing but SFTP: what works, and that status says what does not",
+        ci: true,
+        minutes: 8,
+        run: sftp_only::run,
+    },
+    Scenario {
+        name: "kill-server",
+        shows: "kill -9 of the server three times in the middle of work: the client goes on, nothing is lost",
+        ci: true,
+        minutes: 12,
+        run: kill_server::run,
+    },
+    Scenario {
+        name: "retransmit",
+        shows: "a call that is sent again after a restart of the server has its first answer",
+        ci: true,
+        minutes: 5,
+        run: kill_server::retransmit,
+    },
+    Scenario {
+        name: "isolation",
+        shows: "a home that hangs, dies or refuses slows no other home, and its changes arrive later",
+        ci: true,
+        minutes: 12,
+        run: isolation::run,
+    },
+    Scenario {
+        name: "hostile",
+        shows: "hostile names, hosts, bytes and callers: the ruled error, no hang, nothing lost",
+        ci: true,
+        minutes: 8,
+        run: hostile::run,
+    },
+    Scenario {
+        name: "wan",
+        shows: "60 ms away: warm answers cost no round trip, cold ones few, changes there are seen in time",
+        ci: true,
+        minutes: 8,
+        run: wan::run,
+    },
+];
