@@ -71,8 +71,10 @@ pub enum Kind {
     Truncate = 4,
     /// Nothing of the object is indexed any more.
     Drop = 5,
-    /// Payload: an extent (XDR) that became clean.
+    /// Payload: an extent (XDR) that was laid at `offset` and became clean.
     Retired = 6,
+    /// Payload: an extent (XDR) of an earlier entry that a journal record laid at `offset` after a restart; dirty.
+    Laid = 7,
 }
 
 /// The header of an entry.
@@ -134,7 +136,7 @@ pub fn footprint(len: u64) -> u64 {
 }
 
 fn kind_of(n: u32) -> Option<Kind> {
-    [Kind::Clean, Kind::Dirty, Kind::Version, Kind::Truncate, Kind::Drop, Kind::Retired]
+    [Kind::Clean, Kind::Dirty, Kind::Version, Kind::Truncate, Kind::Drop, Kind::Retired, Kind::Laid]
         .into_iter()
         .find(|k| *k as u32 == n)
 }

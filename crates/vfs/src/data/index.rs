@@ -90,14 +90,19 @@ impl Pieces {
         }
     }
 
+    /// Makes the pieces of `extent`, which was laid at `at`, clean, and forgets other clean bytes of its range: the
+    /// extent hid them when they were laid, so they may be older.
+    pub fn settle(&mut self, at: u64, extent: &Extent) {
+        let to = at + u64::from(extent.len);
+        let stale: Vec<_> =
+            self.within(at, to).filter(|(_, p)| !p.dirty).map(|(at, p)| (at, at + p.len)).collect();
+        stale.into_iter().for_each(|(from, to)| self.clear(from, to));
+        self.update(at, extent, |p| p.dirty = false);
+    }
+
     /// Keeps the pieces that `keep` wants.
     pub fn retain(&mut self, mut keep: impl FnMut(&Piece) -> bool) {
         self.0.retain(|_, p| keep(p));
-    }
-
-    /// Makes the pieces of an extent clean, wherever it was laid.
-    pub fn settle(&mut self, extent: &Extent) {
-        self.0.values_mut().filter(|p| p.extent == *extent).for_each(|p| p.dirty = false);
     }
 }
 
@@ -219,14 +224,14 @@ impl Index {
     }
 
     /// Unpins an extent and answers its object, if that is still indexed; its segment stays pinned until [`Index::release`].
-    pub fn unpin(&mut self, extent: &Extent) -> Option<u64> {
+    pub fn unpin(&mut self, extent: &Extent) -> Option<(u64, u64)> {
         let pinned = self.pinned.remove(&extent.key())?;
         self.dirty_bytes -= u64::from(pinned.len);
         self.unpinned.push(extent.segment);
         let (object, at) = pinned.place?;
         let found = self.objects.get_mut(&object)?;
         found.pieces.update(at, extent, |p| p.dirty = false);
-        Some(object)
+        Some((object, at))
     }
 
     /// Lets go of the segments whose extents were unpinned before the last commit began.

@@ -147,9 +147,13 @@ impl DataLog {
 
     /// Recovery: lays an extent that a journal record names over the index, and pins it.
     pub fn insert(&self, object: u64, at: u64, extent: Extent) {
-        if extent.len > 0 {
-            self.lay(object, at, extent, true, false);
+        if extent.len == 0 {
+            return;
         }
+        let mut tail = self.tail.lock();
+        self.lay(object, at, extent, true, false);
+        let epoch = self.index.lock().object(object).epoch;
+        self.note(&mut tail, Kind::Laid, object, epoch, at, extent.to_bytes());
     }
 
     fn lay(&self, object: u64, at: u64, extent: Extent, dirty: bool, verified: bool) {
@@ -168,12 +172,12 @@ impl DataLog {
     /// [`crate::journal::Body::Retire`]; its segment may be evicted once that is durable.
     pub fn unpin(&self, extent: &Extent) {
         let mut tail = self.tail.lock();
-        let (object, epoch) = {
+        let (object, at, epoch) = {
             let mut index = self.index.lock();
-            let Some(object) = index.unpin(extent) else { return };
-            (object, index.object(object).epoch)
+            let Some((object, at)) = index.unpin(extent) else { return };
+            (object, at, index.object(object).epoch)
         };
-        self.note(&mut tail, Kind::Retired, object, epoch, 0, extent.to_bytes());
+        self.note(&mut tail, Kind::Retired, object, epoch, at, extent.to_bytes());
     }
 
     /// The ranges (offset, length) of [at, at+len) that are not cached.

@@ -103,7 +103,18 @@ impl Index {
                 None => return false,
             },
             Kind::Retired => match window.note::<Extent>(pos, entry) {
-                Some(e) => object.pieces.settle(&e),
+                Some(e) => object.pieces.settle(entry.offset, &e),
+                None => return false,
+            },
+            Kind::Laid => match window.note::<Extent>(pos, entry) {
+                Some(e) => {
+                    let piece =
+                        Piece { len: u64::from(e.len), pos: e.pos, extent: e, dirty: true, verified: false };
+                    object.pieces.lay(entry.offset, piece);
+                    if let Some(s) = self.segments.get_mut(&e.segment) {
+                        s.objects.insert(id);
+                    }
+                }
                 None => return false,
             },
             Kind::Drop => {}

@@ -90,9 +90,7 @@ impl Lane {
         if let Some(why) = &self.progress.borrow().poisoned {
             return Err(Error::Poisoned(why.clone()));
         }
-        if let Body::Change(change) = &body {
-            change.extents().for_each(|e| self.data.require_sync(e.segment));
-        }
+        body.extents().for_each(|e| self.data.require_sync(e.segment));
         let mut buffer = self.buffer.lock();
         buffer.admit(size, matches!(body, Body::Retire(_)), &self.limits)?;
         buffer.last += 1;

@@ -26,7 +26,6 @@ pub use record::{Amend, Binding, Body, Change, Extent, Fate, Retire, Stored};
 use crate::data::DataLog;
 use crate::env::{Clock, Env, Error, Result};
 use parking_lot::{Condvar, Mutex};
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -134,7 +133,12 @@ impl Journal {
     ) -> Result<(Arc<Lane>, Vec<(u64, Body)>)> {
         let dir = format!("journal/{volume:08x}");
         let mut found = recover::recover(&self.env, volume, &dir, &data)?;
-        unretired(&found.records).flat_map(Change::extents).for_each(|e| data.hold(e));
+        let retired = record::retired(found.records.iter().map(|(_, body)| body));
+        for (seq, body) in &found.records {
+            if body.change(*seq).is_some_and(|change| !retired.contains(&change)) {
+                body.extents().for_each(|e| data.hold(e));
+            }
+        }
         data.allow_eviction();
         let limits = self.shared.limits;
         let writer = Writer::new(self.env.disk.clone(), dir, volume, limits.segment, &mut found);
@@ -160,21 +164,6 @@ impl Journal {
             lane.poison("the journal was stopped".into());
         }
     }
-}
-
-/// The changes that no record retires.
-fn unretired(records: &[(u64, Body)]) -> impl Iterator<Item = &Change> {
-    let retired: HashSet<u64> = records
-        .iter()
-        .filter_map(|(_, body)| match body {
-            Body::Retire(r) => Some(r.seq),
-            _ => None,
-        })
-        .collect();
-    records.iter().filter_map(move |(seq, body)| match body {
-        Body::Change(change) if !retired.contains(seq) => Some(change),
-        _ => None,
-    })
 }
 
 impl Drop for Journal {

@@ -3,7 +3,7 @@
 //! A later life of the lane begins a new segment right behind the last record it found, so whatever an
 //! earlier tail holds beyond that record was given up then and is given up again.
 
-use super::record::{Body, Retire};
+use super::record::{self, Body};
 use super::segment::{self, HEADER_LEN, Header};
 use crate::data::DataLog;
 use crate::env::{Disk, Env, Error, File, Result};
@@ -181,23 +181,18 @@ impl Scan<'_> {
 
     /// Ends the tail at the first record that was not promised and whose bytes did not reach the data log.
     fn end_at_lost_extent(&mut self, data: &DataLog) -> Result<()> {
-        let retired: HashSet<u64> = self
-            .records
-            .iter()
-            .filter_map(|r| match &r.body {
-                Body::Retire(Retire { seq, .. }) => Some(*seq),
-                _ => None,
-            })
-            .collect();
+        let retired = record::retired(self.records.iter().map(|r| &r.body));
         let mut used = HashSet::new();
         let mut end = None;
-        for r in self.records.iter().filter(|r| r.seq > self.promised && !retired.contains(&r.seq)) {
-            let Body::Change(change) = &r.body else { continue };
-            if change.extents().any(|e| data.read_extent(e).is_err()) {
+        for r in self.records.iter().filter(|r| r.seq > self.promised) {
+            if r.body.change(r.seq).is_none_or(|change| retired.contains(&change)) {
+                continue;
+            }
+            if r.body.extents().any(|e| data.read_extent(e).is_err()) {
                 end = Some(r.seq);
                 break;
             }
-            used.extend(change.extents().map(|e| e.segment));
+            used.extend(r.body.extents().map(|e| e.segment));
         }
         if let Some(end) = end {
             self.records.retain(|r| r.seq < end);
