@@ -26,6 +26,14 @@ struct Listing {
 #[derive(Default)]
 pub(super) struct Listings(VecDeque<Listing>);
 
+#[cfg(test)]
+impl Listings {
+    /// How many directories are kept.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
 /// At most `max` entries that follow the name `after`.
 pub(super) fn list<S: Sys>(home: &Posix<S>, at: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
     let applied = home.applied();

@@ -1,0 +1,127 @@
+//! A machine on which something happens between any two system calls.
+
+use super::super::sys::*;
+use super::super::sys_real::{Lacks, Linux};
+use crate::attr::Time;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+/// What happens when the countdown ends.
+pub enum Event {
+    /// Another program does something.
+    Outside(Box<dyn FnOnce() + Send>),
+    /// This call and all later ones fail: the process was killed.
+    Death,
+    /// This call alone fails.
+    Failure(Errno),
+}
+
+/// Linux, with an event before the nth system call.
+pub struct Meddler {
+    linux: Linux,
+    countdown: AtomicI64,
+    event: Mutex<Option<Event>>,
+}
+
+impl Meddler {
+    pub fn new(lacks: Lacks) -> Meddler {
+        Meddler { linux: Linux::without(lacks), countdown: AtomicI64::new(-1), event: Mutex::new(None) }
+    }
+
+    /// From now on, before the call number `calls` (from 0), `event` happens.
+    pub fn after(&self, calls: usize, event: Event) {
+        *self.event.lock().unwrap() = Some(event);
+        self.countdown.store(calls as i64, Ordering::SeqCst);
+    }
+
+    /// Whether the event has happened.
+    pub fn happened(&self) -> bool {
+        self.countdown.load(Ordering::SeqCst) < 0
+    }
+
+    fn call(&self) -> Sysult<()> {
+        if self.countdown.fetch_sub(1, Ordering::SeqCst) != 0 {
+            return match &*self.event.lock().unwrap() {
+                Some(Event::Death) if self.happened() => Err(Errno::IO),
+                _ => Ok(()),
+            };
+        }
+        let mut event = self.event.lock().unwrap();
+        match event.take() {
+            Some(Event::Outside(act)) => act(),
+            Some(Event::Death) => {
+                *event = Some(Event::Death);
+                return Err(Errno::IO);
+            }
+            Some(Event::Failure(e)) => return Err(e),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+macro_rules! meddled {
+    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) -> Sysult<$ret:ty>;)*) => {
+        $(fn $name(&self $(, $arg: $type)*) -> Sysult<$ret> {
+            self.call()?;
+            self.linux.$name($($arg),*)
+        })*
+    };
+}
+
+impl Sys for Meddler {
+    type Fd = OwnedFd;
+
+    fn now(&self) -> Time {
+        self.linux.now()
+    }
+    fn account(&self) -> Account {
+        self.linux.account()
+    }
+    fn boot_id(&self) -> Vec<u8> {
+        self.linux.boot_id()
+    }
+    fn access(&self, fd: &OwnedFd, bits: u32) -> bool {
+        self.linux.access(fd, bits)
+    }
+    fn default_acl(&self, fd: &OwnedFd) -> bool {
+        self.linux.default_acl(fd)
+    }
+    fn start_sync(&self, fd: &OwnedFd) {
+        self.linux.start_sync(fd);
+    }
+
+    meddled! {
+        fn random(&self, buf: &mut [u8]) -> Sysult<()>;
+        fn mounts(&self) -> Sysult<Vec<Mount>>;
+        fn open_root(&self, path: &[u8]) -> Sysult<OwnedFd>;
+        fn open_path(&self, dir: &OwnedFd, path: &[u8]) -> Sysult<OwnedFd>;
+        fn open_name(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<OwnedFd>;
+        fn reopen(&self, fd: &OwnedFd, mode: Mode) -> Sysult<OwnedFd>;
+        fn create(&self, dir: &OwnedFd, name: &[u8], mode: u32) -> Sysult<OwnedFd>;
+        fn make(&self, dir: &OwnedFd, name: &[u8], what: Make<'_>) -> Sysult<()>;
+        fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()>;
+        fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()>;
+        fn unlink(&self, at: &OwnedFd, name: &[u8], dir: bool) -> Sysult<()>;
+        fn stat(&self, fd: &OwnedFd) -> Sysult<Stat>;
+        fn handle(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;
+        fn statfs(&self, fd: &OwnedFd) -> Sysult<Fs>;
+        fn readlink(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;
+        fn names(&self, fd: &OwnedFd, max: usize) -> Sysult<Vec<Vec<u8>>>;
+        fn chmod(&self, fd: &OwnedFd, mode: u32) -> Sysult<()>;
+        fn chgrp(&self, fd: &OwnedFd, gid: u32) -> Sysult<()>;
+        fn set_times(&self, fd: &OwnedFd, atime: Stamp, mtime: Stamp) -> Sysult<()>;
+        fn xattrs(&self, fd: &OwnedFd) -> Sysult<Vec<(Vec<u8>, Vec<u8>)>>;
+        fn set_xattr(&self, fd: &OwnedFd, name: &[u8], value: &[u8]) -> Sysult<()>;
+        fn read(&self, fd: &OwnedFd, at: u64, buf: &mut [u8]) -> Sysult<usize>;
+        fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize>;
+        fn truncate(&self, fd: &OwnedFd, size: u64) -> Sysult<()>;
+        fn data_range(&self, fd: &OwnedFd, at: u64, size: u64) -> Sysult<Option<(u64, u64)>>;
+        fn clone_file(&self, from: &OwnedFd, to: &OwnedFd) -> Sysult<()>;
+        fn copy(&self, from: &OwnedFd, to: &OwnedFd, at: u64, len: u64) -> Sysult<u64>;
+        fn sync(&self, fd: &OwnedFd) -> Sysult<()>;
+        fn probe_writers(&self, fd: &OwnedFd) -> Sysult<()>;
+    }
+}

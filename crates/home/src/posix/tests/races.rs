@@ -1,0 +1,213 @@
+//! Another program acts between any two system calls of ours. Whatever it wrote is there afterwards.
+
+use super::meddler::{Event, Meddler};
+use super::*;
+use std::fs::OpenOptions;
+use std::io::Write;
+
+const THEIRS: &[u8] = b"theirs, and longer";
+
+/// Runs `op` again and again on a file `w/f`, with `act` before each of its system calls in turn.
+fn at_every_call(
+    lacks: Lacks,
+    op: impl Fn(Version) -> Op<Loc, Payload>,
+    act: impl Fn(PathBuf) + Send + Copy + 'static,
+    check: impl Fn(&Place, &Outcome, usize),
+) {
+    for calls in 0.. {
+        let place = Place::new();
+        let home = place.open(Meddler::new(lacks));
+        place.write("w/f", b"base content");
+        place.write("w/other", b"ours");
+        std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+        let base = version(&home, "w/f");
+        let path = place.path("w/f");
+        home.sys.after(calls, Event::Outside(Box::new(move || act(path))));
+        let outcome = one(&home, placed(op(base)));
+        if !home.sys.happened() {
+            assert!(calls > 20, "the operation makes more than {calls} calls");
+            return;
+        }
+        check(&place, &outcome, calls);
+        assert_eq!(place.names(".cache/trellis"), Vec::<String>::new(), "after {calls} calls");
+    }
+}
+
+fn overwrite(path: PathBuf) {
+    std::fs::write(path, THEIRS).unwrap();
+}
+
+fn replace(path: PathBuf) {
+    let temp = path.with_extension("temp");
+    std::fs::write(&temp, THEIRS).unwrap();
+    std::fs::rename(&temp, path).unwrap();
+}
+
+fn theirs_is_there(place: &Place, outcome: &Outcome, calls: usize) {
+    assert_eq!(place.read("w/f"), THEIRS, "{outcome:?} after {calls} calls");
+}
+
+const WEAK: Lacks = Lacks { openat2: false, rename_flags: true };
+
+#[test]
+fn an_overwrite_during_a_write_survives() {
+    for lacks in [Lacks::default(), WEAK] {
+        at_every_call(lacks, |base| write("w/f", Some(base), 0, b"ours"), overwrite, theirs_is_there);
+    }
+}
+
+#[test]
+fn a_replacement_during_a_write_survives() {
+    for lacks in [Lacks::default(), WEAK] {
+        at_every_call(lacks, |base| write("w/f", Some(base), 0, b"ours"), replace, theirs_is_there);
+    }
+}
+
+#[test]
+fn an_overwrite_during_a_removal_survives() {
+    for lacks in [Lacks::default(), WEAK] {
+        at_every_call(lacks, |base| remove("w", "f", Some(base)), overwrite, theirs_is_there);
+    }
+}
+
+/// A rename takes the object under the name, also when it changes meanwhile; nothing else may be lost.
+#[test]
+fn an_overwrite_of_what_is_replaced_survives() {
+    let op = |base| Op::Rename {
+        from: at("w"),
+        name: name("other"),
+        object: at("w/other"),
+        to: at("w"),
+        new_name: name("f"),
+        replaced: Some((at("w/f"), Some(base))),
+    };
+    at_every_call(Lacks::default(), op, replace, |place, outcome, calls| {
+        let kept = place.read("w/f") == THEIRS;
+        assert!(kept, "{outcome:?} after {calls} calls: {:?}", place.names("w"));
+        if matches!(outcome, Outcome::Conflict(_)) {
+            assert_eq!(place.read("w/other"), b"ours");
+        }
+    });
+}
+
+#[test]
+fn an_open_writer_is_a_conflict() {
+    for lacks in [Lacks::default(), WEAK] {
+        let place = Place::new();
+        let home = place.open(Linux::without(lacks));
+        place.write("w/f", b"base content");
+        let base = version(&home, "w/f");
+        let mut writer = OpenOptions::new().write(true).open(place.path("w/f")).unwrap();
+        for offset in [0, 12] {
+            let outcome = one(&home, placed(write("w/f", Some(base), offset, b"ours")));
+            assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
+        }
+        writer.write_all(THEIRS).unwrap();
+        assert_eq!(place.read("w/f"), THEIRS);
+        assert_eq!(place.names("w"), ["f"]);
+    }
+}
+
+/// Killed anywhere and sent again, an operation is done once and is no conflict with itself.
+#[test]
+fn death_at_any_call_is_survived() {
+    for (offset, wanted) in [(0, &b"ours content"[..]), (12, b"base contentours")] {
+        for calls in 0.. {
+            let place = Place::new();
+            let home = place.open(Meddler::new(Lacks::default()));
+            place.write("w/f", b"base content");
+            let mut op = placed(write("w/f", Some(version(&home, "w/f")), offset, b"ours"));
+            home.sys.after(calls, Event::Death);
+            let outcome = one(&home, op.clone());
+            if !home.sys.happened() {
+                assert!(matches!(outcome, Outcome::Done(_)));
+                break;
+            }
+            op.resent = true;
+            let outcome = one(&place.open(Linux::default()), op);
+            assert!(matches!(outcome, Outcome::Done(_)), "after {calls} calls: {outcome:?}");
+            assert_eq!(place.read("w/f"), wanted, "after {calls} calls");
+        }
+    }
+}
+
+#[test]
+fn no_system_call_may_fail_unnoticed() {
+    for calls in 0.. {
+        let place = Place::new();
+        let home = place.open(Meddler::new(Lacks::default()));
+        place.write("w/f", b"base content");
+        let base = version(&home, "w/f");
+        home.sys.after(calls, Event::Failure(Errno::NOSPC));
+        let outcome = one(&home, placed(write("w/f", Some(base), 0, b"ours")));
+        if !home.sys.happened() {
+            break;
+        }
+        let wanted: &[u8] = match outcome {
+            Outcome::Done(_) => b"ours content",
+            _ => b"base content",
+        };
+        let have = place.read("w/f");
+        // Once the names have changed places, a failure can only be told, not undone.
+        let told = matches!(outcome, Outcome::Refused(_)) && have == b"ours content";
+        assert!(have == wanted || told, "{outcome:?} after {calls} calls");
+    }
+}
+
+#[test]
+fn a_full_disk_cuts_an_append_back() {
+    let place = Place::new();
+    let home = place.open(Meddler::new(Lacks::default()));
+    place.write("w/log", b"line\n");
+    let old = home.stat(&at("w/log")).unwrap().attr;
+    let half = |offset, data| Piece::Data(offset, Payload::Inline(Bytes::from_static(data)));
+    let op = |pieces| Op::Write { file: at("w/log"), base: Some(old.version()), pieces };
+    let mut refused = false;
+    for calls in 0..80 {
+        home.sys.after(calls, Event::Failure(Errno::NOSPC));
+        match one(&home, placed(op(vec![half(5, b"first"), half(10, b"second")]))) {
+            Outcome::Refused(ErrorKind::NoSpace) if place.read("w/log") == b"line\n" => {
+                refused = true;
+                assert_eq!(version(&home, "w/log").mtime, old.mtime);
+            }
+            Outcome::Done(_) => break,
+            _ => {}
+        }
+    }
+    assert!(refused);
+}
+
+#[test]
+fn a_swapped_component_does_not_lead_out() {
+    for openat2 in [false, true] {
+        let place = Place::new();
+        let root = place.path("w");
+        std::fs::create_dir(place.path("secret")).unwrap();
+        place.write("secret/f", b"secret");
+        for dir in ["d", "d/e"] {
+            std::fs::create_dir(root.join(dir)).unwrap();
+        }
+        place.write("w/d/e/f", b"public");
+        std::os::unix::fs::symlink("../secret", root.join("evil")).unwrap();
+        let sys = Linux::without(Lacks { openat2, rename_flags: false });
+        let home = Posix::over(sys, bytes(&root)).unwrap().with_home_dir(bytes(&root));
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (a, b) = (root.join("d/e"), root.join("evil"));
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                while !stop.load(Ordering::Relaxed) {
+                    rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags).unwrap();
+                }
+            });
+            for n in 0..2000 {
+                if let Ok(chunk) = home.read(&at("d/e/f"), 0, 100) {
+                    assert_eq!(chunk.data, &b"public"[..]);
+                }
+                home.apply(vec![plainly(create("d/e", &format!("new-{n}"), 0o600))]).unwrap();
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(place.names("secret"), ["f"]);
+    }
+}
