@@ -373,9 +373,8 @@ impl Volume {
             return Ok(Made { oid, attr, dir: first_wcc });
         }
         let later = SetAttrs { mode: None, ..wanted.set };
-        let mut tree = self.tree.lock();
-        let extra = if later == SetAttrs::default() { vec![] } else { self.set(&mut tree, ctx, id, &later)? };
-        drop(tree);
+        let none = later == SetAttrs::default();
+        let extra = if none { vec![] } else { self.set(&mut self.tree.lock(), ctx, id, &later)? };
         for ticket in extra {
             self.settled(ticket).await?;
         }
