@@ -1,2 +1,35 @@
-//! Placeholder.
-fn main() {}
+//! The `trellis` program: one file tree over every machine that you can reach by SSH.
+//!
+//! # Layout
+//! - [`cli`]: the commands, one file for each family.
+//! - [`options`], [`config`], [`allow`], [`pattern`], [`scl`]: what a user may say, and what it means.
+//! - [`serve`]: the server, put together; [`state`]: its directory on disk.
+//! - [`root`]: which names there are and which account each means; [`accounts`], [`agents`]: the homes behind them;
+//!   [`gate`], [`rate`], [`mounts`]: how often, and where not, we go.
+//! - [`control`]: how commands speak to the running server; [`tree`]: files as commands see them; [`unsent`]: when they
+//!   must not go around the journal.
+//! - [`show`]: text for a person; [`limits`]: every bound.
+
+mod accounts;
+mod agents;
+mod allow;
+mod cli;
+mod config;
+mod control;
+mod gate;
+mod limits;
+mod mounts;
+mod options;
+mod pattern;
+mod rate;
+mod root;
+mod scl;
+mod serve;
+mod show;
+mod state;
+mod tree;
+mod unsent;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

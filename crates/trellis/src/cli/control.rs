@@ -1,0 +1,248 @@
+//! Commands to the running server: `status`, `sync`, `stop`.
+
+use super::{Done, Failure, StateArg};
+use crate::control::client::{Client, unexpected};
+use crate::control::proto::{Raw, Reply, Request};
+use crate::control::report::{HomeReport, StatusReport};
+use crate::options::Seconds;
+use crate::scl::Place;
+use crate::serve::unsent_line;
+use crate::state::StateDir;
+use crate::{limits, show};
+use clap::Args;
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::time::Instant;
+
+/// Arguments of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// Print JSON; docs/STATUS.md lists the fields
+    #[arg(long)]
+    json: bool,
+}
+
+/// Arguments of `sync`.
+#[derive(Debug, Args)]
+pub struct SyncArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// Only the home that this path belongs to
+    path: Option<OsString>,
+
+    /// Longest wait [default: 10m]
+    #[arg(long, value_name = "S")]
+    timeout: Option<Seconds>,
+}
+
+/// Arguments of `stop`.
+#[derive(Debug, Args)]
+pub struct StopArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// How long unsent changes may go home first [default: 10s]
+    #[arg(long, value_name = "S")]
+    drain: Option<Seconds>,
+}
+
+async fn connect(state: &StateArg) -> Result<(Client, StateDir), Failure> {
+    let dir = state.existing()?;
+    if let Some(dir) = dir
+        && let Some(client) = Client::connect(&dir).await?
+    {
+        return Ok((client, dir));
+    }
+    let shown = match &state.dir {
+        Some(dir) => dir.clone(),
+        None => crate::state::usual_dir()?,
+    };
+    let shown = show::text(shown.as_os_str().as_bytes());
+    Err(format!("no server runs with state directory {shown}: start one with `trellis serve`, or name another with --state DIR").into())
+}
+
+pub(super) async fn status(args: StatusArgs) -> Done {
+    let (mut client, _) = connect(&args.state).await?;
+    let Reply::Status(report) = client.ask(Request::Status).await? else { return Err(unexpected().into()) };
+    let text = match args.json {
+        true => serde_json::to_string(&report).map_err(|e| e.to_string())? + "\n",
+        false => readable(&report),
+    };
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
+}
+
+pub(super) async fn sync(args: SyncArgs) -> Done {
+    let path = match &args.path {
+        Some(path) => {
+            let place = Place::parse(path.as_bytes()).map_err(|e| Failure::Usage(e.detail))?;
+            Some(Raw(place.tree_path()))
+        }
+        None => None,
+    };
+    let (mut client, _) = connect(&args.state).await?;
+    let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
+    match client.ask(Request::Sync { path, timeout_s }).await? {
+        Reply::Done => Ok(()),
+        Reply::Unsent(unsent) => {
+            unsent.iter().for_each(|home| super::complain(&unsent_line(home)));
+            Err("not everything is at its home; `trellis status` shows why".to_owned().into())
+        }
+        _ => Err(unexpected().into()),
+    }
+}
+
+pub(super) async fn stop(args: StopArgs) -> Done {
+    let (mut client, dir) = connect(&args.state).await?;
+    let drain_s = args.drain.map_or(limits::DRAIN_AT_SIGNAL, |t| t.0).as_secs_f64();
+    let Reply::Unsent(left) = client.ask(Request::Stop { drain_s }).await? else {
+        return Err(unexpected().into());
+    };
+    let until = Instant::now() + limits::END_OF_PROCESS;
+    while let Err(why) = dir.lock_shared() {
+        if Instant::now() > until {
+            return Err(why.into());
+        }
+        tokio::time::sleep(limits::RETRY_PAUSE).await;
+    }
+    if left.is_empty() {
+        return Ok(());
+    }
+    left.iter().for_each(|home| super::complain(&unsent_line(home)));
+    Err("the server ended; these changes are kept and sent after the next start".to_owned().into())
+}
+
+/// The report for a person.
+fn readable(report: &StatusReport) -> String {
+    let mut out = String::new();
+    let _ = writeln!(out, "server   process {}, NFS on {}", report.pid, report.nfs.join(", "));
+    let cache = &report.cache;
+    let _ = writeln!(
+        out,
+        "cache    {} of {} ({} unsent), {} objects, {} hits, {} misses\n",
+        show::size(cache.bytes),
+        show::size(cache.cap),
+        show::size(cache.dirty_bytes),
+        cache.inodes,
+        cache.hits,
+        cache.misses
+    );
+    if report.homes.is_empty() {
+        out.push_str("no home was used yet\n");
+        return out;
+    }
+    let head = [
+        "HOME",
+        "ACCOUNT",
+        "STATE",
+        "CLASS",
+        "MODE",
+        "STALE",
+        "UNSENT",
+        "OLDEST",
+        "CONFLICTS",
+        "PARKED",
+        "TRIPS",
+        "IN",
+        "OUT",
+    ];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(report.homes.iter().map(row));
+    out.push_str(&show::table(&rows));
+    for home in &report.homes {
+        notes(&mut out, home);
+    }
+    out
+}
+
+fn row(home: &HomeReport) -> Vec<String> {
+    let name = home.names.first().unwrap_or(&home.account);
+    let unsent = match home.unsent_ops {
+        0 => "-".to_owned(),
+        ops => format!("{ops} ops, {}", show::size(home.unsent_bytes)),
+    };
+    vec![
+        show::text(name.as_bytes()),
+        show::text(home.account.as_bytes()),
+        home.state.clone(),
+        home.class.clone().unwrap_or_else(|| "-".into()),
+        home.mode.clone(),
+        format!("≤ {}", show::span(home.staleness_s)),
+        unsent,
+        home.oldest_s.map_or_else(|| "-".into(), show::span),
+        home.conflicts.to_string(),
+        home.parked.len().to_string(),
+        home.round_trips.to_string(),
+        show::size(home.bytes_in),
+        show::size(home.bytes_out),
+    ]
+}
+
+fn notes(out: &mut String, home: &HomeReport) {
+    let mut note = |text: &str| {
+        let _ = writeln!(out, "  {}", show::message(text).replace('\n', "\n  "));
+    };
+    let mut lines = Vec::new();
+    if home.names.len() > 1 {
+        lines.push(format!("also named {}", home.names[1..].join(", ")));
+    }
+    lines.extend(home.reason.iter().map(|why| format!("{}: {why}", home.state)));
+    lines.extend(home.journal.iter().map(|why| format!("accepts no changes: {why}")));
+    lines.extend(home.weaker.iter().map(|what| format!("weaker: {what}")));
+    lines.extend(home.parked.iter().map(|p| format!("parked {}: {}: {}", p.seq, p.what, p.why)));
+    if !lines.is_empty() {
+        note(&format!("\n{}", home.names.first().unwrap_or(&home.account)));
+        lines.iter().for_each(|line| note(line));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::report::{CacheReport, ParkedReport};
+
+    #[test]
+    fn a_person_sees_everything_and_no_escapes() {
+        let home = HomeReport {
+            names: vec!["lab".into(), "scp:ann@lab:".into()],
+            account: "ann@lab:22".into(),
+            volume: 1,
+            mode: "wb".into(),
+            class: Some("sftp".into()),
+            state: "down".into(),
+            reason: Some("refused\x1b[31m".into()),
+            weaker: vec!["no hard links".into()],
+            staleness_s: 5.0,
+            unsent_ops: 3,
+            unsent_bytes: 2048,
+            oldest_s: Some(75.0),
+            conflicts: 2,
+            parked: vec![ParkedReport { seq: 9, what: "write x".into(), why: "permission denied".into() }],
+            round_trips: 7,
+            bytes_in: 1,
+            bytes_out: 2,
+            journal: None,
+        };
+        let cache = CacheReport { bytes: 1, cap: 1 << 30, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6 };
+        let report = StatusReport { homes: vec![home], cache, nfs: vec!["127.0.0.1:7".into()], pid: 42 };
+        let text = readable(&report);
+        for part in [
+            "127.0.0.1:7",
+            "42",
+            "3 ops, 2.0 KiB",
+            "1m15s",
+            "≤ 5.0s",
+            "also named scp:ann@lab:",
+            "no hard links",
+            "parked 9: write x",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert!(!text.contains('\x1b'), "{text}");
+    }
+}

@@ -1,0 +1,83 @@
+//! The command's end of the control socket.
+
+use super::proto::{Reply, Request};
+use super::wire;
+use crate::limits;
+use crate::state::StateDir;
+use bytes::Bytes;
+use home::{Error, ErrorKind, Result};
+use std::time::Instant;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::net::UnixStream;
+
+/// A conversation with the server.
+pub struct Client<S = UnixStream> {
+    stream: BufReader<S>,
+}
+
+impl Client {
+    /// Connects to the server of a state directory; `None` if none runs.
+    pub async fn connect(state: &StateDir) -> std::result::Result<Option<Client>, String> {
+        let (path, _open) = state.socket_path()?;
+        match UnixStream::connect(&path).await {
+            Ok(stream) => Ok(Some(Client::over(stream))),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(e) => Err(format!("control socket in {}: {e}", state.path().display())),
+        }
+    }
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
+    /// Over any stream.
+    pub fn over(stream: S) -> Client<S> {
+        Client { stream: BufReader::new(stream) }
+    }
+
+    /// Asks without payload, and expects none.
+    pub async fn ask(&mut self, request: Request) -> Result<Reply> {
+        Ok(self.call(request, b"").await?.0)
+    }
+
+    /// Asks; what the server is not ready for yet ([`ErrorKind::Busy`]) is repeated for a while, because
+    /// nothing happened then.
+    pub async fn call(&mut self, request: Request, payload: &[u8]) -> Result<(Reply, Bytes)> {
+        let until = Instant::now() + limits::RETRY_FOR;
+        loop {
+            let stopping = matches!(request, Request::Stop { .. });
+            match self.call_once(request.clone(), payload).await {
+                Err(e) if e.kind == ErrorKind::Busy && !stopping && Instant::now() < until => {
+                    tokio::time::sleep(limits::RETRY_PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn call_once(&mut self, request: Request, payload: &[u8]) -> Result<(Reply, Bytes)> {
+        let lost = |e: std::io::Error| Error::new(ErrorKind::Io, format!("the server does not answer: {e}"));
+        wire::send(&mut self.stream, request, payload).await.map_err(lost)?;
+        match wire::receive(&mut self.stream).await.map_err(lost)? {
+            Some((Reply::Failed { kind, detail }, _)) => Err(Error::new(kind, detail)),
+            Some(answer) => Ok(answer),
+            None => Err(Error::new(
+                ErrorKind::Io,
+                "the server closed the control connection: it stopped, or belongs to another user",
+            )),
+        }
+    }
+}
+
+/// The error for an answer that does not fit the question.
+pub fn unexpected() -> Error {
+    Error::new(
+        ErrorKind::Io,
+        "the server answered something else than was asked: restart it with this binary",
+    )
+}

@@ -1,0 +1,302 @@
+//! The messages of the control protocol.
+//!
+//! Objects are named by the numbers that the engine gave them, so that a file that is renamed while it is
+//! copied stays the same file.
+
+use super::report::{StatusReport, UnsentReport};
+use home::ErrorKind;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+/// Both ends are one binary; a server of another version is told apart by this number.
+pub const PROTOCOL: u32 = 1;
+
+/// What stands around each message: one line of JSON, then `payload` raw bytes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Envelope<T> {
+    /// [`PROTOCOL`] of the sender.
+    pub protocol: u32,
+    /// Number of raw bytes that follow the line.
+    pub payload: usize,
+    /// The message.
+    pub body: T,
+}
+
+/// What a command asks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// How the server and its homes are: [`Reply::Status`].
+    Status,
+    /// Waits until what was acknowledged before is durable at its home: [`Reply::Done`] or [`Reply::Unsent`].
+    Sync {
+        /// Only the home that this path belongs to.
+        path: Option<Raw>,
+        /// Longest wait in seconds.
+        timeout_s: f64,
+    },
+    /// Ends the server; answered when nothing is accepted any more: [`Reply::Unsent`].
+    Stop {
+        /// How long unsent changes may go home before that, in seconds.
+        drain_s: f64,
+    },
+    /// Names of the root directory that are always there: [`Reply::Names`].
+    Names,
+    /// The object at a path from the root; symbolic links are not followed: [`Reply::Object`].
+    Resolve(Raw),
+    /// The object of that name in a directory: [`Reply::Object`].
+    Lookup(Entry),
+    /// A part of a directory: [`Reply::Page`].
+    List {
+        /// The directory.
+        dir: Id,
+        /// The cookie of the last entry seen; 0 to begin.
+        after: u64,
+    },
+    /// Where a symbolic link points: [`Reply::Target`].
+    Readlink(Id),
+    /// Bytes of a file: [`Reply::Data`], which carries them as payload.
+    Read {
+        /// The file.
+        file: Id,
+        /// Offset.
+        at: u64,
+        /// Most bytes.
+        len: u32,
+    },
+    /// Makes a file, or empties the one that is there: [`Reply::Object`].
+    Create {
+        /// Where.
+        entry: Entry,
+        /// Permission bits of a new file.
+        mode: u32,
+    },
+    /// Makes a directory: [`Reply::Object`].
+    Mkdir {
+        /// Where.
+        entry: Entry,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// Makes a symbolic link: [`Reply::Object`].
+    Symlink {
+        /// Where.
+        entry: Entry,
+        /// Where it points.
+        target: Raw,
+    },
+    /// Writes the payload: [`Reply::Done`].
+    Write {
+        /// The file.
+        file: Id,
+        /// Offset.
+        at: u64,
+    },
+    /// Makes what was written stable, then sets what is given: [`Reply::Done`].
+    Finish {
+        /// The object.
+        object: Id,
+        /// Permission bits.
+        mode: Option<u32>,
+        /// Modification time: seconds and nanoseconds since 1970.
+        mtime: Option<(i64, u32)>,
+        /// Whether there are writes to be made stable.
+        commit: bool,
+    },
+}
+
+/// What the server answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// Done.
+    Done,
+    /// The server and its homes.
+    Status(Box<StatusReport>),
+    /// What is not at its home yet.
+    Unsent(Vec<UnsentReport>),
+    /// Names of the root directory.
+    Names(Vec<Raw>),
+    /// An object.
+    Object(Object),
+    /// A part of a directory, without `.` and `..`.
+    Page(Page),
+    /// Where a symbolic link points.
+    Target(Raw),
+    /// The payload holds bytes of the file.
+    Data {
+        /// Whether the file ends with them.
+        eof: bool,
+    },
+    /// It did not happen.
+    Failed {
+        /// The reason.
+        #[serde(with = "kind")]
+        kind: ErrorKind,
+        /// What and why, for a person; chosen in part by other machines.
+        detail: String,
+    },
+}
+
+/// An object by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Id {
+    /// The volume.
+    pub volume: u32,
+    /// Its number there.
+    pub id: u64,
+}
+
+/// A name in a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The directory.
+    pub dir: Id,
+    /// The name.
+    pub name: Raw,
+}
+
+/// An object with its attributes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Object {
+    /// Its number.
+    pub id: Id,
+    /// Its attributes.
+    pub attr: Attr,
+}
+
+/// Attributes for a person.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attr {
+    /// First letter of a line of `ls -l`: `-`, `d`, `l`, `p`, `s`.
+    pub kind: char,
+    /// Permission bits.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Allocated bytes.
+    pub used: u64,
+    /// Number of the object in its file system.
+    pub fileid: u64,
+    /// Last access.
+    pub atime: (i64, u32),
+    /// Last change of content.
+    pub mtime: (i64, u32),
+    /// Last change of content or attributes.
+    pub ctime: (i64, u32),
+}
+
+/// A part of a directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// Names, with attributes where they could be had.
+    pub entries: Vec<(Raw, Option<Object>)>,
+    /// Where to go on; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// Bytes that are usually text: a string where they are UTF-8, else a list of numbers.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Raw(pub Vec<u8>);
+
+impl From<&[u8]> for Raw {
+    fn from(bytes: &[u8]) -> Raw {
+        Raw(bytes.to_vec())
+    }
+}
+
+impl Serialize for Raw {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match std::str::from_utf8(&self.0) {
+            Ok(text) => to.serialize_str(text),
+            Err(_) => to.collect_seq(&self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Raw {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Raw, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Text(String),
+            Bytes(Vec<u8>),
+        }
+        Ok(Raw(match Form::deserialize(from)? {
+            Form::Text(text) => text.into_bytes(),
+            Form::Bytes(bytes) => bytes,
+        }))
+    }
+}
+
+impl Attr {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == 'd'
+    }
+
+    /// Whether it is a symbolic link.
+    pub fn is_symlink(&self) -> bool {
+        self.kind == 'l'
+    }
+
+    /// Whether it is a regular file.
+    pub fn is_file(&self) -> bool {
+        self.kind == '-'
+    }
+}
+
+/// The letter that ls(1) shows for a type.
+pub fn letter(kind: home::Kind) -> char {
+    match kind {
+        home::Kind::File => '-',
+        home::Kind::Dir => 'd',
+        home::Kind::Symlink => 'l',
+        home::Kind::Fifo => 'p',
+        home::Kind::Socket => 's',
+    }
+}
+
+/// Reasons travel by their XDR number.
+mod kind {
+    use home::ErrorKind;
+    use oncrpc::xdr::Xdr;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub fn serialize<S: Serializer>(kind: &ErrorKind, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_i32(*kind as i32)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<ErrorKind, D::Error> {
+        let number = i32::deserialize(from)?;
+        let bytes = bytes::Bytes::copy_from_slice(&number.to_be_bytes());
+        ErrorKind::from_bytes(bytes).map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_bytes_survive_json() {
+        for bytes in [&b"plain"[..], b"\xff\x00\n", "ä\"\\".as_bytes(), b""] {
+            let text = serde_json::to_string(&Raw(bytes.to_vec())).unwrap();
+            assert!(!text.contains('\n'), "{text}");
+            assert_eq!(serde_json::from_str::<Raw>(&text).unwrap(), Raw(bytes.to_vec()));
+        }
+    }
+
+    #[test]
+    fn reasons_keep_their_kind() {
+        let reply = Reply::Failed { kind: ErrorKind::NotEmpty, detail: "x".into() };
+        let text = serde_json::to_string(&reply).unwrap();
+        assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply);
+        assert!(serde_json::from_str::<Reply>(r#"{"failed":{"kind":999,"detail":""}}"#).is_err());
+    }
+}

@@ -1,0 +1,252 @@
+//! What `trellis status --json` prints. The field names are an interface: docs/STATUS.md lists them.
+
+use home::{Class, Link};
+use serde::{Deserialize, Serialize};
+use vfs::{Mode, VfsStatus, VolumeStatus};
+
+/// The server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatusReport {
+    /// Every home that is known in this process.
+    pub homes: Vec<HomeReport>,
+    /// The caches.
+    pub cache: CacheReport,
+    /// Where NFS is served: `ADDR:PORT`.
+    pub nfs: Vec<String>,
+    /// Process id of the server.
+    pub pid: u32,
+}
+
+/// A home.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HomeReport {
+    /// Its names in the root directory.
+    pub names: Vec<String>,
+    /// The account: `user@hostname:port`, or `local:/path`.
+    pub account: String,
+    /// Number of the volume.
+    pub volume: u32,
+    /// `wb` or `strict`.
+    pub mode: String,
+    /// `posix` or `sftp`; null until it was connected once.
+    pub class: Option<String>,
+    /// `up`, `down`, `connecting`, `idle` or `suspended`.
+    pub state: String,
+    /// Why it is not up, and what to do; null where there is nothing to say.
+    pub reason: Option<String>,
+    /// Which promises are weaker than those of a posix home.
+    pub weaker: Vec<String>,
+    /// How old an answer from the cache may be while the home can be asked, in seconds.
+    pub staleness_s: f64,
+    /// Operations that the home does not have yet.
+    pub unsent_ops: u64,
+    /// Their bytes.
+    pub unsent_bytes: u64,
+    /// Age of the oldest in seconds; null where there is none.
+    pub oldest_s: Option<f64>,
+    /// Conflicts since the start.
+    pub conflicts: u64,
+    /// Operations that the home refused.
+    pub parked: Vec<ParkedReport>,
+    /// Sequential waits for the home since the start.
+    pub round_trips: u64,
+    /// Bytes received since the start.
+    pub bytes_in: u64,
+    /// Bytes sent since the start.
+    pub bytes_out: u64,
+    /// Why no change is accepted any more: the journal could not be written. Null normally.
+    pub journal: Option<String>,
+}
+
+/// An operation that the home refused.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParkedReport {
+    /// Its number in the volume.
+    pub seq: u64,
+    /// What it would have done.
+    pub what: String,
+    /// Why it did not.
+    pub why: String,
+}
+
+/// The caches.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CacheReport {
+    /// Bytes in the data cache.
+    pub bytes: u64,
+    /// Their bound.
+    pub cap: u64,
+    /// Bytes that the homes do not have yet; part of `bytes`.
+    pub dirty_bytes: u64,
+    /// Objects in memory.
+    pub inodes: u64,
+    /// Calls answered without asking a home, since the start.
+    pub hits: u64,
+    /// Calls that had to ask.
+    pub misses: u64,
+}
+
+/// What is not at its home when it should be.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnsentReport {
+    /// The account.
+    pub account: String,
+    /// Operations.
+    pub ops: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Why.
+    pub why: String,
+}
+
+impl StatusReport {
+    /// From the engine's status and the addresses of the listeners.
+    pub fn new(status: &VfsStatus, nfs: &[std::net::SocketAddr]) -> StatusReport {
+        StatusReport {
+            homes: status.volumes.iter().map(HomeReport::from).collect(),
+            cache: CacheReport {
+                bytes: status.cache_bytes,
+                cap: status.cache_cap,
+                dirty_bytes: status.dirty_bytes,
+                inodes: status.inodes,
+                hits: status.cache_hits,
+                misses: status.cache_misses,
+            },
+            nfs: nfs.iter().map(ToString::to_string).collect(),
+            pid: std::process::id(),
+        }
+    }
+}
+
+impl From<&VolumeStatus> for HomeReport {
+    fn from(v: &VolumeStatus) -> HomeReport {
+        let (state, reason) = match (&v.suspended, &v.home.link) {
+            (Some(why), _) => ("suspended", Some(why.clone())),
+            (None, Link::Up) => ("up", None),
+            (None, Link::Connecting) => ("connecting", None),
+            (None, Link::Idle) => ("idle", None),
+            (None, Link::Down(why)) => ("down", Some(why.clone())),
+        };
+        let parked = v.parked.iter();
+        HomeReport {
+            names: v.names.iter().map(|n| String::from_utf8_lossy(n.as_bytes()).into_owned()).collect(),
+            account: v.account.clone(),
+            volume: v.volume,
+            mode: match v.mode {
+                Mode::Wb => "wb",
+                Mode::Strict => "strict",
+            }
+            .into(),
+            class: v.home.class.map(|class| {
+                match class {
+                    Class::Posix => "posix",
+                    Class::Sftp => "sftp",
+                }
+                .into()
+            }),
+            state: state.into(),
+            reason,
+            weaker: v.home.weaker.clone(),
+            staleness_s: v.staleness.as_secs_f64(),
+            unsent_ops: v.unsent_ops,
+            unsent_bytes: v.unsent_bytes,
+            oldest_s: v.oldest.map(|age| age.as_secs_f64()),
+            conflicts: v.conflicts,
+            parked: parked
+                .map(|p| ParkedReport { seq: p.seq, what: p.what.clone(), why: p.kind.to_string() })
+                .collect(),
+            round_trips: v.home.round_trips,
+            bytes_in: v.home.bytes_in,
+            bytes_out: v.home.bytes_out,
+            journal: v.journal.clone(),
+        }
+    }
+}
+
+impl From<&vfs::Unsent> for UnsentReport {
+    fn from(u: &vfs::Unsent) -> UnsentReport {
+        UnsentReport { account: u.account.clone(), ops: u.ops, bytes: u.bytes, why: u.why.clone() }
+    }
+}
+
+/// What an engine that was closed still holds.
+pub fn left_over(volumes: &[VolumeStatus]) -> Vec<UnsentReport> {
+    let unsent = volumes.iter().filter(|v| v.unsent_ops > 0);
+    unsent
+        .map(|v| {
+            let home = HomeReport::from(v);
+            let why = home.reason.unwrap_or_else(|| "there was no time to send it".into());
+            UnsentReport { account: home.account, ops: home.unsent_ops, bytes: home.unsent_bytes, why }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    fn volume(link: Link, suspended: Option<&str>) -> VolumeStatus {
+        VolumeStatus {
+            volume: 7,
+            account: "ann@lab:22".into(),
+            names: vec![home::Name::new(b"lab").unwrap()],
+            mode: Mode::Wb,
+            home: home::Status {
+                link,
+                class: Some(Class::Sftp),
+                weaker: vec!["second times".into()],
+                round_trips: 1,
+                bytes_in: 2,
+                bytes_out: 3,
+            },
+            staleness: Duration::from_millis(500),
+            unsent_ops: 4,
+            unsent_bytes: 5,
+            oldest: Some(Duration::from_secs(6)),
+            conflicts: 0,
+            parked: vec![vfs::Parked { seq: 9, what: "remove x".into(), kind: home::ErrorKind::Perm }],
+            suspended: suspended.map(str::to_owned),
+            journal: None,
+        }
+    }
+
+    #[test]
+    fn the_documented_fields_are_there() {
+        let json =
+            serde_json::to_value(HomeReport::from(&volume(Link::Down("no route".into()), None))).unwrap();
+        let want = serde_json::json!({
+            "names": ["lab"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "class": "sftp",
+            "state": "down", "reason": "no route", "weaker": ["second times"], "staleness_s": 0.5,
+            "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0,
+            "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
+            "round_trips": 1, "bytes_in": 2, "bytes_out": 3, "journal": null,
+        });
+        assert_eq!(json, want);
+        let document = include_str!("../../../../docs/STATUS.md");
+        for field in want.as_object().unwrap().keys() {
+            assert!(document.contains(&format!("`{field}`")), "docs/STATUS.md does not mention {field}");
+        }
+    }
+
+    #[test]
+    fn suspension_goes_before_the_state_of_the_link() {
+        let report = HomeReport::from(&volume(Link::Up, Some("another account answers")));
+        assert_eq!(
+            (report.state.as_str(), report.reason.as_deref()),
+            ("suspended", Some("another account answers"))
+        );
+        assert_eq!(HomeReport::from(&volume(Link::Idle, None)).state, "idle");
+    }
+
+    #[test]
+    fn what_is_left_over_has_a_reason() {
+        let left = left_over(&[volume(Link::Up, None), volume(Link::Down("gone".into()), None)]);
+        assert_eq!(
+            left.iter().map(|l| l.why.as_str()).collect::<Vec<_>>(),
+            ["there was no time to send it", "gone"]
+        );
+        let sent = VolumeStatus { unsent_ops: 0, ..volume(Link::Up, None) };
+        assert!(left_over(&[sent]).is_empty());
+    }
+}

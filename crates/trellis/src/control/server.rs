@@ -1,0 +1,270 @@
+//! The server's end of the control socket.
+
+use super::proto::{self, Attr, Entry, Id, Object, Page, Raw, Reply, Request};
+use super::report::{StatusReport, UnsentReport};
+use super::wire;
+use crate::limits;
+use crate::state::StateDir;
+use bytes::Bytes;
+use home::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use vfs::{CreateHow, Cred, Ctx, FileAttr, Namespace, Oid, SetAttrs, SetTime, Stability, Time, Vfs};
+
+/// A wish to end the server.
+#[derive(Debug)]
+pub struct StopRequest {
+    /// How long unsent changes may go home before that.
+    pub drain: Duration,
+    /// Told what is left over when nothing is accepted any more.
+    pub done: oneshot::Sender<Vec<UnsentReport>>,
+}
+
+/// What the control connections work on.
+pub struct Control {
+    /// The engine.
+    pub vfs: Arc<Vfs>,
+    /// The names of the root directory.
+    pub namespace: Arc<dyn Namespace>,
+    /// The server's own user, in whose name commands act.
+    pub cred: Cred,
+    /// Where NFS is served.
+    pub nfs: Vec<SocketAddr>,
+    /// Where wishes to end the server go.
+    pub stop: mpsc::Sender<StopRequest>,
+}
+
+/// Makes the socket. Whoever holds the lock of the directory may remove one that was left behind.
+pub fn bind(state: &StateDir) -> std::result::Result<UnixListener, String> {
+    let (path, _open) = state.socket_path()?;
+    let fail = |e: std::io::Error| format!("control socket in {}: {e}", state.path().display());
+    match std::fs::remove_file(&path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(fail(e)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&path).map_err(fail)?;
+    crate::state::make_private(&path).map_err(fail)?;
+    Ok(listener)
+}
+
+/// Serves for ever.
+pub async fn serve(control: Arc<Control>, listener: UnixListener) {
+    let places = Arc::new(Semaphore::new(limits::CONTROL_CLIENTS));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let stream = match listener.accept().await {
+            Ok((stream, _)) => stream,
+            Err(e) => {
+                tracing::warn!("control socket: {e}");
+                tokio::time::sleep(limits::RETRY_PAUSE).await;
+                continue;
+            }
+        };
+        let control = Arc::clone(&control);
+        tokio::spawn(async move {
+            if let Err(e) = greet(&control, stream).await {
+                tracing::debug!("control connection: {e}");
+            }
+            drop(place);
+        });
+    }
+}
+
+/// Serves one connection if its other end is the server's user or root.
+async fn greet(control: &Control, stream: UnixStream) -> std::io::Result<()> {
+    let peer = stream.peer_cred()?.uid();
+    if peer != 0 && peer != control.cred.uid {
+        tracing::warn!("control connection by user {peer} refused");
+        return Ok(());
+    }
+    converse(control, stream).await
+}
+
+/// Answers the requests of one connection, one after the other.
+pub(super) async fn converse(
+    control: &Control,
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+) -> std::io::Result<()> {
+    let mut stream = BufReader::new(stream);
+    while let Some((request, payload)) = wire::receive::<Request>(&mut stream).await? {
+        let (reply, bytes) = match answer(control, request, payload).await {
+            Ok(answer) => answer,
+            Err(Error { kind, detail }) => (Reply::Failed { kind, detail }, Bytes::new()),
+        };
+        wire::send(&mut stream, reply, &bytes).await?;
+    }
+    Ok(())
+}
+
+async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(Reply, Bytes)> {
+    let reply = match request {
+        Request::Read { file, at, len } => return control.read(file, at, len).await,
+        Request::Status => Reply::Status(Box::new(StatusReport::new(&control.vfs.status(), &control.nfs))),
+        Request::Sync { path, timeout_s } => control.sync(path, timeout_s).await?,
+        Request::Stop { drain_s } => control.stop(drain_s).await?,
+        Request::Names => {
+            Reply::Names(control.namespace.configured().iter().map(|n| n.as_bytes().into()).collect())
+        }
+        Request::Resolve(path) => {
+            let (oid, attr) = control.vfs.resolve_path(control.ctx(), &path.0).await?;
+            Reply::Object(object(oid, &attr))
+        }
+        Request::Lookup(Entry { dir, name }) => {
+            let found = control.vfs.lookup(control.ctx(), dir.into(), &name.0).await?;
+            Reply::Object(object(found.oid, &found.attr))
+        }
+        Request::List { dir, after } => Reply::Page(control.list(dir, after).await?),
+        Request::Readlink(link) => {
+            let (target, _) = control.vfs.readlink(control.ctx(), link.into()).await?;
+            Reply::Target(Raw(target.to_vec()))
+        }
+        Request::Create { entry, mode } => {
+            let set = SetAttrs { mode: Some(mode), size: Some(0), ..SetAttrs::default() };
+            let how = CreateHow::Unchecked;
+            control
+                .made(control.vfs.create(control.ctx(), entry.dir.into(), &entry.name.0, how, set).await?)
+                .await?
+        }
+        Request::Mkdir { entry, mode } => {
+            let set = SetAttrs { mode: Some(mode), ..SetAttrs::default() };
+            control
+                .made(control.vfs.mkdir(control.ctx(), entry.dir.into(), &entry.name.0, set).await?)
+                .await?
+        }
+        Request::Symlink { entry, target } => {
+            let (dir, set) = (entry.dir.into(), SetAttrs::default());
+            let made = control.vfs.symlink(control.ctx(), dir, &entry.name.0, target.0.into(), set).await?;
+            control.made(made).await?
+        }
+        Request::Write { file, at } => control.write(file, at, payload).await?,
+        Request::Finish { object, mode, mtime, commit } => {
+            control.finish(object, mode, mtime, commit).await?
+        }
+    };
+    Ok((reply, Bytes::new()))
+}
+
+impl Control {
+    fn ctx(&self) -> Ctx<'_> {
+        Ctx { cred: &self.cred, retry: None }
+    }
+
+    async fn sync(&self, path: Option<Raw>, timeout_s: f64) -> Result<Reply> {
+        let volume = match path {
+            None => None,
+            Some(path) => Some(self.vfs.resolve_path(self.ctx(), &path.0).await?.0.volume),
+        };
+        let volume = volume.filter(|v| *v != Oid::ROOT_VOLUME);
+        Ok(match self.vfs.sync(volume, seconds(timeout_s)?).await {
+            Ok(()) => Reply::Done,
+            Err(unsent) => Reply::Unsent(unsent.iter().map(UnsentReport::from).collect()),
+        })
+    }
+
+    async fn stop(&self, drain_s: f64) -> Result<Reply> {
+        let (done, ended) = oneshot::channel();
+        let request = StopRequest { drain: seconds(drain_s)?, done };
+        let stopping = || Error::new(ErrorKind::Busy, "the server is already stopping");
+        self.stop.try_send(request).map_err(|_| stopping())?;
+        ended.await.map(Reply::Unsent).map_err(|_| stopping())
+    }
+
+    async fn list(&self, dir: Id, after: u64) -> Result<Page> {
+        let page = self.vfs.readdir(self.ctx(), dir.into(), after, limits::CONTROL_ENTRIES).await?;
+        let next = page.entries.last().map(|e| e.cookie).filter(|_| !page.eof);
+        let visible = page.entries.iter().filter(|e| !matches!(&e.name[..], b"." | b".."));
+        let mut entries = Vec::new();
+        for entry in visible {
+            let attr = match entry.attr {
+                Some(attr) => Some(attr),
+                // The root lists names of homes that may be out of reach: looking must not connect to them.
+                None if dir.volume == Oid::ROOT_VOLUME => None,
+                None => self.vfs.getattr(self.ctx(), entry.oid).await.ok(),
+            };
+            entries.push((Raw(entry.name.to_vec()), attr.map(|a| object(entry.oid, &a))));
+        }
+        Ok(Page { entries, next })
+    }
+
+    async fn read(&self, file: Id, at: u64, len: u32) -> Result<(Reply, Bytes)> {
+        let len = len.min(limits::CONTROL_CHUNK as u32);
+        let read = self.vfs.read(self.ctx(), file.into(), at, len).await?;
+        let bytes = match &read.data[..] {
+            [one] => one.clone(),
+            many => many.concat().into(),
+        };
+        Ok((Reply::Data { eof: read.eof }, bytes))
+    }
+
+    async fn write(&self, file: Id, at: u64, payload: Bytes) -> Result<Reply> {
+        let mut done = 0;
+        while done < payload.len() {
+            let rest = payload.slice(done..);
+            let wrote =
+                self.vfs.write(self.ctx(), file.into(), at + done as u64, rest, Stability::Unstable).await?;
+            if wrote.count == 0 {
+                return Err(Error::new(ErrorKind::Io, "the server took no bytes"));
+            }
+            done += wrote.count as usize;
+        }
+        Ok(Reply::Done)
+    }
+
+    async fn finish(
+        &self,
+        object: Id,
+        mode: Option<u32>,
+        mtime: Option<(i64, u32)>,
+        commit: bool,
+    ) -> Result<Reply> {
+        let mtime = mtime.map(|(sec, nsec)| SetTime::At(Time { sec, nsec: nsec.min(999_999_999) }));
+        if mode.is_some() || mtime.is_some() {
+            let set = SetAttrs { mode, mtime, ..SetAttrs::default() };
+            self.vfs.setattr(self.ctx(), object.into(), set, None).await?;
+        }
+        if commit {
+            self.vfs.commit(self.ctx(), object.into()).await?;
+        }
+        Ok(Reply::Done)
+    }
+
+    async fn made(&self, made: vfs::Made) -> Result<Reply> {
+        let attr = match made.attr {
+            Some(attr) => attr,
+            None => self.vfs.getattr(self.ctx(), made.oid).await?,
+        };
+        Ok(Reply::Object(object(made.oid, &attr)))
+    }
+}
+
+impl From<Id> for Oid {
+    fn from(id: Id) -> Oid {
+        Oid { volume: id.volume, id: id.id }
+    }
+}
+
+fn object(oid: Oid, a: &FileAttr) -> Object {
+    let pair = |t: Time| (t.sec, t.nsec);
+    let attr = Attr {
+        kind: proto::letter(a.kind),
+        mode: a.mode,
+        nlink: a.nlink,
+        uid: a.uid,
+        gid: a.gid,
+        size: a.size,
+        used: a.used,
+        fileid: a.fileid,
+        atime: pair(a.atime),
+        mtime: pair(a.mtime),
+        ctime: pair(a.ctime),
+    };
+    Object { id: Id { volume: oid.volume, id: oid.id }, attr }
+}
+
+fn seconds(s: f64) -> Result<Duration> {
+    Duration::try_from_secs_f64(s).map_err(|_| Error::new(ErrorKind::Invalid, "not a number of seconds"))
+}

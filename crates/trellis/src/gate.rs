@@ -1,0 +1,216 @@
+//! The gate before every remote home: how often we log in, and where we must not go.
+//!
+//! - [`Turnstile`]: at most one attempt to connect a second over all hosts, with a burst
+//!   ([`limits::CONNECT_BURST`]), one login per host at a time, and a bound on connected homes: the one that
+//!   was not needed for the longest time leaves.
+//! - [`Gate`]: a home on this very machine may contain a mount of our own tree. Going down there would go in
+//!   circles, so that everything below such a mount is refused.
+
+use crate::limits;
+use crate::mounts::OwnMounts;
+use crate::rate::Bucket;
+use bytes::Bytes;
+use home::remote::{Connection, Connector, Meter, RemoteHome};
+use home::{
+    Chunk, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome, Page, Placed,
+    Result, Seen, StatFs, Status,
+};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
+
+/// What all gates of a server share.
+pub struct Door {
+    bucket: Mutex<Bucket>,
+    mounts: OwnMounts,
+    homes: Mutex<Vec<Weak<Inner>>>,
+    connected_max: usize,
+}
+
+/// One login at a time goes to a host.
+pub type HostLock = Arc<tokio::sync::Mutex<()>>;
+
+/// A home behind the gate.
+#[derive(Clone)]
+pub struct Gate {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    home: Arc<RemoteHome>,
+    door: Arc<Door>,
+    /// The home is on this machine and in this boot.
+    here: AtomicBool,
+    use_: Mutex<Use>,
+}
+
+/// Who needs a home, and when somebody last did.
+struct Use {
+    calls: usize,
+    last: Instant,
+}
+
+/// A call under way.
+struct Calling<'a>(&'a Inner);
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        let mut used = locked(&self.0.use_);
+        used.calls -= 1;
+        used.last = Instant::now();
+    }
+}
+
+impl Door {
+    /// A door that lets a burst through.
+    pub fn new(mounts: OwnMounts) -> Arc<Door> {
+        Door::with_bound(mounts, limits::HOMES_CONNECTED)
+    }
+
+    fn with_bound(mounts: OwnMounts, connected_max: usize) -> Arc<Door> {
+        let bucket = Mutex::new(Bucket::new(limits::CONNECT_BURST, limits::CONNECT_EVERY));
+        Arc::new(Door { bucket, mounts, homes: Mutex::default(), connected_max })
+    }
+
+    /// Waits for a turn.
+    async fn turn(&self) -> Result<()> {
+        let until = Instant::now() + limits::CONNECT_WAIT;
+        loop {
+            let wait = match locked(&self.bucket).take(Instant::now()) {
+                Ok(()) => return Ok(()),
+                Err(wait) => wait,
+            };
+            if Instant::now() + wait > until {
+                return Err(Error::new(ErrorKind::Busy, "too many hosts are being connected; try again"));
+            }
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Closes the home that nobody needed for the longest time if too many are connected.
+    fn make_room(&self) -> Result<()> {
+        let mut homes = locked(&self.homes);
+        homes.retain(|h| h.strong_count() > 0);
+        let up: Vec<_> =
+            homes.iter().filter_map(Weak::upgrade).filter(|h| h.home.status().link == Link::Up).collect();
+        if up.len() < self.connected_max {
+            return Ok(());
+        }
+        let idle = up.iter().filter(|h| locked(&h.use_).calls == 0);
+        match idle.min_by_key(|h| locked(&h.use_).last) {
+            Some(longest) => {
+                longest.home.close();
+                Ok(())
+            }
+            None => Err(Error::new(ErrorKind::Busy, "too many homes are in use at the same time; try again")),
+        }
+    }
+}
+
+/// Connections in turn.
+pub struct Turnstile {
+    connector: Arc<dyn Connector>,
+    door: Arc<Door>,
+    host: HostLock,
+}
+
+#[async_trait::async_trait]
+impl Connector for Turnstile {
+    async fn connect(&self, class: Option<Class>, meter: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
+        let _one_login = self.host.lock().await;
+        self.door.turn().await?;
+        self.door.make_room()?;
+        self.connector.connect(class, meter).await
+    }
+}
+
+impl Gate {
+    /// A home over connections that are made in turn.
+    pub fn new(connector: Arc<dyn Connector>, door: Arc<Door>, host: HostLock) -> Gate {
+        let turnstile = Turnstile { connector, door: Arc::clone(&door), host };
+        let home = RemoteHome::new(Arc::new(turnstile));
+        let use_ = Mutex::new(Use { calls: 0, last: Instant::now() });
+        let inner = Arc::new(Inner { home, door, here: AtomicBool::new(false), use_ });
+        locked(&inner.door.homes).push(Arc::downgrade(&inner));
+        Gate { inner }
+    }
+
+    fn call(&self) -> Calling<'_> {
+        locked(&self.inner.use_).calls += 1;
+        Calling(&self.inner)
+    }
+
+    /// Begins a call, unless the path leads into our own tree.
+    fn call_at(&self, path: &HomePath) -> Result<Calling<'_>> {
+        match self.inner.here.load(Ordering::Relaxed) && self.inner.door.mounts.holds(path) {
+            true => Err(Error::new(ErrorKind::Access, format!("{path} is a mount of this very tree"))),
+            false => Ok(self.call()),
+        }
+    }
+}
+
+impl Inner {
+    fn greet(&self, hello: &Hello) {
+        let boot = crate::state::boot_id();
+        let here = !boot.is_empty() && hello.boot_id.windows(boot.len()).any(|w| w == boot.as_bytes());
+        self.here.store(here, Ordering::Relaxed);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[async_trait::async_trait]
+impl Home for Gate {
+    fn status(&self) -> Status {
+        self.inner.home.status()
+    }
+
+    async fn attach(&self) -> Result<Hello> {
+        let _call = self.call();
+        let hello = self.inner.home.attach().await?;
+        self.inner.greet(&hello);
+        Ok(hello)
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        // The mount point itself may be looked at: its attributes come from our own memory.
+        let dir = at.path.split().map(|(dir, _)| dir).unwrap_or_default();
+        let _call = self.call_at(&dir)?;
+        self.inner.home.stat(at).await
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        let _call = self.call_at(&dir.path)?;
+        self.inner.home.list(dir, after, max).await
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let _call = self.call_at(&file.path)?;
+        self.inner.home.read(file, at, len).await
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        let _call = self.call_at(&at.path)?;
+        self.inner.home.readlink(at).await
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        let _call = self.call_at(&at.path)?;
+        self.inner.home.statfs(at).await
+    }
+
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        let _call = self.call();
+        self.inner.home.stage(op, at, data).await
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        let _call = self.call();
+        self.inner.home.apply(ops).await
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+use super::*;
+use home::{HomeId, Time};
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+/// Connections to nowhere, counted.
+struct Knocker {
+    logins: AtomicUsize,
+    running: AtomicUsize,
+    most: AtomicUsize,
+    boot: String,
+}
+
+/// A home that only knows directories.
+struct Dirs {
+    boot: String,
+}
+
+impl Knocker {
+    fn new(boot: &str) -> Arc<Knocker> {
+        let none = || AtomicUsize::new(0);
+        Arc::new(Knocker { logins: none(), running: none(), most: none(), boot: boot.into() })
+    }
+
+    fn logins(&self) -> usize {
+        self.logins.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait::async_trait]
+impl Connector for Knocker {
+    async fn connect(&self, _: Option<Class>, _: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
+        self.logins.fetch_add(1, Ordering::SeqCst);
+        let now = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        Ok(Arc::new(Dirs { boot: self.boot.clone() }))
+    }
+}
+
+#[async_trait::async_trait]
+impl Connection for Dirs {
+    async fn ended(&self) -> Error {
+        std::future::pending().await
+    }
+}
+
+fn attr() -> home::Attr {
+    let time = Time { sec: 1, nsec: 0 };
+    home::Attr {
+        id: HomeId::default(),
+        kind: home::Kind::Dir,
+        mode: 0o755,
+        nlink: 2,
+        uid: 1,
+        gid: 1,
+        size: 0,
+        used: 0,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        access: home::Access { read: true, write: true, exec: true },
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for Dirs {
+    fn status(&self) -> Status {
+        Status {
+            link: Link::Up,
+            class: Some(Class::Posix),
+            weaker: vec![],
+            round_trips: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+    async fn attach(&self) -> Result<Hello> {
+        Ok(Hello {
+            class: Class::Posix,
+            stages: true,
+            uid: 1,
+            gid: 1,
+            groups: vec![],
+            home_dir: HomePath::root(),
+            token: None,
+            token_is_new: false,
+            boot_id: Bytes::from(self.boot.clone()),
+            clock: Time::default(),
+        })
+    }
+    async fn stat(&self, _: &Loc) -> Result<Seen> {
+        Ok(Seen { applied: 0, attr: attr() })
+    }
+    async fn list(&self, _: &Loc, _: Option<&Name>, _: u32) -> Result<Page> {
+        Ok(Page { applied: 0, dir: attr(), entries: vec![], more: false })
+    }
+    async fn read(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
+        Err(ErrorKind::IsDir.into())
+    }
+    async fn readlink(&self, _: &Loc) -> Result<Bytes> {
+        Err(ErrorKind::Invalid.into())
+    }
+    async fn statfs(&self, _: &Loc) -> Result<StatFs> {
+        Err(ErrorKind::Unsupported.into())
+    }
+    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
+        Ok(0)
+    }
+    async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {
+        Ok(vec![])
+    }
+}
+
+fn gate(knocker: &Arc<Knocker>, door: &Arc<Door>, host: &HostLock) -> Gate {
+    Gate::new(Arc::clone(knocker) as Arc<dyn Connector>, Arc::clone(door), Arc::clone(host))
+}
+
+fn at(path: &str) -> Loc {
+    Loc { path: HomePath::parse(path.as_bytes()).unwrap(), id: None }
+}
+
+#[tokio::test]
+async fn accounts_of_one_host_log_in_one_after_the_other() {
+    let knocker = Knocker::new("");
+    let (door, host) = (Door::new(OwnMounts::default()), HostLock::default());
+    let calls: Vec<_> = (0..4)
+        .map(|_| {
+            let gate = gate(&knocker, &door, &host);
+            tokio::spawn(async move { gate.attach().await.is_ok() })
+        })
+        .collect();
+    for call in calls {
+        assert!(call.await.unwrap());
+    }
+    assert_eq!((knocker.logins(), knocker.most.load(Ordering::SeqCst)), (4, 1));
+}
+
+#[tokio::test]
+async fn hosts_beyond_the_burst_wait_for_their_turn() {
+    let door = Door::new(OwnMounts::default());
+    for _ in 0..limits::CONNECT_BURST {
+        door.turn().await.unwrap();
+    }
+    let soon = tokio::time::timeout(Duration::from_millis(100), door.turn()).await;
+    assert!(soon.is_err());
+    let knocker = Knocker::new("");
+    let late = gate(&knocker, &door, &HostLock::default());
+    assert!(tokio::time::timeout(Duration::from_millis(100), late.attach()).await.is_err());
+    assert_eq!(knocker.logins(), 0);
+}
+
+#[tokio::test]
+async fn the_home_that_nobody_needs_leaves_for_a_new_one() {
+    let knocker = Knocker::new("");
+    let door = Door::with_bound(OwnMounts::default(), 2);
+    let gates: Vec<_> = (0..3).map(|_| gate(&knocker, &door, &HostLock::default())).collect();
+    gates[0].attach().await.unwrap();
+    gates[1].attach().await.unwrap();
+    gates[0].stat(&at("x")).await.unwrap();
+    gates[2].attach().await.unwrap();
+    let links: Vec<_> = gates.iter().map(|g| g.status().link).collect();
+    assert_eq!(links, [Link::Up, Link::Idle, Link::Up]);
+    let _busy = (gates[0].call(), gates[2].call());
+    assert_eq!(door.make_room().unwrap_err().kind, ErrorKind::Busy);
+}
+
+#[tokio::test]
+async fn no_descent_into_our_own_tree() {
+    let boot = crate::state::boot_id();
+    assert!(!boot.is_empty());
+    for (boot, refused) in [(boot.as_str(), true), ("another boot", false)] {
+        let door = Door::new(OwnMounts::fixed(&["trellis", "srv/deep"]));
+        let gate = gate(&Knocker::new(boot), &door, &HostLock::default());
+        gate.attach().await.unwrap();
+        assert_eq!(gate.list(&at("trellis"), None, 1).await.is_err(), refused);
+        assert_eq!(gate.stat(&at("trellis/lab")).await.is_err(), refused);
+        assert_eq!(gate.list(&at("srv/deep/x"), None, 1).await.is_err(), refused);
+        assert!(gate.stat(&at("trellis")).await.is_ok());
+        assert!(gate.list(&at("trellis2"), None, 1).await.is_ok());
+        assert!(gate.list(&at("srv"), None, 1).await.is_ok());
+    }
+}

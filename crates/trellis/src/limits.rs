@@ -1,0 +1,57 @@
+//! Every bound of this crate, in one place.
+
+use std::time::Duration;
+
+/// Attempts to connect that may be made at once after a quiet time.
+pub const CONNECT_BURST: u32 = 10;
+/// Time after which one more attempt is allowed.
+pub const CONNECT_EVERY: Duration = Duration::from_secs(1);
+/// Longest that a call waits for its turn to connect; it is told to come again after that.
+pub const CONNECT_WAIT: Duration = Duration::from_secs(30);
+/// Names of the root directory that are kept.
+pub const NAMES_KNOWN: usize = 10_000;
+/// Homes that are connected at the same time.
+pub const HOMES_CONNECTED: usize = 128;
+/// How long what ssh says of a name is believed.
+pub const SSH_CONFIG_AGE: Duration = Duration::from_secs(60);
+/// How long the table of mounts of this machine is believed.
+pub const MOUNTS_AGE: Duration = Duration::from_secs(1);
+
+/// Longest line of the control protocol in bytes.
+pub const CONTROL_LINE: usize = 4 << 20;
+/// Bytes of a file that travel in one control message.
+pub const CONTROL_CHUNK: usize = 1 << 20;
+/// Control connections that are served at the same time.
+pub const CONTROL_CLIENTS: usize = 64;
+/// Entries of a directory in one control message.
+pub const CONTROL_ENTRIES: usize = 1000;
+/// Longest wait for the whole of a message that has begun.
+pub const CONTROL_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a call that may be repeated is repeated before it fails.
+pub const RETRY_FOR: Duration = Duration::from_secs(60);
+/// Pause between repetitions.
+pub const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Symbolic links followed in one path.
+pub const SYMLINKS: usize = 40;
+/// Depth of directories that `cp -r` follows.
+pub const DEPTH: usize = 1000;
+
+/// How long SIGTERM lets unsent changes go home.
+pub const DRAIN_AT_SIGNAL: Duration = Duration::from_secs(10);
+/// How long calls that were taken may still be answered when the server stops.
+pub const LAST_ANSWERS: Duration = Duration::from_secs(2);
+/// How long the answer to a stop request may take to leave.
+pub const FAREWELL: Duration = Duration::from_millis(200);
+/// How long `trellis stop` waits for the process to end after that.
+pub const END_OF_PROCESS: Duration = Duration::from_secs(10);
+/// How long `trellis sync` waits if not told otherwise.
+pub const SYNC_TIMEOUT: Duration = Duration::from_secs(600);
+/// Largest configuration file in bytes.
+pub const CONFIG_FILE: u64 = 1 << 20;
+/// Cache size if not told otherwise: this, or a tenth of the file system where that is less.
+pub const CACHE_BYTES: u64 = 20 << 30;
+/// Least cache size, below which a large write could not be taken.
+pub const CACHE_LEAST: u64 = 64 << 20;
+/// Bound of staleness if not told otherwise.
+pub const STALENESS: Duration = Duration::from_secs(5);

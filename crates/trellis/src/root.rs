@@ -1,0 +1,198 @@
+//! The root directory: which names there are, and which account each of them means.
+//!
+//! A name is configured (`/lab`) or dynamic (`/ann@lab`, `/scp:ann@lab:`). Whether two spellings are the same
+//! account is decided by ssh's own configuration (`ssh -G`: user, host name, port); all spellings of an account
+//! share one [`Home`] object, and so one volume, one cache and one connection. Policies belong to the account
+//! too: the first configured home of an account sets them for all its names. Nothing here connects.
+
+use crate::config::{HomeEntry, Symlinks};
+use crate::gate::{Door, Gate, HostLock};
+use crate::limits;
+use crate::options::ModeName;
+use crate::pattern::HostPattern;
+use crate::scl::{Account, RootName, Target};
+use home::remote::Connector;
+use home::{Error, ErrorKind, Home, HomePath, Name, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+use vfs::{Mode, Mount, MountOptions, Namespace, Start};
+
+/// Folders of an account's home directory that hold the keys to other places.
+const PROTECTED: [&[u8]; 3] = [b".ssh", b".gnupg", b".cache/trellis"];
+
+/// Which names that are not configured may be looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Dynamic {
+    /// Every host: only this machine can ask.
+    All,
+    /// Hosts that fit a pattern; none where there is no pattern.
+    Only(Vec<HostPattern>),
+}
+
+impl Dynamic {
+    fn allows(&self, account: &Account) -> bool {
+        match self {
+            Dynamic::All => true,
+            Dynamic::Only(patterns) => patterns.iter().any(|p| p.fits(account)),
+        }
+    }
+}
+
+/// How accounts are told apart and homes are made. The one of production runs ssh; tests make their own.
+#[async_trait::async_trait]
+pub trait Accounts: Send + Sync {
+    /// The identity `user@hostname:port` of an account as spelled.
+    async fn identity(&self, account: &Account) -> Result<String>;
+    /// What connects to the account.
+    fn remote(&self, account: &Account) -> Result<Arc<dyn Connector>>;
+    /// A directory of this machine as a home.
+    fn local(&self, path: &HomePath) -> Result<Arc<dyn Home>>;
+}
+
+/// The root directory.
+pub struct Root<A> {
+    entries: Vec<HomeEntry>,
+    dynamic: Dynamic,
+    accounts: A,
+    door: Arc<Door>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    /// Identities by spelling, and when ssh was asked.
+    identities: HashMap<Account, (String, Instant)>,
+    /// Homes by identity.
+    homes: HashMap<String, Arc<dyn Home>>,
+    /// By host name and port.
+    hosts: HashMap<String, HostLock>,
+}
+
+impl<A: Accounts> Root<A> {
+    /// The root with these configured homes.
+    pub fn new(entries: Vec<HomeEntry>, dynamic: Dynamic, accounts: A, door: Arc<Door>) -> Root<A> {
+        Root { entries, dynamic, accounts, door, known: Mutex::default() }
+    }
+
+    async fn configured_mount(&self, entry: &HomeEntry) -> Result<Mount> {
+        match &entry.scl {
+            Target::Local(path) => self.local_mount(entry, path),
+            Target::Remote(account, start) => self.remote_mount(account, start.clone()).await,
+        }
+    }
+
+    fn local_mount(&self, entry: &HomeEntry, path: &HomePath) -> Result<Mount> {
+        let account = format!("local:{path}");
+        let home = match self.known().homes.get(&account) {
+            Some(home) => Arc::clone(home),
+            None => self.accounts.local(path)?,
+        };
+        self.known().homes.insert(account.clone(), Arc::clone(&home));
+        let options = MountOptions { mode: Some(Mode::Strict), ..options_of(Some(entry)) };
+        Ok(Mount { account, home, start: Start::Root, options })
+    }
+
+    async fn remote_mount(&self, account: &Account, start: Start) -> Result<Mount> {
+        let identity = self.identity(account).await?;
+        let options = options_of(self.entry_of(&identity).await);
+        let home = self.home(account, &identity)?;
+        Ok(Mount { account: identity, home, start, options })
+    }
+
+    /// The first configured home of an account.
+    async fn entry_of(&self, identity: &str) -> Option<&HomeEntry> {
+        for entry in &self.entries {
+            if let Target::Remote(account, _) = &entry.scl
+                && self.identity(account).await.is_ok_and(|i| i == identity)
+            {
+                return Some(entry);
+            }
+        }
+        None
+    }
+
+    async fn identity(&self, account: &Account) -> Result<String> {
+        let known = self.known().identities.get(account).cloned();
+        if let Some((identity, at)) = known
+            && at.elapsed() < limits::SSH_CONFIG_AGE
+        {
+            return Ok(identity);
+        }
+        let identity = self.accounts.identity(account).await?;
+        let mut known = self.known();
+        known.make_room()?;
+        known.identities.insert(account.clone(), (identity.clone(), Instant::now()));
+        Ok(identity)
+    }
+
+    fn home(&self, account: &Account, identity: &str) -> Result<Arc<dyn Home>> {
+        let mut known = self.known();
+        if let Some(home) = known.homes.get(identity) {
+            return Ok(Arc::clone(home));
+        }
+        let connector = self.accounts.remote(account)?;
+        let host = identity.rsplit_once('@').map_or(identity, |(_, host)| host).to_owned();
+        let host = Arc::clone(known.hosts.entry(host).or_default());
+        let gate: Arc<dyn Home> = Arc::new(Gate::new(connector, Arc::clone(&self.door), host));
+        known.homes.insert(identity.to_owned(), Arc::clone(&gate));
+        Ok(gate)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Forgets what nobody uses when too much is known. A home in use is held by its volume.
+    fn make_room(&mut self) -> Result<()> {
+        if self.identities.len() < limits::NAMES_KNOWN {
+            return Ok(());
+        }
+        self.homes.retain(|_, home| Arc::strong_count(home) > 1);
+        self.hosts.retain(|_, host| Arc::strong_count(host) > 1);
+        let homes = &self.homes;
+        self.identities.retain(|_, (identity, _)| homes.contains_key(identity));
+        match self.identities.len() < limits::NAMES_KNOWN {
+            true => Ok(()),
+            false => {
+                Err(Error::new(ErrorKind::Busy, "10000 hosts are in use; restart the server to forget some"))
+            }
+        }
+    }
+}
+
+fn options_of(entry: Option<&HomeEntry>) -> MountOptions {
+    let usual = || PROTECTED.iter().filter_map(|p| HomePath::parse(p).ok()).collect();
+    MountOptions {
+        mode: entry.and_then(|e| e.mode).map(ModeName::into),
+        share: entry.and_then(|e| e.share),
+        rebase_symlinks: entry.is_some_and(|e| e.symlinks == Symlinks::Rebase),
+        protect: entry.and_then(|e| e.protect.clone()).unwrap_or_else(usual),
+    }
+}
+
+#[async_trait::async_trait]
+impl<A: Accounts> Namespace for Root<A> {
+    fn configured(&self) -> Vec<Name> {
+        self.entries.iter().map(|e| e.name.clone()).collect()
+    }
+
+    async fn resolve(&self, name: &Name) -> Result<Mount> {
+        if let Some(entry) = self.entries.iter().find(|e| e.name == *name) {
+            return self.configured_mount(entry).await;
+        }
+        let not_found = |why: &str| Err(Error::new(ErrorKind::NotFound, format!("{name}: {why}")));
+        let Some(parsed) = RootName::parse(name.as_bytes()) else {
+            return not_found("neither a configured name nor [user@]host or scp:[user@]host:");
+        };
+        match self.dynamic.allows(&parsed.account) {
+            true => self.remote_mount(&parsed.account, parsed.start).await,
+            false => not_found("not configured, and no --hosts pattern allows it"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,348 @@
+//! The server, put together: state directory, namespace, engine, NFS, control socket; and its orderly end.
+
+use crate::accounts::Ssh;
+use crate::control::report::{UnsentReport, left_over};
+use crate::control::server::{self as control, Control, StopRequest};
+use crate::gate::Door;
+use crate::mounts::OwnMounts;
+use crate::options::Options;
+use crate::root::{Dynamic, Root};
+use crate::state::{self, StateDir};
+use crate::{limits, show};
+use frontend::nfs::{Allow, ExportPolicy, NfsServer};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use vfs::store::FjallStore;
+use vfs::{Cred, Namespace, Vfs};
+
+/// Where and how to serve.
+pub struct Serve {
+    /// The state directory, if not the usual one.
+    pub state: Option<PathBuf>,
+    /// Told when requests are accepted.
+    pub ready: Option<PathBuf>,
+    /// Everything else.
+    pub options: Options,
+}
+
+/// Serves until it is told to stop.
+pub async fn run(serve: Serve) -> Result<(), String> {
+    let options = serve.options;
+    let listen = match &options.listen[..] {
+        [] => vec![SocketAddr::from(([127, 0, 0, 1], 0))],
+        some => some.to_vec(),
+    };
+    check_identity(&options)?;
+    check_ports(&listen, &options)?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    raise_open_files();
+    let state = StateDir::create(serve.state.as_deref(), options.allow_network_state)?;
+    let _lock = state.lock_server()?;
+    let allow = networks(&options).await?;
+    let listeners = bind(&state, &listen).await?;
+    let nfs: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
+    let mounts = OwnMounts::default();
+    mounts.listen(nfs.clone());
+    let namespace: Arc<dyn Namespace> = Arc::new(Root::new(
+        options.home.clone(),
+        dynamic(&options, &nfs),
+        Ssh::new(options.ssh_config.clone()),
+        Door::new(mounts),
+    ));
+    let cred = own_cred();
+    let vfs = open_engine(&state, &options, Arc::clone(&namespace), &cred).await?;
+    let (stop, stopped) = watch::channel(false);
+    let policy = ExportPolicy {
+        allow,
+        any_port: options.insecure,
+        no_root_squash: options.no_root_squash,
+        server_uid: cred.uid,
+        server_gid: cred.gid,
+    };
+    let serving = serve_nfs(listeners, &vfs, policy, &stopped);
+    let (wish, wishes) = mpsc::channel(1);
+    let socket = control::bind(&state)?;
+    let control = Control { vfs: Arc::clone(&vfs), namespace, cred, nfs: nfs.clone(), stop: wish };
+    let controlling = tokio::spawn(control::serve(Arc::new(control), socket));
+    announce(&nfs, serve.ready.as_deref())?;
+    let ending = wait_for_the_end(wishes).await?;
+    finish(&vfs, &stop, serving, ending).await?;
+    controlling.abort();
+    Ok(())
+}
+
+/// Root can do to every account what its users never asked for, so it has to say that it means it.
+fn check_identity(options: &Options) -> Result<(), String> {
+    match rustix::process::geteuid().is_root() && !options.no_root_squash {
+        true => Err("the server should run as an ordinary user, whose ssh keys it uses: start it as that user, or, if \
+                     root's own accounts are meant, with --no-root-squash"
+            .into()),
+        false => Ok(()),
+    }
+}
+
+/// NFS believes a request because of its source port; that is worth nothing where anyone may use low ports.
+fn check_ports(listen: &[SocketAddr], options: &Options) -> Result<(), String> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    check_port_start(text.trim().parse().unwrap_or(1024), listen, options.insecure)
+}
+
+fn check_port_start(first_open: u32, listen: &[SocketAddr], insecure: bool) -> Result<(), String> {
+    let local = listen.iter().any(|l| l.ip().is_loopback() || l.ip().is_unspecified());
+    match first_open < 1024 && local && !insecure {
+        true => Err(format!(
+            "every user of this machine may use ports from {first_open} up, and could act as you by NFS: run \
+             `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` as root, or accept it with --insecure"
+        )),
+        false => Ok(()),
+    }
+}
+
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::warn!("the limit of open files stays at {:?}: {e}", limit.current);
+    }
+}
+
+async fn networks(options: &Options) -> Result<Vec<Allow>, String> {
+    let mut allow = Vec::new();
+    for spec in &options.allow {
+        allow.extend(spec.resolve().await?);
+    }
+    if allow.is_empty() {
+        allow = Allow::loopback();
+    }
+    Ok(allow)
+}
+
+/// Every name on loopback; beyond it, whoever can reach the port could send us to any host, so that patterns
+/// are needed.
+fn dynamic(options: &Options, nfs: &[SocketAddr]) -> Dynamic {
+    match options.hosts.is_empty() && nfs.iter().all(|l| l.ip().is_loopback()) {
+        true => Dynamic::All,
+        false => Dynamic::Only(options.hosts.clone()),
+    }
+}
+
+async fn bind(state: &StateDir, listen: &[SocketAddr]) -> Result<Vec<TcpListener>, String> {
+    let mut listeners = Vec::new();
+    for wanted in listen {
+        let address = state.fixed_port(*wanted);
+        let listener = TcpListener::bind(address).await.map_err(|e| match wanted.port() {
+            0 if address.port() != 0 => format!(
+                "listen on {address}: {e}; clients may have mounted this port, which was chosen before: free it, or choose \
+                 another with --listen {}:PORT",
+                address.ip()
+            ),
+            _ => format!("listen on {address}: {e}; choose another address with --listen ADDR:PORT"),
+        })?;
+        if wanted.port() == 0 {
+            state.keep_port(listener.local_addr().map_err(|e| e.to_string())?)?;
+        }
+        listeners.push(listener);
+    }
+    Ok(listeners)
+}
+
+fn own_cred() -> Cred {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Cred { uid, gid, groups: Vec::new() }
+}
+
+async fn open_engine(
+    state: &StateDir,
+    options: &Options,
+    namespace: Arc<dyn Namespace>,
+    cred: &Cred,
+) -> Result<Arc<Vfs>, String> {
+    let here = |e: &dyn std::fmt::Display| format!("state directory {}: {e}", state.path().display());
+    let env = vfs::env::Env::real(state.path()).map_err(|e| here(&e))?;
+    let store = FjallStore::open(&state.path().join("meta")).map_err(|e| here(&e))?;
+    let config = vfs::Config {
+        env,
+        store: Arc::new(store),
+        namespace,
+        server_uid: cred.uid,
+        server_gid: cred.gid,
+        mode: options.mode.map_or(vfs::Mode::Wb, Into::into),
+        share: options.share,
+        cache_bytes: cache_bytes(state, options),
+        staleness: options.staleness.map_or(limits::STALENESS, |s| s.0),
+    };
+    Vfs::open(config).await.map_err(|e| here(&show::message(&e.detail)))
+}
+
+fn cache_bytes(state: &StateDir, options: &Options) -> u64 {
+    let tenth = rustix::fs::statvfs(state.path()).map(|fs| fs.f_blocks.saturating_mul(fs.f_frsize) / 10);
+    let usual = limits::CACHE_BYTES.min(tenth.unwrap_or(limits::CACHE_BYTES));
+    options.cache.map_or(usual, |c| c.0).max(limits::CACHE_LEAST)
+}
+
+fn serve_nfs(
+    listeners: Vec<TcpListener>,
+    vfs: &Arc<Vfs>,
+    policy: ExportPolicy,
+    stopped: &watch::Receiver<bool>,
+) -> Vec<JoinHandle<()>> {
+    let server = Arc::new(NfsServer::new(Arc::clone(vfs), Arc::new(policy)));
+    let each = listeners.into_iter().map(|listener| {
+        let (server, mut stopped) = (Arc::clone(&server), stopped.clone());
+        tokio::spawn(async move {
+            // The sender lives until the end; should it go, that is the end too.
+            let stop = async move { drop(stopped.wait_for(|s| *s).await) };
+            server.listen(listener, stop).await;
+        })
+    });
+    each.collect()
+}
+
+fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
+    for address in nfs {
+        println!("serving NFS on {address}; mount it as root with\n  {}", mount_line(*address));
+    }
+    match ready {
+        Some(path) => {
+            let nfs: Vec<String> = nfs.iter().map(ToString::to_string).collect();
+            let mut text = serde_json::json!({ "nfs": nfs }).to_string();
+            text.push('\n');
+            state::write_atomically(path, text.as_bytes())
+        }
+        None => Ok(()),
+    }
+}
+
+/// The exact command for a client.
+pub fn mount_line(address: SocketAddr) -> String {
+    let port = address.port();
+    let (host, proto) = match address {
+        a if a.ip().is_unspecified() => {
+            (rustix::system::uname().nodename().to_string_lossy().into_owned(), "tcp")
+        }
+        SocketAddr::V4(a) => (a.ip().to_string(), "tcp"),
+        SocketAddr::V6(a) => (format!("[{}]", a.ip()), "proto=tcp6"),
+    };
+    format!(
+        "mount -t nfs -o vers=3,{proto},port={port},mountport={port},nolock,nosuid,nodev {host}:/ /trellis"
+    )
+}
+
+/// Why and how the server ends.
+struct Ending {
+    drain: Duration,
+    done: Option<tokio::sync::oneshot::Sender<Vec<UnsentReport>>>,
+    again: [Signal; 2],
+}
+
+async fn wait_for_the_end(mut wishes: mpsc::Receiver<StopRequest>) -> Result<Ending, String> {
+    let listen = |kind| signal(kind).map_err(|e| format!("signals: {e}"));
+    let mut terminate = listen(SignalKind::terminate())?;
+    let mut interrupt = listen(SignalKind::interrupt())?;
+    let (drain, done) = tokio::select! {
+        _ = terminate.recv() => (limits::DRAIN_AT_SIGNAL, None),
+        _ = interrupt.recv() => (limits::DRAIN_AT_SIGNAL, None),
+        Some(wish) = wishes.recv() => (wish.drain, Some(wish.done)),
+    };
+    Ok(Ending { drain, done, again: [terminate, interrupt] })
+}
+
+/// Takes no more requests, sends home what can be sent in time, and closes the journal. A second signal ends
+/// it at once; what was acknowledged as stable is in the journal either way.
+async fn finish(
+    vfs: &Arc<Vfs>,
+    stop: &watch::Sender<bool>,
+    serving: Vec<JoinHandle<()>>,
+    ending: Ending,
+) -> Result<(), String> {
+    let Ending { drain, done, again: [mut terminate, mut interrupt] } = ending;
+    eprintln!("stopping; unsent changes have {} to go home", show::span(drain.as_secs_f64()));
+    // Nobody is left to tell only if every listener has ended already.
+    let _ = stop.send(true);
+    let close = async {
+        let aborts: Vec<_> = serving.iter().map(JoinHandle::abort_handle).collect();
+        let answered = async {
+            for listener in serving {
+                let _ = listener.await;
+            }
+        };
+        if tokio::time::timeout(limits::LAST_ANSWERS, answered).await.is_err() {
+            aborts.iter().for_each(tokio::task::AbortHandle::abort);
+        }
+        left_over(&vfs.close(Some(drain)).await)
+    };
+    let left = tokio::select! {
+        left = close => left,
+        _ = terminate.recv() => return Err("stopped at once by a second signal".into()),
+        _ = interrupt.recv() => return Err("stopped at once by a second signal".into()),
+    };
+    for home in &left {
+        eprintln!("{}", unsent_line(home));
+    }
+    if let Some(done) = done
+        && done.send(left).is_ok()
+    {
+        // The answer travels on a task of its own.
+        tokio::time::sleep(limits::FAREWELL).await;
+    }
+    Ok(())
+}
+
+/// What is not at a home, for a person.
+pub fn unsent_line(home: &UnsentReport) -> String {
+    format!(
+        "{}: {} operations, {} not sent yet: {}",
+        show::text(home.account.as_bytes()),
+        home.ops,
+        show::size(home.bytes),
+        show::message(&home.why)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(list: &[&str]) -> Vec<SocketAddr> {
+        list.iter().map(|a| a.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn low_ports_must_mean_something() {
+        let local = addresses(&["127.0.0.1:0"]);
+        assert!(check_port_start(1024, &local, false).is_ok());
+        assert!(check_port_start(0, &local, false).unwrap_err().contains("--insecure"));
+        assert!(check_port_start(1023, &addresses(&["0.0.0.0:1"]), false).is_err());
+        assert!(check_port_start(0, &local, true).is_ok());
+        assert!(check_port_start(0, &addresses(&["10.0.0.1:1"]), false).is_ok());
+    }
+
+    #[test]
+    fn other_machines_need_patterns() {
+        let none = Options::default();
+        let some = Options { hosts: vec!["lab*".parse().unwrap()], ..Options::default() };
+        let (local, wide) =
+            (addresses(&["127.0.0.1:1", "[::1]:1"]), addresses(&["127.0.0.1:1", "0.0.0.0:1"]));
+        assert_eq!(dynamic(&none, &local), Dynamic::All);
+        assert_eq!(dynamic(&none, &wide), Dynamic::Only(vec![]));
+        assert_eq!(dynamic(&some, &local), Dynamic::Only(some.hosts.clone()));
+        assert_eq!(dynamic(&some, &wide), Dynamic::Only(some.hosts.clone()));
+    }
+
+    #[test]
+    fn the_mount_line_is_exact() {
+        assert_eq!(
+            mount_line("127.0.0.1:4711".parse().unwrap()),
+            "mount -t nfs -o vers=3,tcp,port=4711,mountport=4711,nolock,nosuid,nodev 127.0.0.1:/ /trellis"
+        );
+        assert!(mount_line("[::1]:4711".parse().unwrap()).contains("proto=tcp6,"));
+        assert!(mount_line("[::1]:4711".parse().unwrap()).ends_with(" [::1]:/ /trellis"));
+        assert!(!mount_line("0.0.0.0:4711".parse().unwrap()).contains("0.0.0.0"));
+    }
+}

@@ -1,0 +1,162 @@
+//! Text for a person: whatever another machine chose is escaped before it reaches a terminal.
+
+use std::fmt::Write;
+
+/// Names and messages as a person may see them: control characters, marks that reorder text and bytes that
+/// are not UTF-8 are escaped.
+pub fn text(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => out.push_str("\\\\"),
+                c if c.is_control() || is_invisible(c) => {
+                    let _ = write!(out, "{}", c.escape_default());
+                }
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    out
+}
+
+/// A message of several lines, each escaped.
+pub fn message(message: &str) -> String {
+    message.lines().map(|l| text(l.as_bytes())).collect::<Vec<_>>().join("\n")
+}
+
+/// Bidirectional controls, joiners and line separators, which make a text look like another.
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+/// A number of bytes with a binary unit: `1.5 MiB`.
+pub fn size(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let mut value = bytes as f64;
+    let mut unit = None;
+    for next in UNITS {
+        if value < 1024.0 {
+            break;
+        }
+        value /= 1024.0;
+        unit = Some(next);
+    }
+    match unit {
+        Some(unit) => format!("{value:.1} {unit}"),
+        None => format!("{bytes} B"),
+    }
+}
+
+/// A span of time in one or two units: `3m05s`.
+pub fn span(seconds: f64) -> String {
+    let whole = seconds as u64;
+    match whole {
+        0..=9 => format!("{seconds:.1}s"),
+        10..=59 => format!("{whole}s"),
+        60..=3599 => format!("{}m{:02}s", whole / 60, whole % 60),
+        3600..=86_399 => format!("{}h{:02}m", whole / 3600, whole / 60 % 60),
+        _ => format!("{}d{:02}h", whole / 86_400, whole / 3600 % 24),
+    }
+}
+
+/// A moment in UTC: `2026-11-21 08:41:01.000000000`.
+pub fn moment(sec: i64, nsec: u32) -> String {
+    let (year, month, day) = civil(sec.div_euclid(86_400));
+    let rest = sec.rem_euclid(86_400);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02}:{:02}.{nsec:09}",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+/// The Gregorian date of a number of days since 1970: Hinnant's `civil_from_days`, exact for every year.
+fn civil(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// Type and permission bits as ls(1) prints them; `kind` is the first letter.
+pub fn mode(kind: char, mode: u32) -> String {
+    let mut out = String::from(kind);
+    for (shift, special, letter) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {
+        let bits = mode >> shift;
+        out.push(if bits & 4 != 0 { 'r' } else { '-' });
+        out.push(if bits & 2 != 0 { 'w' } else { '-' });
+        out.push(match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => letter,
+            (true, false) => letter.to_ascii_uppercase(),
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    out
+}
+
+/// Columns of a table, padded to the widest cell.
+pub fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |at: usize| rows.iter().filter_map(|r| r.get(at)).map(|c| c.chars().count()).max();
+    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:<width$}  ");
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_reaches_the_terminal_raw() {
+        assert_eq!(text(b"plain \xc3\xa4"), "plain ä");
+        assert_eq!(text(b"\x1b[2J\x07\n\x7f"), "\\u{1b}[2J\\u{7}\\n\\u{7f}");
+        assert_eq!(text(b"a\xffb\xc2"), "a\\xffb\\xc2");
+        assert_eq!(text("\u{9b}x\u{202e}y".as_bytes()), "\\u{9b}x\\u{202e}y");
+        assert_eq!(text(b"a\\n"), "a\\\\n");
+        assert_eq!(message("a\x1b\nb"), "a\\u{1b}\nb");
+    }
+
+    #[test]
+    fn figures() {
+        assert_eq!(
+            (size(1023), size(1536), size(5 << 30)),
+            ("1023 B".into(), "1.5 KiB".into(), "5.0 GiB".into())
+        );
+        assert_eq!((span(0.25), span(75.0), span(90_000.0)), ("0.2s".into(), "1m15s".into(), "1d01h".into()));
+    }
+
+    #[test]
+    fn moments() {
+        assert_eq!(moment(0, 1), "1970-01-01 00:00:00.000000001");
+        assert_eq!(moment(-1, 0), "1969-12-31 23:59:59.000000000");
+        assert_eq!(moment(951_782_400, 0), "2000-02-29 00:00:00.000000000");
+        assert_eq!(moment(1_795_250_461, 0), "2026-11-21 08:41:01.000000000");
+    }
+
+    #[test]
+    fn modes() {
+        assert_eq!(mode('-', 0o644), "-rw-r--r--");
+        assert_eq!(mode('d', 0o3777), "drwxrwsrwt");
+        assert_eq!(mode('-', 0o4644), "-rwSr--r--");
+    }
+}
