@@ -311,7 +311,13 @@ impl Volume {
     /// Space of the file system of an object.
     pub async fn fetch_statfs(self: &Arc<Self>, id: u64) -> Result<StatFs> {
         self.greeted().await?;
-        let at = Self::loc(&mut self.tree.lock(), id)?;
+        let at = {
+            let mut tree = self.tree.lock();
+            // What the home does not have yet lies in the file system of the nearest directory that it has.
+            let places: Vec<u64> = std::iter::once(id).chain(tree.ancestors(id)).collect();
+            let known = places.into_iter().find_map(|place| Self::loc(&mut tree, place).ok());
+            known.ok_or_else(|| Error::from(ErrorKind::Stale))?
+        };
         self.home.statfs(&at).await
     }
 

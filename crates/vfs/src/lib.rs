@@ -205,6 +205,9 @@ impl Vfs {
 
     /// The volume of an object.
     fn volume(&self, oid: Oid) -> Result<Arc<Volume>> {
+        if oid == Oid::ROOT {
+            return Err(Error::new(ErrorKind::Invalid, "the root directory has neither bytes nor a target"));
+        }
         self.volumes.read().get(&oid.volume).cloned().ok_or_else(|| ErrorKind::Stale.into())
     }
 

@@ -102,6 +102,7 @@ impl Vfs {
             return Ok(StatFs { total: 0, free: 0, available: 0, files: 0, files_free: 0 });
         }
         let volume = self.volume(oid)?;
+        live(&mut volume.tree.lock(), oid.id)?;
         let answer = tokio::time::timeout(limits::REVALIDATE_WAIT, volume.fetch_statfs(oid.id)).await;
         match answer {
             Ok(Ok(space)) => Ok(*volume.space.lock().insert(space)),
