@@ -146,14 +146,11 @@ impl Cx<'_> {
         Res::Fail(no.status, no.known.map_or_else(WccData::default, |oid| self.after(oid)))
     }
 
-    /// Attributes for the reply of a call that failed: what memory has. A stranger who was denied is told
-    /// nothing.
+    /// Attributes for the reply of a call that failed: what memory has. Of an object that has gone nothing
+    /// is said.
     fn seen(&self, oid: Oid, failed: ErrorKind) -> PostOpAttr {
-        let denied = matches!(failed, ErrorKind::Access | ErrorKind::Perm);
-        if denied && self.cred.uid != self.policy.server_uid {
-            return None;
-        }
-        self.vfs.peek(oid).as_ref().map(convert::attr)
+        let attr = if failed == ErrorKind::Stale { None } else { self.vfs.peek(oid) };
+        attr.as_ref().map(convert::attr)
     }
 
     /// The same for a call that would have changed the object.
