@@ -37,7 +37,7 @@ pub struct Target {
 
 /// What must live as long as the server is measured.
 enum Running {
-    Trellis { _server: Server, _home: Sshd },
+    Trellis { _server: Box<Server>, _home: Box<Sshd> },
     Ganesha { _daemon: Daemon },
 }
 
@@ -74,7 +74,7 @@ fn trellis(world: &World) -> Result<Target> {
     let dir = client.walk(&root, &format!("ann@lab{}", work.display()))?;
     let many = client.lookup(&dir, "many")?;
     let (addr, pid) = (server.addr, server.pid());
-    let running = Running::Trellis { _server: server, _home: home };
+    let running = Running::Trellis { _server: Box::new(server), _home: Box::new(home) };
     let next_port = RefCell::new(590);
     Ok(Target {
         name: "Trellis",

@@ -15,6 +15,8 @@ const LICENCES: &[&str] = &[
     "Unicode-3.0",
     "Unlicense",
     "CC0-1.0",
+    "0BSD",
+    "BSL-1.0",
 ];
 
 /// Packages that may declare a native library: none of these compiles or links C code on Linux.

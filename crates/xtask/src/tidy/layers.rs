@@ -15,24 +15,36 @@ const CRATES: &[(&str, &[&str])] = &[
     ("xtask", &["oncrpc", "home", "vfs", "frontend"]),
 ];
 
-/// Modules of the engine, and those of the engine that they must not name.
+/// What asks, changes or sends: nothing that only holds data names these.
+const ACTIVE: &[&str] = &["ops", "fetch", "mutate", "sync", "volume", "root", "perm"];
+
+/// Modules of the engine, and those of the engine that they must not name. `sync::queue` is passive, so it
+/// does not count as `sync`.
 const ENGINE: &[(&str, &[&str])] = &[
     ("ops", &["sync"]),
-    ("mutate", &["ops", "sync", "fetch"]),
-    ("fetch", &["ops", "sync", "mutate"]),
-    ("sync", &["ops"]),
-    ("conflict", &["ops", "sync", "mutate", "fetch", "journal", "meta", "data", "inode", "env"]),
-    ("inode", &["ops", "sync", "mutate", "fetch", "journal", "data"]),
-    ("meta", &["ops", "sync", "mutate", "fetch", "journal", "data"]),
-    ("data", &["ops", "sync", "mutate", "fetch", "journal", "meta", "inode"]),
-    ("journal", &["ops", "sync", "mutate", "fetch", "meta", "data", "inode"]),
-    ("lock", &["ops", "sync", "mutate", "fetch", "journal", "data", "meta"]),
-    ("store", &["ops", "sync", "mutate", "fetch", "journal", "data"]),
-    ("env", &["ops", "sync", "mutate", "fetch", "journal", "meta", "data", "inode", "lock", "store"]),
+    ("mutate", &["ops", "sync", "root"]),
+    ("fetch", &["ops", "sync", "mutate", "root"]),
+    ("sync", &["ops", "root"]),
+    ("perm", &["ops", "fetch", "mutate", "sync", "journal", "data", "store"]),
+    ("inode", ACTIVE),
+    ("meta", ACTIVE),
+    ("replies", ACTIVE),
+    ("data", ACTIVE),
+    ("journal", ACTIVE),
+    ("store", ACTIVE),
+    ("lock", ACTIVE),
+    ("conflict", PURE),
+    ("env", PURE),
+];
+
+/// What a module without state and questions does not name.
+const PURE: &[&str] = &[
+    "ops", "fetch", "mutate", "sync", "volume", "root", "perm", "inode", "meta", "replies", "data",
+    "journal", "store", "lock",
 ];
 
 /// Passive modules of the engine: they hold what others fetched, so they never name the trait `Home`.
-const CACHES: &[&str] = &["inode", "meta", "data", "journal", "store", "lock"];
+const CACHES: &[&str] = &["inode", "meta", "replies", "data", "journal", "store", "lock"];
 
 /// What no module of the engine names: protocols, sockets, other programs, error numbers.
 const FOREIGN: &[&str] = &[
@@ -109,6 +121,7 @@ fn module_of(path: &str) -> &str {
 
 /// Whether the line names a module of this crate: `crate::m`, or `m` in a list of `use crate::{…}`.
 fn names_module(line: &str, module: &str) -> bool {
+    let line = &line.replace("sync::queue", "queue");
     let listed = line.trim_start().starts_with("use crate::{")
         && line.split(['{', ',', '}']).any(|part| part.trim().split("::").next() == Some(module));
     listed || words(line, &format!("crate::{module}"))

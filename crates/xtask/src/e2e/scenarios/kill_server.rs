@@ -16,12 +16,17 @@ use std::time::Duration;
 /// The client works until the host says that it has killed often enough, and then once more.
 const SCRIPT: &str = r#"
 cd "/trellis/ann@lab$WORK"
-echo kept >kept && kept=$(stat -c %i kept)
+echo kept >kept
+kept=$(stat -c %i kept)
 exec 7<kept
 round() {
-  mkdir "r$1" && tar -xf "$W/src.tar" -C "r$1"
-  mv "r$1/d00" "r$1/moved" && mkdir "r$1/empty" && rmdir "r$1/empty"
-  ln "r$1/moved/e0/file 1.dat" "r$1/hard" && ln -s hard "r$1/soft"
+  mkdir "r$1"
+  tar -xf "$W/src.tar" -C "r$1"
+  mv "r$1/d00" "r$1/moved"
+  mkdir "r$1/empty"
+  rmdir "r$1/empty"
+  ln "r$1/moved/e0/file 1.dat" "r$1/hard"
+  ln -s hard "r$1/soft"
   # What fsync acknowledged must be there after any crash.
   head -c 100000 /dev/zero | tr '\0' "$1" | dd of="r$1/synced" bs=10000 conv=fsync status=none
   rm "r$1/moved/e0/file 2.dat"
@@ -31,10 +36,14 @@ round() {
 }
 n=0
 until [[ -e $SHARE/stop ]]; do
-  n=$((n + 1)) && round $n && echo $n >"$SHARE/rounds"
+  n=$((n + 1))
+  round $n
+  echo $n >"$SHARE/rounds"
   [[ $n -lt 60 ]] || fail "nobody said stop"
 done
-n=$((n + 1)) && round $n && echo $n >"$SHARE/rounds"
+n=$((n + 1))
+round $n
+echo $n >"$SHARE/rounds"
 [[ $(cat <&7) == kept ]] || fail "an open file lost its content"
 for ((i = 1; i <= n; i++)); do
   [[ $(stat -c %h "r$i/hard") == 2 && $(readlink "r$i/soft") == hard ]] || fail "links of round $i"
@@ -105,15 +114,18 @@ pub fn run(world: &World) -> Result<()> {
     Ok(())
 }
 
-/// A call that changes something, and its arguments on the wire.
+/// A call that changes something.
 struct Change {
     what: &'static str,
     proc: u32,
-    args: Box<dyn Fn(&Client, u32) -> Result<bytes::Bytes>>,
+    send: Send,
 }
 
+/// Sends a call with this xid; answers the bytes of its result.
+type Send = Box<dyn Fn(&Client, u32) -> Result<bytes::Bytes>>;
+
 fn change<A: Xdr + 'static>(what: &'static str, proc: u32, args: A) -> Change {
-    Change { what, proc, args: Box::new(move |client, xid| client.raw(xid, proc, &args)) }
+    Change { what, proc, send: Box::new(move |client, xid| client.raw(xid, proc, &args)) }
 }
 
 /// The scenario with a user-space client: the same xid again, from the same port, after kill -9.
@@ -168,7 +180,7 @@ pub fn retransmit(world: &World) -> Result<()> {
 fn send(client: &Client, changes: &[Change]) -> Result<Vec<bytes::Bytes>> {
     let numbered = (5_000..).zip(changes);
     numbered
-        .map(|(xid, c)| (c.args)(client, xid).with_context(|| format!("{} ({})", c.what, c.proc)))
+        .map(|(xid, c)| (c.send)(client, xid).with_context(|| format!("{} ({})", c.what, c.proc)))
         .collect()
 }
 

@@ -16,16 +16,31 @@ cp -rp --preserve=mode,timestamps "$W/src" tree
 cp -rp tree "$SHARE/out"
 diff -r --no-dereference "$W/src" "$SHARE/out"
 step "rename"
-mkdir -p a/b && echo text >a/f && mv a/f a/b/g && mv a c && [[ $(cat c/b/g) == text ]]
-echo new >n && echo old >o && mv n o && [[ $(cat o) == new ]]
+mkdir -p a/b
+echo text >a/f
+mv a/f a/b/g
+mv a c
+[[ $(cat c/b/g) == text ]]
+echo new >n
+echo old >o
+mv n o
+[[ $(cat o) == new ]]
 step "symbolic link and mode"
-ln -s c/b/g s && [[ $(cat s) == text && $(readlink s) == c/b/g ]]
-chmod 0640 c/b/g && [[ $(stat -c %a c/b/g) == 640 ]]
-touch -d '2001-02-03 04:05:06' c/b/g && [[ $(stat -c %Y c/b/g) == $(date -d '2001-02-03 04:05:06' +%s) ]]
+ln -s c/b/g s
+[[ $(cat s) == text && $(readlink s) == c/b/g ]]
+chmod 0640 c/b/g
+[[ $(stat -c %a c/b/g) == 640 ]]
+touch -d '2001-02-03 04:05:06' c/b/g
+[[ $(stat -c %Y c/b/g) == $(date -d '2001-02-03 04:05:06' +%s) ]]
 step "remove"
-mkdir gone && echo x >gone/x && rm -r gone && [[ ! -e gone ]]
+mkdir gone
+echo x >gone/x
+rm -r gone
+[[ ! -e gone ]]
 step "a big file"
-cp "$W/big" big && sync && cmp big "$W/big"
+cp "$W/big" big
+sync
+cmp big "$W/big"
 step "done"
 "#;
 
