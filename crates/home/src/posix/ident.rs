@@ -129,12 +129,16 @@ impl<S: Sys> Posix<S> {
         })
     }
 
-    /// What the account may do, by one question where the answer is "everything".
+    /// What the account may do, by few questions where the answer is the usual one.
     fn access_of(&self, fd: &S::Fd, kind: Kind) -> Access {
-        if kind == Kind::Symlink || self.sys.access(fd, 7) {
-            return Access { read: true, write: true, exec: true };
+        let may = |bits| self.sys.access(fd, bits);
+        match kind {
+            Kind::Symlink => Access { read: true, write: true, exec: true },
+            Kind::Dir if may(7) => Access { read: true, write: true, exec: true },
+            Kind::Dir => Access { read: may(4), write: may(2), exec: may(1) },
+            _ if may(6) => Access { read: true, write: true, exec: may(1) },
+            _ => Access { read: may(4), write: may(2), exec: may(1) },
         }
-        Access { read: self.sys.access(fd, 4), write: self.sys.access(fd, 2), exec: self.sys.access(fd, 1) }
     }
 
     fn generation(&self, fd: &S::Fd, stat: &Stat) -> u64 {

@@ -7,7 +7,7 @@
 //! - [`listing`]: directories by pages.
 //! - [`account`]: who are we there; the token.
 //! - [`memo`]: staged bytes, outcomes of recent operations, the state we left files in.
-//! - [`apply`]: changes.
+//! - [`apply`]: changes, in place or by exchange, and their batches.
 //! - [`adapter`]: the same as a [`Home`](crate::Home), for the gateway itself.
 
 pub mod account;
@@ -119,12 +119,12 @@ impl<S: Sys> Posix<S> {
         let doing = |e| failed(e, format_args!("read {}", file.path));
         let fd = self.sys.reopen(&found.fd, Mode::Read).map_err(doing)?;
         let want = u64::from(len.min(limits::READ_MAX)).min(found.attr.size.saturating_sub(at));
-        // One byte more than expected shows a file that grew meanwhile, so that short still means the end.
+        // A file may have grown since it was looked at; short has to mean the end all the same.
         let mut data = vec![0; want as usize];
         let mut have = 0;
         while have < len.min(limits::READ_MAX) as usize {
             if have == data.len() {
-                let room = (len.min(limits::READ_MAX) as usize - have).min(limits::COPY_BUFFER);
+                let room = (len.min(limits::READ_MAX) as usize - have).min(4096.max(have));
                 data.resize(have + room, 0);
             }
             match self.sys.read(&fd, at + have as u64, &mut data[have..]).map_err(doing)? {

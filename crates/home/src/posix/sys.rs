@@ -220,8 +220,8 @@ pub trait Sys: Send + Sync + 'static {
     fn clone_file(&self, from: &Self::Fd, to: &Self::Fd) -> Sysult<()>;
     /// Copies a range inside the kernel; how many bytes went.
     fn copy(&self, from: &Self::Fd, to: &Self::Fd, at: u64, len: u64) -> Sysult<u64>;
-    /// Starts to write dirty pages back without waiting.
-    fn start_sync(&self, fd: &Self::Fd);
+    /// Starts to write dirty pages back, and waits for them if told so. Promises nothing.
+    fn write_back(&self, fd: &Self::Fd, wait: bool);
     /// Makes content and attributes durable.
     fn sync(&self, fd: &Self::Fd) -> Sysult<()>;
     /// Asks for a read lease on a file opened for reading and gives it back at once: `EAGAIN` means that

@@ -438,9 +438,17 @@ impl Sys for Linux {
         Ok(got as u64)
     }
 
-    fn start_sync(&self, fd: &OwnedFd) {
+    fn write_back(&self, fd: &OwnedFd, wait: bool) {
+        let flags = match wait {
+            false => libc::SYNC_FILE_RANGE_WRITE,
+            true => {
+                libc::SYNC_FILE_RANGE_WAIT_BEFORE
+                    | libc::SYNC_FILE_RANGE_WRITE
+                    | libc::SYNC_FILE_RANGE_WAIT_AFTER
+            }
+        };
         // SAFETY: the descriptor is open; the call has no memory effects, and its result is only a hint.
-        unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        unsafe { libc::sync_file_range(fd.as_raw_fd(), 0, 0, flags) };
     }
 
     fn sync(&self, fd: &OwnedFd) -> Sysult<()> {

@@ -56,9 +56,12 @@ impl<S: Sys> Batch<'_, S> {
                 other => return other,
             }
         }
-        match self.replace(placed, &target, &pieces)? {
-            Some(done) => Ok(done),
-            None => self.in_place(placed, &target, &pieces),
+        match self.replace(placed, &target, &pieces) {
+            Ok(Some(done)) => Ok(done),
+            Ok(None) => self.in_place(placed, &target, &pieces),
+            // A plain operation knows no conflict: it was as if two programs wrote at once.
+            Err(Fail::Conflict(_)) if placed.plain => Err(ErrorKind::Busy.into()),
+            Err(fail) => Err(fail),
         }
     }
 

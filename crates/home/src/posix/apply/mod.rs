@@ -6,7 +6,7 @@
 //! - [`content`]: changes of content: which way, and in place.
 //! - [`exchange`]: changes of content in a copy that then takes the file's place.
 //! - [`names`]: removal and renaming.
-//! - [`attrs`]: attributes.
+//! - [`attrs`]: mode, group and times.
 //! - [`staging`]: private directories for copies and for what was moved aside.
 //!
 //! # Two ways
@@ -54,7 +54,11 @@ impl From<Error> for Fail {
 
 impl From<Errno> for Fail {
     fn from(e: Errno) -> Fail {
-        Fail::Refused(Error::from_errno(e.raw_os_error(), "").kind)
+        match e {
+            // A mount point or a swap file is in use for good: to try again does not help.
+            Errno::BUSY => Fail::Refused(ErrorKind::TextBusy),
+            e => Fail::Refused(Error::from_errno(e.raw_os_error(), "").kind),
+        }
     }
 }
 
@@ -235,7 +239,7 @@ impl<'a, S: Sys> Batch<'a, S> {
 
     /// Notes that a file must be synced, and keeps its descriptor for later operations.
     fn keep_open(&mut self, fd: S::Fd, id: HomeId, writes: bool) {
-        self.sys().start_sync(&fd);
+        self.sys().write_back(&fd, false);
         match self.open.iter_mut().find(|o| o.id == id) {
             Some(known) if known.writes => {}
             Some(known) => *known = Open { fd, id, writes },
@@ -264,6 +268,10 @@ impl<'a, S: Sys> Batch<'a, S> {
     }
 
     fn sync_all(&mut self) -> Act<()> {
+        // With all data on its way first, one commit of the file system's journal serves many files.
+        for file in &self.open {
+            self.home.sys.write_back(&file.fd, true);
+        }
         for file in &self.open {
             self.home.sys.sync(&file.fd)?;
         }
@@ -307,7 +315,7 @@ impl<'a, S: Sys> Batch<'a, S> {
 
     /// The directory that holds an object, and the object's name in it.
     fn parent(&self, path: &HomePath) -> Act<(HomePath, Found<S>, Name)> {
-        let (dir, name) = path.split().ok_or(ErrorKind::Busy)?;
+        let (dir, name) = path.split().ok_or(ErrorKind::Perm)?;
         let found = self.home.find_dir(&Loc { path: dir.clone(), id: None })?;
         Ok((dir, found, name))
     }

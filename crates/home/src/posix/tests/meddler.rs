@@ -23,17 +23,28 @@ pub struct Meddler {
     linux: Linux,
     countdown: AtomicI64,
     event: Mutex<Option<Event>>,
+    syncs: AtomicI64,
 }
 
 impl Meddler {
     pub fn new(lacks: Lacks) -> Meddler {
-        Meddler { linux: Linux::without(lacks), countdown: AtomicI64::new(-1), event: Mutex::new(None) }
+        Meddler {
+            linux: Linux::without(lacks),
+            countdown: AtomicI64::new(-1),
+            event: Mutex::new(None),
+            syncs: AtomicI64::new(0),
+        }
     }
 
     /// From now on, before the call number `calls` (from 0), `event` happens.
     pub fn after(&self, calls: usize, event: Event) {
         *self.event.lock().unwrap() = Some(event);
         self.countdown.store(calls as i64, Ordering::SeqCst);
+    }
+
+    /// How many objects were synced.
+    pub fn syncs(&self) -> i64 {
+        self.syncs.load(Ordering::SeqCst)
     }
 
     /// Whether the event has happened.
@@ -89,8 +100,14 @@ impl Sys for Meddler {
     fn default_acl(&self, fd: &OwnedFd) -> bool {
         self.linux.default_acl(fd)
     }
-    fn start_sync(&self, fd: &OwnedFd) {
-        self.linux.start_sync(fd);
+    fn write_back(&self, fd: &OwnedFd, wait: bool) {
+        self.linux.write_back(fd, wait);
+    }
+
+    fn sync(&self, fd: &OwnedFd) -> Sysult<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        self.call()?;
+        self.linux.sync(fd)
     }
 
     meddled! {
@@ -121,7 +138,6 @@ impl Sys for Meddler {
         fn data_range(&self, fd: &OwnedFd, at: u64, size: u64) -> Sysult<Option<(u64, u64)>>;
         fn clone_file(&self, from: &OwnedFd, to: &OwnedFd) -> Sysult<()>;
         fn copy(&self, from: &OwnedFd, to: &OwnedFd, at: u64, len: u64) -> Sysult<u64>;
-        fn sync(&self, fd: &OwnedFd) -> Sysult<()>;
         fn probe_writers(&self, fd: &OwnedFd) -> Sysult<()>;
     }
 }

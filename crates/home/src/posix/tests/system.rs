@@ -197,3 +197,19 @@ fn a_linked_file_is_written_in_place() {
     assert_eq!((new.id, new.nlink, new.mtime), (old.id, 2, THEN));
     assert_eq!(place.read("w/b"), b"ours content");
 }
+
+#[test]
+fn a_batch_of_many_files_is_synced_together() {
+    let place = Place::new();
+    let home = place.open(meddler::Meddler::new(Lacks::default()));
+    let mut ops = Vec::new();
+    for n in 0..500 {
+        ops.push(placed(create("w", &format!("f{n}"), 0o644)));
+        ops.push(placed(write(&format!("w/f{n}"), None, 0, format!("content {n}").as_bytes())));
+    }
+    let outcomes = home.apply(ops).unwrap();
+    assert!(outcomes.len() == 1000 && outcomes.iter().all(|o| matches!(o, Outcome::Done(_))));
+    assert_eq!(place.read("w/f499"), b"content 499");
+    let syncs = home.sys.syncs();
+    assert!((500..520).contains(&syncs), "{syncs} syncs: each file once, the directory once for many");
+}
