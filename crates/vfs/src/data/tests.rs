@@ -221,7 +221,7 @@ fn clean_data_survive_a_restart_with_their_version_only() {
     {
         let log = open(&disk, &budget);
         for id in 1..=4 {
-            log.put(id, 0, &[data.clone()], Pin::Clean).unwrap();
+            log.put(id, 0, std::slice::from_ref(&data), Pin::Clean).unwrap();
         }
         log.set_version(1, version(1));
         log.set_version(3, version(3));
@@ -252,9 +252,9 @@ fn bad_bytes_of_an_earlier_process_become_a_gap_and_bad_unsent_ones_an_error() {
     let budget = Budget::new(1 << 30);
     let data = Bytes::from(vec![5; 1000]);
     let log = open(&disk, &budget);
-    let clean = log.put(1, 0, &[data.clone()], Pin::Clean).unwrap();
+    let clean = log.put(1, 0, std::slice::from_ref(&data), Pin::Clean).unwrap();
     log.set_version(1, version(1));
-    let unsent = log.put(1, 1000, &[data.clone()], Pin::Dirty).unwrap();
+    let unsent = log.put(1, 1000, std::slice::from_ref(&data), Pin::Dirty).unwrap();
     let file = path(&log.dir, clean.segment);
     drop(log);
     disk.kill();

@@ -239,13 +239,12 @@ impl Lane {
             tracing::warn!("journal: {e}");
         }
         let stalled = self.is_stalled();
-        let prepared = if writer.wants_spare() || stalled { writer.prepare() } else { Ok(()) };
-        if let (Err(e), false) = (&prepared, stalled) {
+        let ready = if writer.wants_spare() || stalled { writer.prepare() } else { Ok(true) };
+        if let (Err(e), false) = (&ready, stalled) {
             tracing::warn!("journal: no further segment: {e}");
         }
-        let mut buffer = self.buffer.lock();
-        buffer.room = prepared.is_err().then(|| writer.room());
-        drop(buffer);
+        let short = ready.map_or(true, |ready| stalled && !ready);
+        self.buffer.lock().room = short.then(|| writer.room());
         self.bytes.store(writer.bytes(), Ordering::Relaxed);
     }
 
@@ -262,8 +261,16 @@ impl Lane {
         });
     }
 
+    /// Ends the lane after the commit thread has ended.
+    pub(super) fn close(&self) {
+        self.poison("the journal was stopped".into());
+        if let Err(e) = self.writer.lock().finish() {
+            tracing::debug!("journal: {e}");
+        }
+    }
+
     /// Ends the lane and tells the waiters.
-    pub(super) fn poison(&self, why: String) {
+    fn poison(&self, why: String) {
         self.buffer.lock().pending.clear();
         self.progress.send_modify(|p| {
             p.attempts += 1;

@@ -69,6 +69,9 @@ impl Limits {
     }
 }
 
+/// The records of a lane with their numbers, oldest first.
+pub type Records = Vec<(u64, Body)>;
+
 /// The shared group-commit thread.
 pub struct Journal {
     shared: Arc<Shared>,
@@ -126,11 +129,7 @@ impl Journal {
     /// # Errors
     /// [`Error::Corrupt`] where a promised record is damaged: nothing was changed on disk, and the volume should
     /// be served read-only until a person has looked. [`Error::Poisoned`] after [`Journal::stop`].
-    pub fn open_lane(
-        self: &Arc<Self>,
-        volume: u32,
-        data: Arc<DataLog>,
-    ) -> Result<(Arc<Lane>, Vec<(u64, Body)>)> {
+    pub fn open_lane(self: &Arc<Self>, volume: u32, data: Arc<DataLog>) -> Result<(Arc<Lane>, Records)> {
         let dir = format!("journal/{volume:08x}");
         let mut found = recover::recover(&self.env, volume, &dir, &data)?;
         let retired = record::retired(found.records.iter().map(|(_, body)| body));
@@ -148,6 +147,9 @@ impl Journal {
             return Err(Error::Poisoned("the journal was stopped".into()));
         }
         work.lanes.push(lane.clone());
+        drop(work);
+        // Has the first segment made before anybody waits for it.
+        self.shared.request(&lane);
         Ok((lane, found.records))
     }
 
@@ -161,7 +163,7 @@ impl Journal {
             tracing::error!("journal: the commit thread panicked");
         }
         for lane in std::mem::take(&mut self.shared.work.lock().lanes) {
-            lane.poison("the journal was stopped".into());
+            lane.close();
         }
     }
 }

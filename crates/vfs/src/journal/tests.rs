@@ -243,6 +243,17 @@ fn a_failed_write_ends_the_lane() {
     assert_eq!(start(&disk, SMALL).unwrap().found.len(), 1);
 }
 
+/// Waits for what the commit thread does on its own.
+fn eventually(mut done: impl FnMut() -> bool) {
+    for _ in 0..2000 {
+        if done() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("it never happened");
+}
+
 #[test]
 fn a_full_disk_refuses_changes_but_takes_retirements_and_recovers() {
     let disk = SimDisk::new();
@@ -260,15 +271,11 @@ fn a_full_disk_refuses_changes_but_takes_retirements_and_recovers() {
     assert!(matches!(refused, Error::Full(_)), "{refused}");
     assert!(promised >= 20, "{promised}");
     let retire = |seq| Body::Retire(Retire { seq, how: Fate::Done(Vec::new()) });
-    let retired = (1..=promised).map(|seq| p.lane.append(retire(seq)).unwrap()).last().unwrap();
+    let retired = (1..=promised).map(|seq| p.lane.append(retire(seq)).unwrap()).max().unwrap();
     // What the home has may be forgotten; that makes room for the rest.
     p.lane.forget_below(promised);
-    let patience = (0..200).find(|_| {
-        std::thread::sleep(Duration::from_millis(5));
-        wait(p.lane.synced(retired)).is_ok()
-    });
-    assert!(patience.is_some(), "{:?}", p.lane.poisoned());
-    wait(p.lane.synced(p.lane.append(record()).unwrap())).unwrap();
+    eventually(|| wait(p.lane.synced(retired)).is_ok());
+    eventually(|| p.lane.append(record()).is_ok_and(|seq| wait(p.lane.synced(seq)).is_ok()));
     let last = p.lane.last();
     disk.crash(9);
     let found = start(&disk, SMALL).unwrap().found;
@@ -285,11 +292,7 @@ fn segments_are_forgotten_from_the_oldest_on_and_two_stay() {
     wait(p.lane.synced(50)).unwrap();
     let before = p.lane.bytes();
     p.lane.forget_below(51);
-    let deleted = (0..200).any(|_| {
-        std::thread::sleep(Duration::from_millis(5));
-        p.lane.bytes() < before
-    });
-    assert!(deleted);
+    eventually(|| p.lane.bytes() < before);
     p.journal.stop();
     disk.crash(2);
     let p = start(&disk, SMALL).unwrap();
@@ -330,11 +333,7 @@ fn records_that_nobody_waits_for_become_durable() {
     let disk = SimDisk::new();
     let p = start(&disk, SMALL).unwrap();
     let seq = p.lane.append(write(1, Stored::Inline(Bytes::new()))).unwrap();
-    let durable = (0..400).any(|_| {
-        std::thread::sleep(Duration::from_millis(5));
-        p.lane.is_synced(seq)
-    });
-    assert!(durable);
+    eventually(|| p.lane.is_synced(seq));
 }
 
 #[test]

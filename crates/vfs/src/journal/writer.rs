@@ -9,6 +9,7 @@ use crate::env::{Disk, Error, File, Result};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 /// A record that waits to be written.
 pub struct Pending {
@@ -43,7 +44,14 @@ pub struct Writer {
     closed: VecDeque<Kept>,
     current: Option<Open>,
     /// Prepared: allocated and durable, but without a header.
-    spare: Option<(u64, Arc<dyn File>)>,
+    spare: Option<Spare>,
+    /// A spare that is being made. Writing its zeros takes long, and other lanes must not wait for that.
+    making: Option<JoinHandle<Result<Spare>>>,
+}
+
+struct Spare {
+    number: u64,
+    file: Arc<dyn File>,
 }
 
 impl Writer {
@@ -59,6 +67,7 @@ impl Writer {
             closed: std::mem::take(&mut found.segments).into(),
             current: None,
             spare: None,
+            making: None,
         }
     }
 
@@ -95,7 +104,8 @@ impl Writer {
     /// Closes the current segment and begins the next one, whose first record will be `first`.
     fn roll(&mut self, first: u64) -> Result<()> {
         self.prepare()?;
-        let Some((number, file)) = self.spare.take() else { return Ok(()) };
+        self.finish()?;
+        let Some(Spare { number, file }) = self.spare.take() else { return Ok(()) };
         let header = Header { volume: self.volume, number, epoch: self.epoch, first }.encode();
         let at = path(&self.dir, number);
         file.pwrite_all(&[&header], 0).and_then(|()| file.sync_data()).map_err(|e| broken(&at, &e))?;
@@ -105,37 +115,35 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes the next segment ready, if it is not. Where this fails, nothing was lost and it may be tried again.
-    pub fn prepare(&mut self) -> Result<()> {
-        if self.spare.is_some() {
-            return Ok(());
+    /// Begins to make the next segment ready, if it is not, and answers whether it is. Where this fails, nothing was
+    /// lost and it may be tried again.
+    pub fn prepare(&mut self) -> Result<bool> {
+        if self.making.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.finish()?;
         }
-        let number = self.next_number;
-        self.next_number += 1;
-        let at = path(&self.dir, number);
-        let make = || {
-            let file = self.disk.create(&at)?;
-            file.allocate(self.segment_len)?;
-            file.sync_data()?;
-            self.disk.sync_dir(&self.dir)?;
-            Ok(file)
-        };
-        match make() {
-            Ok(file) => {
-                self.spare = Some((number, file));
-                Ok(())
-            }
-            Err(e) => {
-                // Without a header the file says nothing; recovery removes it if this does not.
-                let _ = self.disk.remove(&at);
-                Err(Error::io(format_args!("allocate {at}"), &e))
-            }
+        if self.spare.is_none() && self.making.is_none() {
+            let (disk, dir, number, len) =
+                (self.disk.clone(), self.dir.clone(), self.next_number, self.segment_len);
+            self.next_number += 1;
+            let make = move || allocate(&*disk, &dir, number, len);
+            let thread = std::thread::Builder::new().name("journal-space".into()).spawn(make);
+            self.making = Some(thread.map_err(|e| Error::io("start a thread", &e))?);
         }
+        Ok(self.spare.is_some())
+    }
+
+    /// Waits for the next segment, if it is being made.
+    pub fn finish(&mut self) -> Result<()> {
+        if let Some(making) = self.making.take() {
+            let made = making.join().unwrap_or_else(|_| Err(Error::Io("a journal thread panicked".into())));
+            self.spare = Some(made?);
+        }
+        Ok(())
     }
 
     /// Whether so little is left in the current segment that the next one should be ready.
     pub fn wants_spare(&self) -> bool {
-        self.spare.is_none() && self.current.as_ref().is_some_and(|c| c.pos > self.segment_len / 2)
+        self.spare.is_none() && self.current.as_ref().is_none_or(|c| c.pos > self.segment_len / 2)
     }
 
     /// Bytes that can be written without a new segment.
@@ -166,6 +174,26 @@ impl Writer {
     pub fn bytes(&self) -> u64 {
         let open = u64::from(self.current.is_some()) + u64::from(self.spare.is_some());
         self.closed.iter().map(|k| k.bytes).sum::<u64>() + open * self.segment_len
+    }
+}
+
+/// Makes a segment of zeros that is durable.
+fn allocate(disk: &dyn Disk, dir: &str, number: u64, len: u64) -> Result<Spare> {
+    let at = path(dir, number);
+    let make = || {
+        let file = disk.create(&at)?;
+        file.allocate(len)?;
+        file.sync_data()?;
+        disk.sync_dir(dir)?;
+        Ok(file)
+    };
+    match make() {
+        Ok(file) => Ok(Spare { number, file }),
+        Err(e) => {
+            // Without a header the file says nothing; recovery removes it if this does not.
+            let _ = disk.remove(&at);
+            Err(Error::io(format_args!("allocate {at}"), &e))
+        }
     }
 }
 
