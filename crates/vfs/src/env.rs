@@ -7,6 +7,8 @@
 mod real;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use real::{RealClock, RealDisk, RealRng};
 
