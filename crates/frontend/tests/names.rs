@@ -3,7 +3,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Nfs, OWNER, World, at, mode};
+use common::{Nfs, OWNER, World, assert_same, at, mode};
 use oncrpc::nfs3::*;
 use std::collections::HashSet;
 
@@ -21,18 +21,15 @@ async fn lookup_and_its_errors() {
     let file = nfs.create(&dir, b"\xff\xfe not utf-8").await;
     let found = nfs.lookup(&dir, b"\xff\xfe not utf-8").await.into_result().unwrap();
     assert_eq!(found.object, file);
-    assert_eq!(found.obj_attributes, Some(nfs.getattr(&file).await.unwrap()));
-    let dir_attributes = Some(nfs.getattr(&dir).await.unwrap());
-    assert_eq!(found.dir_attributes, dir_attributes);
+    assert_same(found.obj_attributes, nfs.getattr(&file).await.unwrap());
+    assert_same(found.dir_attributes, nfs.getattr(&dir).await.unwrap());
     assert_eq!(nfs.lookup(&dir, b".").await.into_result().unwrap().object, dir);
     assert_eq!(nfs.lookup(&dir, b"..").await.into_result().unwrap().object, lab);
     let root = nfs.mounted(b"/").await;
     assert_eq!(nfs.lookup(&lab, b"..").await.into_result().unwrap().object, root);
     nfs.create(&dir, &[b'n'; 255]).await;
-    assert_eq!(
-        nfs.lookup(&dir, b"none").await,
-        Res::Fail(NfsStat3::NoEnt, Some(nfs.getattr(&dir).await.unwrap()))
-    );
+    let Res::Fail(NfsStat3::NoEnt, seen) = nfs.lookup(&dir, b"none").await else { panic!("found") };
+    assert_same(seen, nfs.getattr(&dir).await.unwrap());
     assert_eq!(nfs.lookup(&dir, &[b'n'; 256]).await.status(), NfsStat3::NameTooLong);
     for bad in [&b""[..], b"a/b", b"a\0b"] {
         assert_eq!(nfs.lookup(&dir, bad).await.status(), NfsStat3::Inval, "{bad:?}");
@@ -62,12 +59,12 @@ async fn the_three_ways_to_create() {
     let made = nfs.create_how(&lab, b"f", CreateHow3::Guarded(mode(0o640))).await.into_result().unwrap();
     let (file, attr) = (made.obj.unwrap(), made.obj_attributes.unwrap());
     assert_eq!((attr.ftype, attr.mode, attr.uid, attr.nlink, attr.size), (Ftype3::Reg, 0o640, OWNER, 1, 0));
-    assert_eq!(made.dir_wcc.after, Some(nfs.getattr(&lab).await.unwrap()));
+    assert_same(made.dir_wcc.after, nfs.getattr(&lab).await.unwrap());
     let Res::Fail(status, wcc) = nfs.create_how(&lab, b"f", CreateHow3::Guarded(mode(0o640))).await else {
         panic!("made twice")
     };
     assert_eq!(status, NfsStat3::Exist);
-    assert_eq!(wcc.after, Some(nfs.getattr(&lab).await.unwrap()));
+    assert_same(wcc.after, nfs.getattr(&lab).await.unwrap());
 
     nfs.write(&file, 0, b"text", StableHow::FileSync).await.into_result().unwrap();
     let cut = Sattr3 { size: Some(0), ..mode(0o777) };
@@ -159,8 +156,8 @@ async fn renaming_and_linking() {
     assert_eq!(nfs.getattr(&file).await.unwrap().nlink, 2);
 
     let moved = nfs.rename((&a, b"one"), (&b, b"three")).await.into_result().unwrap();
-    assert_eq!(moved.fromdir_wcc.after, Some(nfs.getattr(&a).await.unwrap()));
-    assert_eq!(moved.todir_wcc.after, Some(nfs.getattr(&b).await.unwrap()));
+    assert_same(moved.fromdir_wcc.after, nfs.getattr(&a).await.unwrap());
+    assert_same(moved.todir_wcc.after, nfs.getattr(&b).await.unwrap());
     assert_eq!(nfs.lookup(&b, b"three").await.into_result().unwrap().object, file);
     assert_eq!(nfs.lookup(&a, b"one").await.status(), NfsStat3::NoEnt);
 
@@ -218,7 +215,8 @@ async fn a_listing_in_pieces_has_every_name_once() {
     assert_eq!(entries[1].fileid, nfs.getattr(&lab).await.unwrap().fileid);
 
     let whole = nfs.readdir(&dir, 0, 1 << 20).await.into_result().unwrap();
-    assert!(whole.eof && whole.dir_attributes == Some(nfs.getattr(&dir).await.unwrap()));
+    assert!(whole.eof);
+    assert_same(whole.dir_attributes, nfs.getattr(&dir).await.unwrap());
     let after_last = whole.entries.0.last().unwrap().cookie;
     let rest = nfs.readdir(&dir, after_last, 1000).await.into_result().unwrap();
     assert!(rest.eof && rest.entries.0.is_empty());
@@ -242,7 +240,7 @@ async fn a_listing_with_attributes_keeps_to_its_budgets() {
             let handle = entry.name_handle.expect("attributes are at hand after creating the file");
             let attr = nfs.getattr(&handle).await.unwrap();
             assert_eq!(attr.fileid, entry.fileid);
-            assert_eq!(entry.name_attributes, Some(attr));
+            assert_same(entry.name_attributes, attr);
         }
         seen += page.entries.0.len();
         match page.eof {

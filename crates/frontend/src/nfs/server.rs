@@ -96,8 +96,7 @@ impl NfsServer {
             Credential::Other(_) => return Err(DENIED),
         };
         let read_only = access == Access::ReadOnly;
-        let (vfs, handles, policy) = (&*self.vfs, &self.handles, &*self.policy);
-        Ok((client, Cx { vfs, handles, policy, cred, read_only, retry: None }))
+        Ok((client, Cx { vfs: &self.vfs, handles: &self.handles, cred, read_only, retry: None }))
     }
 }
 

@@ -139,6 +139,14 @@ pub fn mode(mode: u32) -> Sattr3 {
     Sattr3 { mode: Some(mode), ..Sattr3::default() }
 }
 
+/// Whether attributes are those of one moment, but for what the home decides when it has the change: the time
+/// of the last access and the space used.
+#[track_caller]
+pub fn assert_same(left: PostOpAttr, right: Fattr3) {
+    let left = left.expect("attributes are at hand");
+    assert_eq!(Fattr3 { atime: right.atime, used: right.used, ..left }, right);
+}
+
 impl Nfs {
     /// The results of an NFS call as they are.
     pub async fn raw(&self, xid: u32, proc: u32, args: &impl Xdr) -> Result<Bytes, CallError> {

@@ -14,7 +14,6 @@ mod file;
 mod io;
 
 use super::convert;
-use super::export::ExportPolicy;
 use super::handle::Handles;
 use oncrpc::msg::Refusal;
 use oncrpc::nfs3::{NfsFh3, NfsStat3, PostOpAttr, Res, WccData, procs};
@@ -28,8 +27,6 @@ pub struct Cx<'a> {
     pub vfs: &'a Vfs,
     /// Makes and checks file handles.
     pub handles: &'a Handles,
-    /// The rules.
-    pub policy: &'a ExportPolicy,
     /// Whom the call speaks for.
     pub cred: Cred,
     /// Whether the client may not change anything.
