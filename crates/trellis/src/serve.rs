@@ -8,7 +8,7 @@ use crate::mounts::OwnMounts;
 use crate::options::Options;
 use crate::root::{Dynamic, Root};
 use crate::state::{self, StateDir};
-use crate::{limits, show};
+use crate::{limits, show, unsent};
 use frontend::nfs::{Allow, ExportPolicy, NfsServer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     raise_open_files();
     let state = StateDir::create(serve.state.as_deref(), options.allow_network_state)?;
     let _lock = state.lock_server()?;
+    unsent::forget(&state)?;
     let allow = networks(&options).await?;
     let listeners = bind(&state, &listen).await?;
     let nfs: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
@@ -72,7 +73,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let controlling = tokio::spawn(control::serve(Arc::new(control), socket));
     announce(&nfs, serve.ready.as_deref())?;
     let ending = wait_for_the_end(wishes).await?;
-    finish(&vfs, &stop, serving, ending).await?;
+    finish(&state, &vfs, &stop, serving, ending).await?;
     controlling.abort();
     Ok(())
 }
@@ -256,6 +257,7 @@ async fn wait_for_the_end(mut wishes: mpsc::Receiver<StopRequest>) -> Result<End
 /// Takes no more requests, sends home what can be sent in time, and closes the journal. A second signal ends
 /// it at once; what was acknowledged as stable is in the journal either way.
 async fn finish(
+    state: &StateDir,
     vfs: &Arc<Vfs>,
     stop: &watch::Sender<bool>,
     serving: Vec<JoinHandle<()>>,
@@ -275,13 +277,15 @@ async fn finish(
         if tokio::time::timeout(limits::LAST_ANSWERS, answered).await.is_err() {
             aborts.iter().for_each(tokio::task::AbortHandle::abort);
         }
-        left_over(&vfs.close(Some(drain)).await)
+        vfs.close(Some(drain)).await
     };
-    let left = tokio::select! {
-        left = close => left,
+    let volumes = tokio::select! {
+        volumes = close => volumes,
         _ = terminate.recv() => return Err("stopped at once by a second signal".into()),
         _ = interrupt.recv() => return Err("stopped at once by a second signal".into()),
     };
+    unsent::note(state, &volumes)?;
+    let left = left_over(&volumes);
     for home in &left {
         eprintln!("{}", unsent_line(home));
     }

@@ -113,7 +113,7 @@ impl TreeArgs {
         let ssh = Ssh::new(self.ssh_config.clone().or(file.ssh_config));
         let root = Root::new(file.home, Dynamic::All, ssh, Door::new(OwnMounts::default()));
         let namespace: Arc<dyn Namespace> = Arc::new(root);
-        let unsent = crate::unsent::check(state);
+        let unsent = crate::unsent::check(state.as_ref());
         Ok(Opened { tree: Box::new(Direct::new(namespace, unsent)), _lock: lock })
     }
 

@@ -1,1 +1,177 @@
+//! Both ends over a pipe, with the engine on a home in memory.
 
+use super::client::Client;
+use super::proto::{Entry, Id, Object, Raw, Reply, Request};
+use super::server::{Control, StopRequest, converse};
+use home::memory::MemoryHome;
+use home::{ErrorKind, Home, HomePath, Name};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::DuplexStream;
+use tokio::sync::mpsc;
+use vfs::store::MemStore;
+use vfs::{Cred, Mode, Mount, MountOptions, Namespace, Start, Vfs};
+
+/// A root with one name, `lab`.
+struct Lab(Arc<dyn Home>);
+
+#[async_trait::async_trait]
+impl Namespace for Lab {
+    fn configured(&self) -> Vec<Name> {
+        vec![Name::new(b"lab").unwrap()]
+    }
+    async fn resolve(&self, name: &Name) -> home::Result<Mount> {
+        if name.as_bytes() != b"lab" {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let options = MountOptions { mode: None, share: None, rebase_symlinks: false, protect: vec![] };
+        let start = Start::Path(HomePath::root());
+        Ok(Mount { account: "ann@lab:22".into(), home: Arc::clone(&self.0), start, options })
+    }
+}
+
+struct Server {
+    client: Client<DuplexStream>,
+    stops: mpsc::Receiver<StopRequest>,
+    _state: tempfile::TempDir,
+}
+
+async fn server() -> Server {
+    let state = tempfile::tempdir().unwrap();
+    let namespace: Arc<dyn Namespace> = Arc::new(Lab(Arc::new(MemoryHome::new())));
+    let cred = Cred { uid: 1000, gid: 1000, groups: vec![] };
+    let vfs = Vfs::open(vfs::Config {
+        env: vfs::env::Env::real(state.path()).unwrap(),
+        store: Arc::new(MemStore::default()),
+        namespace: Arc::clone(&namespace),
+        server_uid: cred.uid,
+        server_gid: cred.gid,
+        mode: Mode::Wb,
+        share: false,
+        cache_bytes: 64 << 20,
+        staleness: Duration::from_secs(5),
+    })
+    .await
+    .unwrap();
+    let (stop, stops) = mpsc::channel(1);
+    let control = Control { vfs, namespace, cred, nfs: vec!["127.0.0.1:7".parse().unwrap()], stop };
+    let (near, far) = tokio::io::duplex(64 << 10);
+    tokio::spawn(async move { converse(&control, far).await });
+    Server { client: Client::over(near), stops, _state: state }
+}
+
+impl Server {
+    async fn object(&mut self, request: Request) -> home::Result<Object> {
+        match self.client.ask(request).await? {
+            Reply::Object(object) => Ok(object),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn lab(&mut self) -> Id {
+        self.object(Request::Resolve(Raw(b"/lab".to_vec()))).await.unwrap().id
+    }
+
+    async fn done(&mut self, request: Request, payload: &[u8]) {
+        assert_eq!(self.client.call(request, payload).await.unwrap().0, Reply::Done);
+    }
+}
+
+fn entry(dir: Id, name: &[u8]) -> Entry {
+    Entry { dir, name: name.into() }
+}
+
+#[tokio::test]
+async fn a_file_is_written_listed_and_read() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    let name = b"x\xff\n";
+    let file = server.object(Request::Create { entry: entry(lab, name), mode: 0o640 }).await.unwrap();
+    assert_eq!((file.attr.kind, file.attr.mode), ('-', 0o640));
+    let text = vec![b'a'; 300_000];
+    server.done(Request::Write { file: file.id, at: 0 }, &text).await;
+    server.done(Request::Write { file: file.id, at: text.len() as u64 }, b"end").await;
+    let finish = Request::Finish { object: file.id, mode: Some(0o600), mtime: Some((7, 8)), commit: true };
+    server.done(finish, b"").await;
+    let found = server.object(Request::Lookup(entry(lab, name))).await.unwrap();
+    assert_eq!((found.id, found.attr.size, found.attr.mode), (file.id, 300_003, 0o600));
+    assert_eq!(found.attr.mtime, (7, 8));
+    let Reply::Page(page) = server.client.ask(Request::List { dir: lab, after: 0 }).await.unwrap() else {
+        panic!("no page")
+    };
+    assert_eq!(page.entries.iter().map(|(n, _)| &n.0[..]).collect::<Vec<_>>(), [&name[..]]);
+    assert_eq!(page.next, None);
+    let read = Request::Read { file: file.id, at: 299_999, len: 100 };
+    let (reply, bytes) = server.client.call(read, b"").await.unwrap();
+    assert_eq!((reply, &bytes[..]), (Reply::Data { eof: true }, &b"aend"[..]));
+}
+
+#[tokio::test]
+async fn making_a_file_again_empties_it() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    let create = Request::Create { entry: entry(lab, b"f"), mode: 0o644 };
+    let one = server.object(create.clone()).await.unwrap();
+    server.done(Request::Write { file: one.id, at: 0 }, b"old").await;
+    let two = server.object(create).await.unwrap();
+    assert_eq!((two.id, two.attr.size), (one.id, 0));
+}
+
+#[tokio::test]
+async fn directories_and_links() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    let dir = server.object(Request::Mkdir { entry: entry(lab, b"d"), mode: 0o750 }).await.unwrap();
+    assert_eq!((dir.attr.kind, dir.attr.mode), ('d', 0o750));
+    let link = Request::Symlink { entry: entry(dir.id, b"l"), target: Raw(b"../t\xfe".to_vec()) };
+    let link = server.object(link).await.unwrap();
+    let target = server.client.ask(Request::Readlink(link.id)).await.unwrap();
+    assert_eq!(target, Reply::Target(Raw(b"../t\xfe".to_vec())));
+    let again = server.object(Request::Mkdir { entry: entry(lab, b"d"), mode: 0o700 }).await;
+    assert_eq!(again.unwrap_err().kind, ErrorKind::Exists);
+}
+
+#[tokio::test]
+async fn reasons_arrive_as_they_were() {
+    let mut server = server().await;
+    for (path, kind) in [("/nowhere", ErrorKind::NotFound), ("/lab/none", ErrorKind::NotFound)] {
+        let failed = server.object(Request::Resolve(Raw(path.into()))).await.unwrap_err();
+        assert_eq!(failed.kind, kind, "{path}");
+    }
+    let bad = server.client.ask(Request::Sync { path: None, timeout_s: -1.0 }).await.unwrap_err();
+    assert_eq!(bad.kind, ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn sync_means_at_home_and_status_tells() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    server.object(Request::Create { entry: entry(lab, b"f"), mode: 0o644 }).await.unwrap();
+    let sync = Request::Sync { path: Some(Raw(b"/lab/f".to_vec())), timeout_s: 20.0 };
+    server.done(sync, b"").await;
+    server.done(Request::Sync { path: None, timeout_s: 20.0 }, b"").await;
+    let Reply::Status(report) = server.client.ask(Request::Status).await.unwrap() else {
+        panic!("no status")
+    };
+    assert_eq!(report.nfs, ["127.0.0.1:7"]);
+    let home = &report.homes[0];
+    assert_eq!((home.account.as_str(), home.unsent_ops, home.mode.as_str()), ("ann@lab:22", 0, "wb"));
+    let names = server.client.ask(Request::Names).await.unwrap();
+    assert_eq!(names, Reply::Names(vec![Raw(b"lab".to_vec())]));
+}
+
+#[tokio::test]
+async fn a_wish_to_stop_is_handed_on_and_answered() {
+    let mut server = server().await;
+    let mut stops = std::mem::replace(&mut server.stops, mpsc::channel(1).1);
+    let serve = tokio::spawn(async move {
+        let request = stops.recv().await.unwrap();
+        request.done.send(vec![]).unwrap();
+        request.drain
+    });
+    let reply = server.client.ask(Request::Stop { drain_s: 2.5 }).await.unwrap();
+    assert_eq!(reply, Reply::Unsent(vec![]));
+    assert_eq!(serve.await.unwrap(), Duration::from_millis(2500));
+    let again = server.client.ask(Request::Stop { drain_s: 1.0 }).await.unwrap_err();
+    assert_eq!(again.kind, ErrorKind::Busy);
+}

@@ -1,0 +1,242 @@
+//! The real program: it serves, tells so, answers commands, keeps a second server out, and ends in order.
+
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A directory with a state directory, a configuration and a local home in it.
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+/// A running server, ended with the test.
+struct Server {
+    child: Child,
+    nfs: SocketAddr,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place { dir };
+        std::fs::create_dir(place.path("srv")).unwrap();
+        let config = format!("[[home]]\nname = \"here\"\nscl = \"local:{}\"\n", place.path("srv").display());
+        std::fs::write(place.path("config.toml"), config).unwrap();
+        place
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// A command with this place's state directory, and nothing of the user's own configuration.
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+        command.args(args).arg("--state").arg(self.path("state"));
+        command.env("HOME", self.dir.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    /// A command of files, which needs the configuration when no server runs.
+    fn files(&self, args: &[&str]) -> Output {
+        self.command(args).arg("--config").arg(self.path("config.toml")).output().unwrap()
+    }
+
+    fn serve_command(&self) -> Command {
+        let mut command = self.command(&["serve", "--insecure", "--no-root-squash", "--allow-network-state"]);
+        command.arg("--ready").arg(self.path("ready")).arg("--config").arg(self.path("config.toml"));
+        command
+    }
+
+    fn serve(&self) -> Server {
+        let ready = self.path("ready");
+        let _ = std::fs::remove_file(&ready);
+        let mut child = self.serve_command().stdout(Stdio::piped()).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(30);
+        while !ready.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "the server ended at once");
+            assert!(Instant::now() < until, "the server is not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Server { child, nfs: address(&ready) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails where the server has ended, as it should have.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    fn exit(&mut self) -> (Option<i32>, String) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "the server does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut said = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        (self.child.wait().unwrap().code(), said)
+    }
+
+    fn signal(&self) {
+        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    }
+}
+
+fn address(ready: &Path) -> SocketAddr {
+    let text = std::fs::read_to_string(ready).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["nfs"][0].as_str().unwrap().parse().unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn serve_status_stop() {
+    let place = Place::new();
+    let mut server = place.serve();
+    assert!(server.nfs.ip().is_loopback() && TcpStream::connect(server.nfs).is_ok());
+
+    let status = place.run(&["status", "--json"]);
+    assert_eq!(status.status.code(), Some(0), "{}", stderr(&status));
+    let json: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(json["nfs"][0], server.nfs.to_string());
+    assert_eq!(json["pid"], server.child.id());
+    assert!(stdout(&place.run(&["status"])).contains(&server.nfs.to_string()));
+
+    let mut second = place.serve_command();
+    let second = second.output().unwrap();
+    assert_eq!(second.status.code(), Some(1));
+    let said = stderr(&second);
+    assert!(said.contains("already uses") && said.contains(&server.child.id().to_string()), "{said}");
+
+    assert_eq!(place.run(&["sync"]).status.code(), Some(0));
+    let stop = place.run(&["stop"]);
+    assert_eq!(stop.status.code(), Some(0), "{}", stderr(&stop));
+    let (code, said) = server.exit();
+    assert_eq!(code, Some(0));
+    let port = server.nfs.port();
+    let line = format!(
+        "mount -t nfs -o vers=3,tcp,port={port},mountport={port},nolock,nosuid,nodev 127.0.0.1:/ /trellis"
+    );
+    assert!(said.contains(&line), "{said}");
+
+    let mut again = place.serve();
+    assert_eq!(again.nfs, server.nfs, "the port is kept");
+    again.signal();
+    assert_eq!(again.exit().0, Some(0));
+}
+
+#[test]
+fn a_killed_server_leaves_nothing_in_the_way() {
+    let place = Place::new();
+    drop(place.serve());
+    let mut server = place.serve();
+    assert_eq!(place.run(&["stop", "--drain", "1"]).status.code(), Some(0));
+    assert_eq!(server.exit().0, Some(0));
+}
+
+/// Lists, copies in and out, reads, over whatever way there is to the tree.
+fn files_go_in_and_out(place: &Place) {
+    let source = place.path("source");
+    std::fs::create_dir_all(source.join("sub")).unwrap();
+    let big: Vec<u8> = (0..3_000_000u32).map(|n| (n % 251) as u8).collect();
+    std::fs::write(source.join("big"), &big).unwrap();
+    std::fs::write(source.join("sub/small"), "small\n").unwrap();
+    std::os::unix::fs::symlink("sub/small", source.join("link")).unwrap();
+    let text = |path: &Path| path.to_str().unwrap().to_owned();
+
+    let copied = place.files(&["cp", "-rp", &text(&source), "/here"]);
+    assert_eq!(copied.status.code(), Some(0), "{}", stderr(&copied));
+    let listed = place.files(&["ls", "/here/source"]);
+    assert_eq!(stdout(&listed), "big\nlink\nsub\n", "{}", stderr(&listed));
+    assert!(stdout(&place.files(&["ls", "-l", "/here/source"])).contains("link -> sub/small"));
+    assert_eq!(stdout(&place.files(&["cat", "/here/source/link"])), "small\n");
+    assert!(stdout(&place.files(&["stat", "/here/source/big"])).contains("Size: 3000000"));
+
+    let back = place.path("back");
+    let copied = place.files(&["cp", "-r", "/here/source", &text(&back)]);
+    assert_eq!(copied.status.code(), Some(0), "{}", stderr(&copied));
+    assert!(std::fs::read(back.join("big")).unwrap() == big, "other bytes came back");
+    assert_eq!(std::fs::read_link(back.join("link")).unwrap(), Path::new("sub/small"));
+    assert_eq!(std::fs::read_to_string(back.join("sub/small")).unwrap(), "small\n");
+
+    let failed = place.files(&["cat", "/here/none", "/here/source/sub/small"]);
+    assert_eq!((failed.status.code(), stdout(&failed)), (Some(1), "small\n".into()));
+    assert!(stderr(&failed).contains("/here/none"), "{}", stderr(&failed));
+    assert_eq!(place.files(&["ls", "scp:-oProxyCommand=x:/y"]).status.code(), Some(2));
+    assert_eq!(place.files(&["cp", "one", "two"]).status.code(), Some(2));
+}
+
+#[test]
+fn files_through_the_server() {
+    let place = Place::new();
+    let mut server = place.serve();
+    assert_eq!(stdout(&place.run(&["ls", "/"])), "here\n");
+    files_go_in_and_out(&place);
+    let sync = place.run(&["sync", "/here"]);
+    assert_eq!(sync.status.code(), Some(0), "{}", stderr(&sync));
+    assert_eq!(std::fs::read_to_string(place.path("srv/source/sub/small")).unwrap(), "small\n");
+    assert_eq!(place.run(&["stop"]).status.code(), Some(0));
+    assert_eq!(server.exit().0, Some(0));
+}
+
+#[test]
+fn files_without_a_server() {
+    let place = Place::new();
+    assert_eq!(stdout(&place.files(&["ls"])), "here\n");
+    files_go_in_and_out(&place);
+    assert_eq!(std::fs::read_to_string(place.path("srv/source/sub/small")).unwrap(), "small\n");
+    assert!(!place.path("state").exists(), "reading needs no state directory");
+}
+
+#[test]
+fn without_a_server_commands_say_so() {
+    let place = Place::new();
+    for command in ["status", "sync", "stop"] {
+        let output = place.run(&[command]);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        assert!(stderr(&output).contains("trellis serve"), "{}", stderr(&output));
+    }
+}
+
+#[test]
+fn wrong_usage_is_2() {
+    let place = Place::new();
+    for args in [
+        &["fly"][..],
+        &["serve", "--listen", "x"],
+        &["serve", "--mode", "fast"],
+        &["sync", "--timeout", "soon"],
+        &["stat"],
+    ] {
+        assert_eq!(place.run(args).status.code(), Some(2), "{args:?}");
+    }
+}
+
+#[test]
+fn a_configuration_with_a_slip_is_refused_with_its_line() {
+    let place = Place::new();
+    std::fs::write(place.path("config.toml"), "share = true\nprotcet = []\n").unwrap();
+    let output = place.serve_command().output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("line 2"), "{}", stderr(&output));
+}
