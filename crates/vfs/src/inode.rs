@@ -347,8 +347,8 @@ impl Tree {
         }
         let bytes = self.store.get(&self.key(b'h', &home_id.to_bytes())).ok()??;
         let id = u64::from_bytes(bytes).ok()?;
-        self.get(id).ok()?;
-        Some(id)
+        // The store may be behind: the object may be known by another identity since.
+        (self.get(id).ok()?.home_id == *home_id).then_some(id)
     }
 
     /// Where the home has an object.

@@ -1,9 +1,11 @@
 //! OUT: the one way home. [`queue`] keeps the order, [`place`] finds where things are at the home, [`push`] sends,
-//! [`settle`] takes the outcomes in.
+//! [`settle`] takes the outcomes in,
+//! [`resume`] finds out what a lost answer would have said.
 
 pub mod place;
 pub mod push;
 pub mod queue;
+pub mod resume;
 pub mod settle;
 
 use crate::config::Unsent;

@@ -61,9 +61,12 @@ impl Volume {
     /// Sends one batch and takes its outcomes in.
     async fn push(self: &Arc<Self>) -> Result<()> {
         let hello = self.greeted().await?;
+        self.resume(hello.class).await?;
         let batch = self.tree.lock().queue.select();
         let Some(last) = batch.iter().flat_map(|g| &g.seqs).max().copied() else {
-            // Everything that is left waits for somebody's decision.
+            if self.tree.lock().queue.len() == 0 {
+                return Ok(());
+            }
             return Err(Error::new(ErrorKind::Busy, "operations that the home refused wait for a decision"));
         };
         // The home must never know more than the journal.

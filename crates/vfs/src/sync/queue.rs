@@ -115,6 +115,7 @@ impl Queue {
                 break;
             }
         }
+        batch.groups.retain(|g| !g.seqs.is_empty());
         batch.groups
     }
 }
@@ -158,8 +159,14 @@ impl Selection {
         let newborn = last.is_some_and(|l| l.newborn);
         if let Op::Write { base, .. } = &change.op {
             match last {
-                Some(Last { write: Some(group), .. }) => {
-                    self.groups[group].seqs.push(seq);
+                Some(Last { write: Some(group), newborn }) => {
+                    // The group moves to the place of its last record, so that a record whose effect is seen at
+                    // the home proves all operations before it.
+                    let mut seqs = std::mem::take(&mut self.groups[group].seqs);
+                    seqs.push(seq);
+                    let earlier = self.groups[group].newborn;
+                    self.last.insert(change.object, Last { write: Some(self.groups.len()), newborn });
+                    self.groups.push(Group { seqs, newborn: earlier });
                     self.count(op);
                     return true;
                 }

@@ -1,0 +1,193 @@
+//! An engine on a home in memory, on a disk that can lose its unsynced writes.
+
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use bytes::Bytes;
+use home::memory::MemoryHome;
+use home::testing::conformance::Outside;
+use home::testing::fault::{Fault, FaultHome};
+use home::{Home, HomePath, Name};
+use std::sync::Arc;
+use std::time::Duration;
+use vfs::env::testing::{SeededRng, SimDisk};
+use vfs::env::{Env, RealClock};
+use vfs::store::MemStore;
+use vfs::{
+    Config, CreateHow, Cred, Ctx, Mode, Mount, MountOptions, Namespace, Oid, SetAttrs, Stability, Start, Vfs,
+};
+
+pub const UID: u32 = 4000;
+
+pub struct OneHome {
+    pub home: Arc<dyn Home>,
+    pub protect: Vec<HomePath>,
+}
+
+#[async_trait::async_trait]
+impl Namespace for OneHome {
+    fn configured(&self) -> Vec<Name> {
+        Vec::new()
+    }
+    async fn resolve(&self, name: &Name) -> home::Result<Mount> {
+        if !matches!(name.as_bytes(), b"lab" | b"scp:lab:") {
+            return Err(home::ErrorKind::NotFound.into());
+        }
+        Ok(Mount {
+            account: "ann@lab:22".into(),
+            home: self.home.clone(),
+            start: Start::Root,
+            options: MountOptions {
+                mode: None,
+                share: None,
+                rebase_symlinks: false,
+                protect: self.protect.clone(),
+            },
+        })
+    }
+}
+
+/// All that outlives a process.
+pub struct World {
+    pub memory: MemoryHome,
+    pub fault: Arc<FaultHome>,
+    pub disk: SimDisk,
+    pub store: Arc<MemStore>,
+    pub mode: Mode,
+    pub staleness: Duration,
+    pub cache: u64,
+}
+
+impl World {
+    pub fn new(mode: Mode) -> World {
+        let memory = MemoryHome::new();
+        World {
+            fault: Arc::new(FaultHome::new(Arc::new(memory.clone()))),
+            memory,
+            disk: SimDisk::new(),
+            store: Arc::new(MemStore::new()),
+            mode,
+            staleness: Duration::from_secs(5),
+            cache: 1 << 30,
+        }
+    }
+
+    pub async fn start(&self) -> Engine {
+        let env = Env {
+            disk: Arc::new(self.disk.clone()),
+            clock: Arc::new(RealClock::new()),
+            rng: Arc::new(SeededRng::new(rand::random())),
+        };
+        let protect = vec![HomePath::parse(b".ssh").unwrap(), HomePath::parse(b".cache/trellis").unwrap()];
+        let vfs = Vfs::open(Config {
+            env,
+            store: self.store.clone(),
+            namespace: Arc::new(OneHome { home: self.fault.clone(), protect }),
+            server_uid: UID,
+            server_gid: UID,
+            mode: self.mode,
+            share: false,
+            cache_bytes: self.cache,
+            staleness: self.staleness,
+        })
+        .await
+        .unwrap();
+        Engine { vfs, cred: Cred { uid: UID, gid: UID, groups: vec![] } }
+    }
+
+    pub fn fault(&self, fault: Fault) {
+        self.fault.set(fault);
+    }
+
+    /// Another program writes a file at the home.
+    pub fn write(&self, path: &str, data: &[u8]) {
+        self.memory.write(&HomePath::parse(path.as_bytes()).unwrap(), data);
+    }
+
+    /// Another program removes a name at the home.
+    pub fn remove(&self, path: &str) {
+        Outside::remove(&self.memory, &HomePath::parse(path.as_bytes()).unwrap());
+    }
+
+    /// Another program makes a directory at the home.
+    pub fn mkdir(&self, path: &str) {
+        Outside::mkdir(&self.memory, &HomePath::parse(path.as_bytes()).unwrap());
+    }
+
+    /// Bytes of a file at the home.
+    pub async fn at_home(&self, path: &str) -> Option<Vec<u8>> {
+        let loc = home::Loc { path: HomePath::parse(path.as_bytes()).unwrap(), id: None };
+        let size = self.memory.stat(&loc).await.ok()?.attr.size;
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < size {
+            let chunk = Home::read(&self.memory, &loc, bytes.len() as u64, 1 << 20).await.ok()?;
+            bytes.extend(chunk.data);
+        }
+        Some(bytes)
+    }
+
+    pub async fn names_at_home(&self, dir: &str) -> Vec<String> {
+        let loc = home::Loc { path: HomePath::parse(dir.as_bytes()).unwrap(), id: None };
+        let page = self.memory.list(&loc, None, 10_000).await.unwrap();
+        page.entries.iter().map(|e| e.name.to_string()).collect()
+    }
+}
+
+pub struct Engine {
+    pub vfs: Arc<Vfs>,
+    pub cred: Cred,
+}
+
+impl Engine {
+    pub fn ctx(&self) -> Ctx<'_> {
+        Ctx { cred: &self.cred, retry: None }
+    }
+
+    pub async fn lab(&self) -> Oid {
+        self.find("/lab").await.unwrap()
+    }
+
+    pub async fn find(&self, path: &str) -> vfs::Result<Oid> {
+        Ok(self.vfs.resolve_path(self.ctx(), path.as_bytes()).await?.0)
+    }
+
+    pub async fn create(&self, dir: Oid, name: &str) -> vfs::Result<Oid> {
+        let made = self.vfs.create(self.ctx(), dir, name.as_bytes(), CreateHow::Guarded, SetAttrs::default());
+        Ok(made.await?.oid)
+    }
+
+    pub async fn write(&self, file: Oid, at: u64, data: &[u8]) -> vfs::Result<()> {
+        let data = Bytes::copy_from_slice(data);
+        self.vfs.write(self.ctx(), file, at, data, Stability::Stable).await.map(drop)
+    }
+
+    pub async fn read(&self, file: Oid) -> vfs::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            let part = self.vfs.read(self.ctx(), file, bytes.len() as u64, 1 << 20).await?;
+            part.data.iter().for_each(|d| bytes.extend_from_slice(d));
+            if part.eof {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    pub async fn names(&self, dir: Oid) -> Vec<String> {
+        let (mut names, mut cookie) = (Vec::new(), 0);
+        loop {
+            let page = self.vfs.readdir(self.ctx(), dir, cookie, 7).await.unwrap();
+            for e in &page.entries {
+                cookie = e.cookie;
+                names.push(e.name.escape_ascii().to_string());
+            }
+            if page.eof {
+                names.retain(|n| n != "." && n != "..");
+                names.sort();
+                return names;
+            }
+        }
+    }
+
+    pub async fn sync(&self) {
+        self.vfs.sync(None, Duration::from_secs(10)).await.unwrap();
+    }
+}

@@ -1,0 +1,323 @@
+//! The engine on a home in memory: caches, write-back, recovery, conflicts.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{UID, World};
+use home::ErrorKind;
+use home::testing::fault::Fault;
+use std::time::Duration;
+use vfs::{Cred, Ctx, Mode, RetryKey, SetAttrs, SetTime, Time};
+
+#[tokio::test]
+async fn what_is_written_here_arrives_there() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let dir = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    let file = e.create(dir, "f").await.unwrap();
+    e.write(file, 0, b"hello ").await.unwrap();
+    e.write(file, 6, &vec![b'x'; 300_000]).await.unwrap();
+    assert_eq!(e.read(file).await.unwrap().len(), 300_006);
+    e.vfs.symlink(e.ctx(), lab, b"l", "d/f".into(), SetAttrs::default()).await.unwrap();
+    e.vfs.link(e.ctx(), file, lab, b"hard").await.unwrap();
+    let mtime = Time { sec: 1_000_000_000, nsec: 123_456_789 };
+    let set = SetAttrs { mtime: Some(SetTime::At(mtime)), mode: Some(0o640), ..SetAttrs::default() };
+    e.vfs.setattr(e.ctx(), file, set, None).await.unwrap();
+    e.sync().await;
+    let there = world.at_home("d/f").await.unwrap();
+    assert_eq!(&there[..6], b"hello ");
+    assert_eq!(there.len(), 300_006);
+    assert_eq!(world.at_home("hard").await.unwrap(), there);
+    let attr = e.vfs.getattr(e.ctx(), file).await.unwrap();
+    assert_eq!((attr.mtime, attr.mode, attr.nlink, attr.uid), (mtime, 0o640, 2, UID));
+    assert_eq!(world.names_at_home("").await, ["d", "hard", "l"]);
+    assert!(e.vfs.status().volumes[0].parked.is_empty());
+}
+
+#[tokio::test]
+async fn writing_home_changes_nothing_that_clients_see() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let file = e.create(lab, "f").await.unwrap();
+    e.write(file, 0, b"abc").await.unwrap();
+    let before = e.vfs.getattr(e.ctx(), file).await.unwrap();
+    e.sync().await;
+    let after = e.vfs.getattr(e.ctx(), file).await.unwrap();
+    assert_eq!(
+        (before.mtime, before.ctime, before.fileid, before.size),
+        (after.mtime, after.ctime, after.fileid, after.size)
+    );
+}
+
+#[tokio::test]
+async fn rename_of_a_parent_before_anything_was_sent() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let a = e.vfs.mkdir(e.ctx(), lab, b"a", SetAttrs::default()).await.unwrap().oid;
+    let f = e.create(a, "f").await.unwrap();
+    e.write(f, 0, b"1").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b").await.unwrap();
+    e.write(f, 1, b"2").await.unwrap();
+    e.create(a, "g").await.unwrap();
+    e.sync().await;
+    assert_eq!(world.at_home("b/f").await.unwrap(), b"12");
+    assert_eq!(world.names_at_home("b").await, ["f", "g"]);
+    e.vfs.rename(e.ctx(), lab, b"b", lab, b"c").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"12");
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["c"]);
+}
+
+#[tokio::test]
+async fn a_restart_keeps_handles_fileids_and_unsent_changes() {
+    let world = World::new(Mode::Wb);
+    world.write("old", b"old content");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let old = e.find("/lab/old").await.unwrap();
+    let old_attr = e.vfs.getattr(e.ctx(), old).await.unwrap();
+    world.fault(Fault::Unreachable);
+    let f = e.create(lab, "new").await.unwrap();
+    e.write(f, 0, b"unsent").await.unwrap();
+    e.write(old, 0, b"OLD").await.unwrap();
+    let attr = e.vfs.getattr(e.ctx(), f).await.unwrap();
+    world.disk.kill();
+    drop(e);
+    world.fault(Fault::None);
+    let e = world.start().await;
+    assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().fileid, attr.fileid);
+    assert_eq!(e.read(f).await.unwrap(), b"unsent");
+    assert_eq!(e.read(old).await.unwrap(), b"OLD content");
+    assert_eq!(e.vfs.getattr(e.ctx(), old).await.unwrap().fileid, old_attr.fileid);
+    e.sync().await;
+    assert_eq!(world.at_home("new").await.unwrap(), b"unsent");
+    assert_eq!(world.at_home("old").await.unwrap(), b"OLD content");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+#[tokio::test]
+async fn a_lost_answer_is_no_conflict() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, b"first").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::AnswersLost);
+    e.write(f, 0, b"again").await.unwrap();
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.vfs.rename(e.ctx(), lab, b"f", d, b"g").await.unwrap();
+    let n = e.create(lab, "n").await.unwrap();
+    e.write(n, 0, b"nn").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    // The agent, too, forgets what it did.
+    world.memory.restart();
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("d/g").await.unwrap(), b"again");
+    assert_eq!(world.at_home("n").await.unwrap(), b"nn");
+    assert_eq!(world.names_at_home("").await, ["d", "n"]);
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+#[tokio::test]
+async fn both_sides_of_a_conflict_survive() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"base");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    world.write("f", b"theirs!");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs!");
+    let names = world.names_at_home("").await;
+    let copy = names.iter().find(|n| n.starts_with("f.trellis-conflict-")).unwrap();
+    assert_eq!(world.at_home(copy).await.unwrap(), b"ours");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+    assert_eq!(e.read(f).await.unwrap(), b"ours", "the open handle follows our side");
+    let theirs = e.find("/lab/f").await.unwrap();
+    assert_ne!(theirs, f);
+    assert_eq!(e.read(theirs).await.unwrap(), b"theirs!");
+}
+
+#[tokio::test]
+async fn equal_content_is_no_conflict() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"base");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"same").await.unwrap();
+    world.write("f", b"same");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["f"]);
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+#[tokio::test]
+async fn a_name_taken_at_the_home_keeps_both() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, b"ours").await.unwrap();
+    world.write("f", b"theirs");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs");
+    let names = world.names_at_home("").await;
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(world.at_home(&names[1]).await.unwrap(), b"ours");
+    assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"theirs");
+}
+
+#[tokio::test]
+async fn a_removal_never_destroys_what_was_not_seen() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"seen");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.find("/lab/f").await.unwrap();
+    world.fault(Fault::Unreachable);
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    assert_eq!(e.find("/lab/f").await.unwrap_err().kind, ErrorKind::NotFound);
+    world.write("f", b"not seen");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"not seen");
+    assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"not seen");
+}
+
+#[tokio::test]
+async fn changes_at_the_home_are_seen_within_the_bound() {
+    let mut world = World::new(Mode::Wb);
+    world.staleness = Duration::from_millis(200);
+    world.write("f", b"one");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"one");
+    world.write("f", b"two!");
+    world.write("g", b"new");
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"two!");
+    assert_eq!(e.names(lab).await, ["f", "g"]);
+    world.remove("g");
+    tokio::time::sleep(Duration::from_millis(250)).await;
+    assert_eq!(e.find("/lab/g").await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(e.names(lab).await, ["f"]);
+}
+
+#[tokio::test]
+async fn warm_answers_ask_nobody() {
+    let world = World::new(Mode::Wb);
+    for i in 0..50 {
+        world.write(&format!("f{i}"), b"x");
+    }
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    let calls = world.fault.calls();
+    for i in 0..50 {
+        e.find(&format!("/lab/f{i}")).await.unwrap();
+    }
+    assert_eq!(e.find("/lab/missing").await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(world.fault.calls(), calls);
+    let f = e.find("/lab/f7").await.unwrap();
+    e.read(f).await.unwrap();
+    assert_eq!(world.fault.calls(), calls + 1);
+    e.read(f).await.unwrap();
+    assert_eq!(world.fault.calls(), calls + 1);
+}
+
+#[tokio::test]
+async fn strict_is_at_the_home_when_it_returns() {
+    let world = World::new(Mode::Strict);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    assert_eq!(world.names_at_home("").await, ["f"]);
+    e.write(f, 0, b"now").await.unwrap();
+    assert_eq!(world.at_home("f").await.unwrap(), b"now");
+    world.write("f", b"theirs");
+    assert_eq!(e.read(f).await.unwrap(), b"theirs");
+    world.write("g", b"");
+    assert_eq!(e.create(lab, "g").await.unwrap_err().kind, ErrorKind::Exists);
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"h").await.unwrap();
+    assert_eq!(world.names_at_home("").await, ["g", "h"]);
+    e.vfs.remove(e.ctx(), lab, b"h").await.unwrap();
+    assert_eq!(world.names_at_home("").await, ["g"]);
+    assert_eq!(e.vfs.status().volumes[0].unsent_ops, 0);
+}
+
+#[tokio::test]
+async fn a_dead_home_serves_what_is_cached_and_takes_changes() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"cached");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    world.fault(Fault::Hang);
+    tokio::time::sleep(Duration::from_millis(5100)).await;
+    assert_eq!(e.read(f).await.unwrap(), b"cached");
+    let started = std::time::Instant::now();
+    for _ in 0..20 {
+        assert_eq!(e.read(f).await.unwrap(), b"cached");
+    }
+    e.create(lab, "later").await.unwrap();
+    assert!(started.elapsed() < Duration::from_secs(1), "a silent home is not waited for again");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["f", "later"]);
+}
+
+#[tokio::test]
+async fn a_repeated_call_gets_its_first_answer_after_a_restart() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let key = RetryKey([7; 16]);
+    let ctx = Ctx { retry: Some(key), ..e.ctx() };
+    let made = e.vfs.mkdir(ctx, lab, b"d", SetAttrs::default()).await.unwrap();
+    assert_eq!(e.vfs.first_reply(key).unwrap().oid, made.oid);
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    assert_eq!(e.vfs.first_reply(key).unwrap().oid, made.oid);
+    assert_eq!(e.vfs.first_reply(RetryKey([8; 16])), None);
+}
+
+#[tokio::test]
+async fn strangers_and_protected_folders() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    world.mkdir("dir");
+    let ssh = e.vfs.mkdir(e.ctx(), lab, b".ssh", SetAttrs::default()).await;
+    assert_eq!(ssh.unwrap_err().kind, ErrorKind::Access);
+    let other = Cred { uid: 1234, gid: 1234, groups: vec![] };
+    let ctx = Ctx { cred: &other, retry: None };
+    assert_eq!(e.vfs.lookup(ctx, lab, b"dir").await.unwrap_err().kind, ErrorKind::Access);
+    assert_eq!(e.vfs.lookup(ctx, e.vfs.root(), b"scp:lab:").await.unwrap_err().kind, ErrorKind::Access);
+    assert_eq!(e.vfs.lookup(ctx, e.vfs.root(), b"nohost").await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn two_spellings_are_one_volume() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    assert_eq!(e.find("/lab").await.unwrap(), e.find("/scp:lab:").await.unwrap());
+}
