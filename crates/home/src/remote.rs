@@ -14,8 +14,11 @@
 //! The agent is tried first. Where a host lets us in but runs no program, SFTP is used from then on. Once a
 //! home has shown its class it keeps it: objects would change their identity otherwise.
 
+mod life;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use life::{Life, closed, lost};
 
 use crate::agent::client::Session;
 use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
@@ -81,6 +84,15 @@ impl Meter {
     }
 }
 
+/// Counts sequential waits: requests that are under way at the same time share one.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds {
+    /// Requests sent now belong to this round.
+    current: u64,
+    /// Rounds below this one are counted.
+    counted: u64,
+}
+
 /// The home of an account on a host that ssh reaches. Connects nowhere until the first call.
 pub fn connect(target: SshTarget, agents: AgentBinaries) -> Arc<RemoteHome> {
     RemoteHome::new(by_ssh(target, agents))
@@ -113,6 +125,8 @@ struct State {
     weaker: Vec<String>,
     /// The account has changed, which only [`Home::attach`] accepts.
     foreign: Option<Error>,
+    /// The home made its token for this connection, and nobody has been told.
+    new_token: bool,
     task: Option<AbortHandle>,
 }
 
@@ -133,6 +147,7 @@ impl RemoteHome {
             first: None,
             weaker: Vec::new(),
             foreign: None,
+            new_token: false,
             task: None,
         };
         let shared = Shared {
@@ -247,6 +262,7 @@ impl Shared {
 impl State {
     /// Compares the greeting with the first one: another token or user is another account.
     fn greet(&mut self, hello: Hello) {
+        self.new_token |= hello.token_is_new;
         match &self.first {
             Some(first) if (first.token, first.uid) != (hello.token, hello.uid) => {
                 let text = "the account at the other end is not the one that it was; nothing is sent there \
@@ -330,8 +346,9 @@ impl Home for RemoteHome {
 
     /// Takes the account as it is now, even if it is another one than before: the caller compares.
     async fn attach(&self) -> Result<Hello> {
-        let hello = self.connection().await?.attach().await?;
+        let mut hello = self.connection().await?.attach().await?;
         let mut state = self.shared.state.lock();
+        hello.token_is_new = std::mem::take(&mut state.new_token);
         state.first = Some(hello.clone());
         state.foreign = None;
         Ok(hello)

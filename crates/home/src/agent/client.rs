@@ -10,24 +10,20 @@ mod table;
 mod tests;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
-use super::limits::{
-    APPLY_MAX, BODY_MAX, DEAD_AFTER, KEEPALIVE, READ_MAX, REQUESTS_MAX, SILENT_AFTER, STAGE_MAX,
-};
+use super::limits::{APPLY_MAX, BODY_MAX, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use super::verbs::{Accept, CODEC_NONE, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
-use crate::remote::{Connection, Meter};
+use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{limits, ssh};
-use crate::{Chunk, Class as HomeClass, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page};
+use crate::{Chunk, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome, Page};
 use crate::{Placed, Result, Seen, StatFs, Status};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use table::{Table, Waiter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
-use tokio::time::{MissedTickBehavior, interval};
 
 /// One connection to an agent.
 pub struct Session {
@@ -37,17 +33,12 @@ pub struct Session {
 }
 
 struct Shared {
+    life: Life,
     table: Mutex<Table>,
     /// Something waits for the writer.
     work: Notify,
     /// Bytes of requests that callers may have waiting.
     room: Semaphore,
-    meter: Arc<Meter>,
-    /// Frames that arrived; the keep-alive compares.
-    arrived: AtomicU64,
-    silent: AtomicBool,
-    end: watch::Sender<Option<Error>>,
-    child: Mutex<Option<ssh::Child>>,
 }
 
 impl Session {
@@ -64,14 +55,10 @@ impl Session {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let shared = Arc::new(Shared {
+            life: Life::new(meter, child),
             table: Mutex::new(Table::new()),
             work: Notify::new(),
             room: Semaphore::new(REQUESTS_MAX),
-            meter,
-            arrived: AtomicU64::new(0),
-            silent: AtomicBool::new(false),
-            end: watch::Sender::new(None),
-            child: Mutex::new(child),
         });
         let tasks = vec![
             tokio::spawn(run(shared.clone(), |s| write_frames(s, writer))).abort_handle(),
@@ -146,12 +133,8 @@ impl Drop for CallGuard<'_> {
 impl Drop for Session {
     fn drop(&mut self) {
         self.tasks.iter().for_each(AbortHandle::abort);
-        self.shared.finish(closed());
+        self.shared.finish(&closed());
     }
-}
-
-fn closed() -> Error {
-    Error::new(ErrorKind::Unreachable, "the connection was closed")
 }
 
 fn unexpected(reply: &Reply) -> Error {
@@ -182,39 +165,18 @@ impl Accept {
 }
 
 impl Shared {
-    /// Ends the session for everybody; the first reason stays.
-    fn finish(&self, why: Error) {
-        let waiters = self.table.lock().close(&why);
-        self.end.send_if_modified(|end| {
-            let first = end.is_none();
-            if first {
-                *end = Some(why.clone());
-            }
-            first
-        });
-        drop(self.child.lock().take());
-        waiters.into_iter().for_each(|w| w.fail(&why));
-    }
-
-    fn count_in(&self, bytes: usize) {
-        self.arrived.fetch_add(1, Ordering::Relaxed);
-        self.silent.store(false, Ordering::Relaxed);
-        self.meter.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    /// Ends the session for everybody.
+    fn finish(&self, why: &Error) {
+        let waiters = self.table.lock().close(why);
+        self.life.finish(why);
+        waiters.into_iter().for_each(|w| w.fail(why));
     }
 }
 
 async fn run<F: Future<Output = Error>>(shared: Arc<Shared>, task: impl FnOnce(Arc<Shared>) -> F) {
     let why = task(shared.clone()).await;
-    let child = shared.child.lock().take();
-    let why = match child {
-        Some(child) if why.kind == ErrorKind::Unreachable => child.explain(why).await,
-        _ => why,
-    };
-    shared.finish(why);
-}
-
-fn lost(e: std::io::Error) -> Error {
-    Error::new(ErrorKind::Unreachable, format!("the connection was lost: {e}"))
+    let why = shared.life.explain(why).await;
+    shared.finish(&why);
 }
 
 async fn write_frames(shared: Arc<Shared>, mut writer: impl AsyncWrite + Unpin) -> Error {
@@ -226,9 +188,9 @@ async fn write_frames(shared: Arc<Shared>, mut writer: impl AsyncWrite + Unpin) 
         if let Err(e) = writer.flush().await {
             return lost(e);
         }
-        shared.meter.bytes_out.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        shared.life.count_out(batch.len());
         batch.clear();
-        while !shared.table.lock().take_batch(&mut batch, &shared.meter) {
+        while !shared.table.lock().take_batch(&mut batch, &shared.life.meter) {
             shared.work.notified().await;
         }
     }
@@ -253,7 +215,7 @@ async fn read_frames(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) ->
         if let Err(e) = reader.read_exact(&mut body).await {
             return lost(e);
         }
-        shared.count_in(HEADER_LEN + body.len());
+        shared.life.count_in(HEADER_LEN + body.len());
         if let Err(e) = deliver(&shared, header, body.into()) {
             return e;
         }
@@ -267,7 +229,7 @@ async fn find_preamble(shared: &Shared, reader: &mut (impl AsyncRead + Unpin)) -
         buffer.clear();
         match reader.read_buf(&mut buffer).await {
             Ok(0) => return Err(lost(std::io::ErrorKind::UnexpectedEof.into())),
-            Ok(n) => shared.count_in(n),
+            Ok(n) => shared.life.count_in(n),
             Err(e) => return Err(lost(e)),
         }
         match search.push(&buffer) {
@@ -293,62 +255,29 @@ fn deliver(shared: &Shared, header: Header, body: Bytes) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a sign of life when nothing arrives. Counts its own ticks, so that a gateway that was stopped for a
-/// while does not take its own absence for the agent's.
 async fn keep_alive(shared: Arc<Shared>) -> Error {
-    let mut ticks = interval(KEEPALIVE);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks.tick().await;
-    let mut last = 0;
-    let mut quiet = 0;
-    loop {
-        ticks.tick().await;
-        let arrived = shared.arrived.load(Ordering::Relaxed);
-        quiet = if arrived == last { quiet + 1 } else { 0 };
-        last = arrived;
-        if quiet == 0 {
-            continue;
-        }
-        // The first quiet tick only asks; silence begins there.
-        let silence = KEEPALIVE * (quiet - 1);
-        shared.silent.store(silence >= SILENT_AFTER, Ordering::Relaxed);
-        if silence >= DEAD_AFTER {
-            let text = format!("the home said nothing for {} seconds", silence.as_secs());
-            return Error::new(ErrorKind::Unreachable, text);
-        }
-        let ping = Frame::new(Type::Notice, Class::Control, 1, Vec::new());
-        shared.table.lock().push_notice(ping);
+    let ping = || {
+        shared.table.lock().push_notice(Frame::new(Type::Notice, Class::Control, 1, Vec::new()));
         shared.work.notify_one();
-    }
+    };
+    shared.life.keep_alive(ping).await
 }
 
 #[async_trait::async_trait]
 impl Connection for Session {
     async fn ended(&self) -> Error {
-        let mut end = self.shared.end.subscribe();
-        match end.wait_for(Option::is_some).await {
-            Ok(why) => why.clone().unwrap_or_else(closed),
-            Err(_) => closed(),
-        }
+        self.shared.life.ended().await
     }
 }
 
 #[async_trait::async_trait]
 impl Home for Session {
     fn status(&self) -> Status {
-        let link = match &*self.shared.end.borrow() {
-            Some(why) => Link::Down(why.detail.clone()),
-            None if self.shared.silent.load(Ordering::Relaxed) => Link::Down("silent".into()),
-            None => Link::Up,
-        };
-        self.shared.meter.status(link, Some(HomeClass::Posix), Vec::new())
+        self.shared.life.meter.status(self.shared.life.link(), Some(HomeClass::Posix), Vec::new())
     }
 
     async fn attach(&self) -> Result<Hello> {
-        match &*self.shared.end.borrow() {
-            Some(why) => Err(why.clone()),
-            None => Ok(self.accept.home.clone()),
-        }
+        self.shared.life.over().map_or_else(|| Ok(self.accept.home.clone()), Err)
     }
 
     async fn stat(&self, at: &Loc) -> Result<Seen> {

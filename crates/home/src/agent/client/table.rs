@@ -4,12 +4,11 @@ use super::super::frame::{CLASSES, Class, Frame, Type};
 use super::super::limits::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, STATS_MAX};
 use super::super::verbs::Request;
 use super::{Answer, SeenAnswer};
-use crate::remote::Meter;
+use crate::remote::{Meter, Rounds};
 use crate::{Error, ErrorKind, Loc, Result};
 use bytes::{BufMut, Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::Ordering;
 
 /// Who gets an answer.
 pub(super) enum Waiter {
@@ -37,10 +36,7 @@ pub(super) struct Table {
     queues: [VecDeque<Queued>; CLASSES],
     stats: VecDeque<(Loc, SeenAnswer)>,
     sent: HashMap<u64, Sent>,
-    /// Requests sent now belong to this round.
-    round: u64,
-    /// The last round that was counted as a sequential wait.
-    counted: u64,
+    rounds: Rounds,
     end: Option<Error>,
 }
 
@@ -51,8 +47,7 @@ impl Table {
             queues: Default::default(),
             stats: VecDeque::new(),
             sent: HashMap::new(),
-            round: 1,
-            counted: 0,
+            rounds: Rounds::default(),
             end: None,
         }
     }
@@ -106,11 +101,7 @@ impl Table {
             batch.put_slice(&queued.frame.header.encode());
             queued.frame.body.iter().for_each(|s| batch.put_slice(s));
             if let Some(waiter) = queued.waiter {
-                if self.counted < self.round {
-                    self.counted = self.round;
-                    meter.round_trips.fetch_add(1, Ordering::Relaxed);
-                }
-                let sent = Sent { waiter, parts: BytesMut::new(), round: self.round };
+                let sent = Sent { waiter, parts: BytesMut::new(), round: self.rounds.sent(meter) };
                 self.sent.insert(queued.frame.header.id, sent);
             }
         }
@@ -166,8 +157,7 @@ impl Table {
             return Ok(None);
         }
         let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
-        // Whatever is sent from now on may build on this answer: it is a further sequential wait.
-        self.round = self.round.max(sent.round + 1);
+        self.rounds.answered(sent.round);
         let body = if sent.parts.is_empty() {
             body
         } else {

@@ -1,6 +1,7 @@
 use super::super::server::tests::{Gated, start};
 use super::*;
-use crate::{HomePath, Op, SetAttr, Time};
+use crate::{HomePath, Link, Op, SetAttr, Time};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::UnixStream;
 
@@ -70,7 +71,7 @@ async fn a_broken_pipe_fails_everybody_as_unreachable() {
         tokio::spawn(async move { s.apply(vec![op(1)]).await })
     };
     tokio::time::sleep(Duration::from_millis(50)).await;
-    s.shared.finish(Error::new(ErrorKind::Unreachable, "cut"));
+    s.shared.finish(&Error::new(ErrorKind::Unreachable, "cut"));
     assert_eq!(waiting.await.unwrap().unwrap_err().kind, ErrorKind::Unreachable);
     assert_eq!(s.stat(&loc(b"a")).await.unwrap_err().detail, "cut");
     assert_eq!(s.ended().await.detail, "cut");

@@ -1,0 +1,138 @@
+//! What all connections have in common: signs of life, the end and its reason, and the counts.
+
+use super::{Meter, Rounds};
+use crate::agent::limits::{DEAD_AFTER, KEEPALIVE, SILENT_AFTER};
+use crate::ssh;
+use crate::{Error, ErrorKind, Link};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval};
+
+/// The life of one connection.
+pub(crate) struct Life {
+    pub meter: Arc<Meter>,
+    /// Messages that arrived; the keep-alive compares.
+    arrived: AtomicU64,
+    silent: AtomicBool,
+    end: watch::Sender<Option<Error>>,
+    /// The process that carries the connection; gone with its end.
+    child: Mutex<Option<ssh::Child>>,
+}
+
+impl Life {
+    pub fn new(meter: Arc<Meter>, child: Option<ssh::Child>) -> Life {
+        Life {
+            meter,
+            arrived: AtomicU64::new(0),
+            silent: AtomicBool::new(false),
+            end: watch::Sender::new(None),
+            child: Mutex::new(child),
+        }
+    }
+
+    pub fn count_in(&self, bytes: usize) {
+        self.arrived.fetch_add(1, Ordering::Relaxed);
+        self.silent.store(false, Ordering::Relaxed);
+        self.meter.bytes_in.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub fn count_out(&self, bytes: usize) {
+        self.meter.bytes_out.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// The reason for the end, once there is one.
+    pub fn over(&self) -> Option<Error> {
+        self.end.borrow().clone()
+    }
+
+    pub async fn ended(&self) -> Error {
+        let mut end = self.end.subscribe();
+        match end.wait_for(Option::is_some).await {
+            Ok(why) => why.clone().unwrap_or_else(closed),
+            Err(_) => closed(),
+        }
+    }
+
+    pub fn link(&self) -> Link {
+        match self.over() {
+            Some(why) => Link::Down(why.detail),
+            None if self.silent.load(Ordering::Relaxed) => Link::Down("silent".into()),
+            None => Link::Up,
+        }
+    }
+
+    /// A better reason than that the pipe broke, if ssh has said one.
+    pub async fn explain(&self, why: Error) -> Error {
+        let child = self.child.lock().take();
+        match child {
+            Some(child) if why.kind == ErrorKind::Unreachable => child.explain(why).await,
+            _ => why,
+        }
+    }
+
+    /// Notes the end; the first reason stays.
+    pub fn finish(&self, why: &Error) {
+        self.end.send_if_modified(|end| {
+            let first = end.is_none();
+            if first {
+                *end = Some(why.clone());
+            }
+            first
+        });
+        drop(self.child.lock().take());
+    }
+
+    /// Asks for a sign of life, by `ping`, when nothing arrives; ends when none comes. Counts its own ticks, so
+    /// that a gateway that was stopped for a while does not take its own absence for the home's.
+    pub async fn keep_alive(&self, ping: impl Fn()) -> Error {
+        let mut ticks = interval(KEEPALIVE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks.tick().await;
+        let (mut last, mut quiet) = (0, 0);
+        loop {
+            ticks.tick().await;
+            let arrived = self.arrived.load(Ordering::Relaxed);
+            quiet = if arrived == last { quiet + 1 } else { 0 };
+            last = arrived;
+            if quiet == 0 {
+                continue;
+            }
+            // The first quiet tick only asks; silence begins there.
+            let silence = KEEPALIVE * (quiet - 1);
+            self.silent.store(silence >= SILENT_AFTER, Ordering::Relaxed);
+            if silence >= DEAD_AFTER {
+                let text = format!("the home said nothing for {} seconds", silence.as_secs());
+                return Error::new(ErrorKind::Unreachable, text);
+            }
+            ping();
+        }
+    }
+}
+
+impl Rounds {
+    /// A request is sent now. Answers the round to give to [`Rounds::answered`].
+    pub fn sent(&mut self, meter: &Meter) -> u64 {
+        if self.counted <= self.current {
+            self.counted = self.current + 1;
+            meter.round_trips.fetch_add(1, Ordering::Relaxed);
+        }
+        self.current
+    }
+
+    /// Whatever is sent from now on may build on this answer: it is a further sequential wait.
+    pub fn answered(&mut self, round: u64) {
+        self.current = self.current.max(round + 1);
+    }
+}
+
+/// The connection is closed on our side.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Unreachable, "the connection was closed")
+}
+
+/// The pipe broke.
+pub(crate) fn lost(e: std::io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("the connection was lost: {e}"))
+}
