@@ -2,7 +2,7 @@
 
 use home::memory::MemoryHome;
 use home::posix::{Lacks, Linux, Posix, PosixHome};
-use home::testing::{DirOutside, Subject, conformance};
+use home::testing::{DirOutside, FaultHome, Subject, conformance};
 use home::{Class, HomePath};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -21,6 +21,14 @@ fn subject(root: &tempfile::TempDir, lacks: Lacks) -> Subject {
 async fn posix(lacks: Lacks) {
     let root = tempfile::tempdir().unwrap();
     conformance(|| async { subject(&root, lacks) }).await;
+}
+
+#[tokio::test]
+async fn posix_conforms_for_an_ordinary_user() {
+    if home::testing::user::as_user("posix_conforms_for_an_ordinary_user") {
+        posix(Lacks::default()).await;
+        posix(Lacks { openat2: true, rename_flags: true }).await;
+    }
 }
 
 #[tokio::test]
@@ -44,6 +52,21 @@ async fn memory_conforms() {
         let home = MemoryHome::new();
         Subject {
             home: Arc::new(home.clone()),
+            outside: Arc::new(home),
+            base: HomePath::root(),
+            class: Class::Posix,
+        }
+    })
+    .await;
+}
+
+/// A decorator without a fault changes nothing.
+#[tokio::test]
+async fn faults_come_only_when_asked_for() {
+    conformance(|| async {
+        let home = MemoryHome::new();
+        Subject {
+            home: Arc::new(FaultHome::new(Arc::new(home.clone()))),
             outside: Arc::new(home),
             base: HomePath::root(),
             class: Class::Posix,

@@ -316,3 +316,47 @@ impl Outside for MemoryHome {
         state.tree.dir(ino).unwrap().keys().map(|n| n.as_bytes().to_vec()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Time;
+    use crate::op::{Op, Payload, Piece};
+
+    fn write(seq: u64, path: &HomePath, data: &[u8]) -> Placed {
+        let pieces = vec![Piece::Data(0, Payload::Inline(Bytes::copy_from_slice(data)))];
+        let op = Op::Write { file: Loc { path: path.clone(), id: None }, base: None, pieces };
+        let id = OpId { gateway: 1, volume: 1, seq };
+        Placed { id, time: Time { sec: 5, nsec: 0 }, plain: false, resent: false, op }
+    }
+
+    #[tokio::test]
+    async fn space_and_restart_are_as_told() {
+        let home = MemoryHome::new();
+        let path = HomePath::parse(b"f").unwrap();
+        Outside::write(&home, &path, b"12345");
+        home.set_space(8);
+        let full = home.apply(vec![write(1, &path, b"123456789")]).await.unwrap();
+        assert_eq!(full, [Outcome::Refused(ErrorKind::NoSpace)]);
+        assert!(matches!(home.apply(vec![write(2, &path, b"abc")]).await.unwrap()[..], [Outcome::Done(_)]));
+        let at = Loc { path: path.clone(), id: None };
+        assert_eq!(home.stat(&at).await.unwrap().applied, 2);
+        home.restart();
+        assert_eq!(home.stat(&at).await.unwrap().applied, 0);
+        assert_eq!(Outside::read(&home, &path).unwrap(), b"abc45");
+        assert_eq!((home.counters().ops, home.counters().calls()), (2, 4));
+    }
+
+    #[tokio::test]
+    async fn outside_links_and_modes_are_seen() {
+        let home = MemoryHome::new();
+        let (a, b) = (HomePath::parse(b"a").unwrap(), HomePath::parse(b"b").unwrap());
+        Outside::write(&home, &a, b"x");
+        home.link_outside(&a, &b);
+        home.chmod_outside(&b, 0o400);
+        let attr = home.stat(&Loc { path: a, id: None }).await.unwrap().attr;
+        assert!((attr.nlink, attr.mode) == (2, 0o400) && !attr.access.write);
+        home.set_token([7; 16]);
+        assert_eq!(home.attach().await.unwrap().token, Some([7; 16]));
+    }
+}

@@ -401,9 +401,10 @@ impl Sys for Linux {
     }
 
     fn default_acl(&self, fd: &OwnedFd) -> bool {
-        let mut none: [u8; 0] = [];
+        // Too long for the buffer is an answer, too.
+        let mut head = [0; 4];
         let name: &CStr = c"system.posix_acl_default";
-        fs::getxattr(proc_path(fd), name, &mut none[..]).is_ok_and(|n| n > 0)
+        matches!(fs::getxattr(proc_path(fd), name, &mut head[..]), Ok(_) | Err(Errno::RANGE))
     }
 
     fn read(&self, fd: &OwnedFd, at: u64, buf: &mut [u8]) -> Sysult<usize> {

@@ -108,3 +108,48 @@ impl Home for FaultHome {
         self.through(self.inner.apply(ops)).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HomePath;
+    use crate::memory::MemoryHome;
+    use crate::op::{New, Op};
+    use crate::testing::Outside;
+
+    fn create() -> Vec<Placed> {
+        let dir = Loc { path: HomePath::root(), id: None };
+        let op = Op::Create { dir, name: Name::new(b"f").unwrap(), new: New::File, mode: 0o644 };
+        let id = OpId { gateway: 1, volume: 1, seq: 1 };
+        vec![Placed { id, time: Default::default(), plain: false, resent: false, op }]
+    }
+
+    #[tokio::test]
+    async fn what_is_unreachable_has_no_effect_and_a_lost_answer_has() {
+        let memory = MemoryHome::new();
+        let home = FaultHome::new(Arc::new(memory.clone()));
+        for (fault, effect) in [(Fault::Unreachable, 0), (Fault::AnswersLost, 1)] {
+            home.set(fault);
+            assert_eq!(home.apply(create()).await.unwrap_err().kind, ErrorKind::Unreachable);
+            assert_eq!(memory.names(&HomePath::root()).len(), effect);
+            assert!(matches!(home.status().link, Link::Down(_)));
+        }
+        home.set(Fault::None);
+        assert!(matches!(home.apply(create()).await.unwrap()[..], [Outcome::Done(_)]));
+        assert_eq!((home.calls(), memory.counters().ops), (3, 1));
+    }
+
+    #[tokio::test]
+    async fn a_hang_ends_when_the_fault_does() {
+        let home = Arc::new(FaultHome::new(Arc::new(MemoryHome::new())));
+        for (then, works) in [(Fault::None, true), (Fault::Unreachable, false)] {
+            home.set(Fault::Hang);
+            let other = home.clone();
+            let waiting = tokio::spawn(async move { other.attach().await });
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(!waiting.is_finished());
+            home.set(then);
+            assert_eq!(waiting.await.unwrap().is_ok(), works);
+        }
+    }
+}

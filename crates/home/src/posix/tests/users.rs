@@ -1,35 +1,12 @@
 //! What depends on who we are. Root's part of such a test is to start it again as somebody else.
 
 use super::*;
+use crate::testing::user::USER;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 
-const USER: u32 = 12_345;
-
-/// Whether the body of `test` runs here: as an ordinary user. Root starts itself again as one, with a
-/// copy of the test binary that the user can reach.
+/// Whether the body of `test` of this module runs here: not for root.
 fn as_user(test: &str) -> bool {
-    if rustix::process::geteuid().as_raw() != 0 {
-        return true;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let exe = dir.path().join("tests");
-    std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    for path in [dir.path(), &exe] {
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
-    }
-    let full = format!("{}::{test}", module_path!().split_once("::").unwrap().1);
-    let output = std::process::Command::new(&exe)
-        .args(["--exact", &full, "--nocapture"])
-        .env_clear()
-        .current_dir("/")
-        .uid(USER)
-        .gid(USER)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("1 passed"), "as an ordinary user: {said}");
-    false
+    crate::testing::user::as_user(&format!("posix::tests::users::{test}"))
 }
 
 fn set_mode(place: &Place, path: &str, mode: u32) {
@@ -120,4 +97,52 @@ fn anothers_file_keeps_its_owner() {
     let old = version(&home, "w/g");
     let new = done(&home, write("w/g", Some(old), 0, b"ours")).attr.unwrap();
     assert_eq!(new.id, old.id, "in a sticky directory of another");
+}
+
+/// struct posix_acl_xattr of Linux: version, then tag, permissions and id of each entry.
+fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut out = 2u32.to_le_bytes().to_vec();
+    for (tag, bits, id) in entries {
+        out.extend_from_slice(&tag.to_le_bytes());
+        out.extend_from_slice(&bits.to_le_bytes());
+        out.extend_from_slice(&id.to_le_bytes());
+    }
+    out
+}
+
+#[test]
+fn access_control_lists_are_kept_and_inherited() {
+    if !as_user("access_control_lists_are_kept_and_inherited") {
+        return;
+    }
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    let none = u32::MAX;
+    let list = acl(&[(1, 6, none), (2, 6, 999), (4, 4, none), (0x10, 6, none), (0x20, 0, none)]);
+    let flags = rustix::fs::XattrFlags::empty();
+    let set = |path: &str, name: &str| rustix::fs::setxattr(place.path(path), name, &list, flags).unwrap();
+    let get = |path: &str| {
+        let mut value = [0; 200];
+        let name = "system.posix_acl_access";
+        rustix::fs::getxattr(place.path(path), name, &mut value[..]).map(|n| value[..n].to_vec())
+    };
+    place.write("w/f", b"base content");
+    set("w/f", "system.posix_acl_access");
+    let old = version(&home, "w/f");
+    assert_ne!(done(&home, write("w/f", Some(old), 0, b"ours")).attr.unwrap().id, old.id);
+    assert_eq!(get("w/f").unwrap(), list);
+    set("w", "system.posix_acl_default");
+    let made = done(&home, create("w", "new", 0o666)).attr.unwrap();
+    assert_eq!(made.mode, 0o660, "the directory's list rules");
+    assert_eq!(get("w/new").unwrap(), list);
+}
+
+#[test]
+fn a_directory_hands_its_group_down() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    set_mode(&place, "w", 0o2755);
+    let mkdir = Op::Create { dir: at("w"), name: name("d"), new: New::Dir, mode: 0o700 };
+    assert_eq!(done(&home, mkdir).attr.unwrap().mode, 0o2700);
+    assert_eq!(done(&home, create("w", "f", 0o2755)).attr.unwrap().mode, 0o755);
 }

@@ -1,6 +1,6 @@
 //! What every home must do, as many small cases. A new home is right when these pass.
 //!
-//! ```ignore
+//! ```text
 //! conformance(|| async { Subject { home, outside, base, class } }).await;
 //! ```
 
