@@ -149,16 +149,16 @@ async fn a_call_that_runs_is_not_run_again() {
     let lab = nfs.mounted(b"/lab").await;
     let (same, lost) = (world.owner(), world.owner());
     let args = CreateArgs { at: at(&lab, b"slow"), how: CreateHow3::Guarded(mode(0o644)) };
-    let calls = world.lab.calls();
-    world.lab.set(Fault::Hang);
+    let calls = world.ground.lab.calls();
+    world.ground.lab.set(Fault::Hang);
     let twice = async {
-        while world.lab.calls() == calls {
+        while world.ground.lab.calls() == calls {
             sleep(Duration::from_millis(1)).await;
         }
         let (a, b) = (same.raw(7, procs::CREATE, &args), same.raw(7, procs::CREATE, &args));
         let open = async {
             sleep(Duration::from_millis(50)).await;
-            world.lab.set(Fault::None);
+            world.ground.lab.set(Fault::None);
         };
         tokio::join!(a, b, open)
     };

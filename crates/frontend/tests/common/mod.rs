@@ -46,18 +46,52 @@ impl Namespace for Homes {
     }
 }
 
+/// A server, its engine, and what outlives them.
 pub struct World {
     pub vfs: Arc<Vfs>,
     pub server: Arc<NfsServer>,
+    pub ground: Ground,
+}
+
+/// What outlives a process: the homes and the state directory.
+#[derive(Clone)]
+pub struct Ground {
     pub lab: Arc<FaultHome>,
+    /// What other programs see of `lab`.
+    pub lab_tree: MemoryHome,
     far: Arc<FaultHome>,
     store: Arc<MemStore>,
     dir: Arc<tempfile::TempDir>,
     mode: Mode,
 }
 
-fn faulty() -> Arc<FaultHome> {
-    Arc::new(FaultHome::new(Arc::new(MemoryHome::new())))
+impl Ground {
+    fn new(mode: Mode) -> Ground {
+        let (lab_tree, far_tree) = (MemoryHome::new(), MemoryHome::new());
+        Ground {
+            lab: Arc::new(FaultHome::new(Arc::new(lab_tree.clone()))),
+            lab_tree,
+            far: Arc::new(FaultHome::new(Arc::new(far_tree))),
+            store: Arc::new(MemStore::new()),
+            dir: Arc::new(tempfile::tempdir().unwrap()),
+            mode,
+        }
+    }
+
+    fn config(&self) -> Config {
+        let homes = HashMap::from([(&b"lab"[..], self.lab.clone()), (&b"far"[..], self.far.clone())]);
+        Config {
+            env: Env::real(self.dir.path()).unwrap(),
+            store: self.store.clone(),
+            namespace: Arc::new(Homes(homes)),
+            server_uid: OWNER,
+            server_gid: GROUP,
+            mode: self.mode,
+            share: false,
+            cache_bytes: 64 << 20,
+            staleness: Duration::from_secs(5),
+        }
+    }
 }
 
 pub fn policy() -> ExportPolicy {
@@ -70,34 +104,13 @@ impl World {
     }
 
     pub async fn with(mode: Mode, policy: ExportPolicy) -> World {
-        let (lab, far) = (faulty(), faulty());
-        let (store, dir) = (Arc::new(MemStore::new()), Arc::new(tempfile::tempdir().unwrap()));
-        World::open(mode, policy, lab, far, store, dir).await
+        World::on(Ground::new(mode), policy).await
     }
 
-    async fn open(
-        mode: Mode,
-        policy: ExportPolicy,
-        lab: Arc<FaultHome>,
-        far: Arc<FaultHome>,
-        store: Arc<MemStore>,
-        dir: Arc<tempfile::TempDir>,
-    ) -> World {
-        let homes = Homes(HashMap::from([(&b"lab"[..], lab.clone()), (&b"far"[..], far.clone())]));
-        let config = Config {
-            env: Env::real(dir.path()).unwrap(),
-            store: store.clone(),
-            namespace: Arc::new(homes),
-            server_uid: OWNER,
-            server_gid: GROUP,
-            mode,
-            share: false,
-            cache_bytes: 64 << 20,
-            staleness: Duration::from_secs(5),
-        };
-        let vfs = Vfs::open(config).await.unwrap();
+    async fn on(ground: Ground, policy: ExportPolicy) -> World {
+        let vfs = Vfs::open(ground.config()).await.unwrap();
         let server = Arc::new(NfsServer::new(vfs.clone(), Arc::new(policy)));
-        World { vfs, server, lab, far, store, dir, mode }
+        World { vfs, server, ground }
     }
 
     /// Another front-end over the same engine, which has forgotten all replies.
@@ -109,7 +122,7 @@ impl World {
     pub async fn restart(self) -> World {
         self.vfs.close(None).await;
         drop((self.server, self.vfs));
-        World::open(self.mode, policy(), self.lab, self.far, self.store, self.dir).await
+        World::on(self.ground, policy()).await
     }
 
     /// A connection of the server's user from a privileged port.
