@@ -38,7 +38,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
         [] => vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         some => some.to_vec(),
     };
-    check_identity(&options)?;
+    check_identity(rustix::process::geteuid().is_root(), options.no_root_squash)?;
     check_ports(&listen, &options)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_open_files();
@@ -79,8 +79,8 @@ pub async fn run(serve: Serve) -> Result<(), String> {
 }
 
 /// Root can do to every account what its users never asked for, so it has to say that it means it.
-fn check_identity(options: &Options) -> Result<(), String> {
-    match rustix::process::geteuid().is_root() && !options.no_root_squash {
+fn check_identity(root: bool, no_root_squash: bool) -> Result<(), String> {
+    match root && !no_root_squash {
         true => Err("the server should run as an ordinary user, whose ssh keys it uses: start it as that user, or, if \
                      root's own accounts are meant, with --no-root-squash"
             .into()),
@@ -315,6 +315,12 @@ mod tests {
 
     fn addresses(list: &[&str]) -> Vec<SocketAddr> {
         list.iter().map(|a| a.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn root_must_say_that_it_means_it() {
+        assert!(check_identity(true, false).unwrap_err().contains("--no-root-squash"));
+        assert!(check_identity(true, true).is_ok() && check_identity(false, false).is_ok());
     }
 
     #[test]

@@ -2,14 +2,23 @@
 
 use std::fmt::Write;
 
-/// Names and messages as a person may see them: control characters, marks that reorder text and bytes that
-/// are not UTF-8 are escaped.
+/// A name as a person may see it: control characters, marks that reorder text and bytes that are not UTF-8 are
+/// escaped, and so is the backslash, so that two names never look alike.
 pub fn text(bytes: &[u8]) -> String {
+    escaped(bytes, true)
+}
+
+/// A message of several lines. Names in it were escaped when it was made, so its backslashes stay.
+pub fn message(message: &str) -> String {
+    message.lines().map(|l| escaped(l.as_bytes(), false)).collect::<Vec<_>>().join("\n")
+}
+
+fn escaped(bytes: &[u8], backslash: bool) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for c in chunk.valid().chars() {
             match c {
-                '\\' => out.push_str("\\\\"),
+                '\\' if backslash => out.push_str("\\\\"),
                 c if c.is_control() || is_invisible(c) => {
                     let _ = write!(out, "{}", c.escape_default());
                 }
@@ -21,11 +30,6 @@ pub fn text(bytes: &[u8]) -> String {
         }
     }
     out
-}
-
-/// A message of several lines, each escaped.
-pub fn message(message: &str) -> String {
-    message.lines().map(|l| text(l.as_bytes())).collect::<Vec<_>>().join("\n")
 }
 
 /// Bidirectional controls, joiners and line separators, which make a text look like another.
@@ -133,7 +137,7 @@ mod tests {
         assert_eq!(text(b"a\xffb\xc2"), "a\\xffb\\xc2");
         assert_eq!(text("\u{9b}x\u{202e}y".as_bytes()), "\\u{9b}x\\u{202e}y");
         assert_eq!(text(b"a\\n"), "a\\\\n");
-        assert_eq!(message("a\x1b\nb"), "a\\u{1b}\nb");
+        assert_eq!(message("a\x1b\nb\\x07"), "a\\u{1b}\nb\\x07");
     }
 
     #[test]

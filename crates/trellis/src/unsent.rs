@@ -9,7 +9,7 @@ use crate::show;
 use crate::state::{StateDir, write_atomically};
 use crate::tree::direct::Unsent;
 use home::{Error, ErrorKind};
-use std::path::PathBuf;
+use std::path::Path;
 use vfs::VolumeStatus;
 
 /// The accounts with unsent changes, as JSON.
@@ -57,7 +57,7 @@ pub fn check(state: Option<&StateDir>) -> Unsent {
     })
 }
 
-fn refusal(account: &str, why: &str, dir: &PathBuf) -> Error {
+fn refusal(account: &str, why: &str, dir: &Path) -> Error {
     let dir = show::text(dir.as_os_str().as_encoded_bytes());
     let text = format!(
         "{}: the journal in {dir} {why}: start the server with `trellis serve --state {dir}` and try again",

@@ -1,113 +1,11 @@
 //! The real program: it serves, tells so, answers commands, keeps a second server out, and ends in order.
 
-use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
+mod place;
+mod ssh;
 
-/// A directory with a state directory, a configuration and a local home in it.
-struct Place {
-    dir: tempfile::TempDir,
-}
-
-/// A running server, ended with the test.
-struct Server {
-    child: Child,
-    nfs: SocketAddr,
-}
-
-impl Place {
-    fn new() -> Place {
-        let dir = tempfile::tempdir().unwrap();
-        let place = Place { dir };
-        std::fs::create_dir(place.path("srv")).unwrap();
-        let config = format!("[[home]]\nname = \"here\"\nscl = \"local:{}\"\n", place.path("srv").display());
-        std::fs::write(place.path("config.toml"), config).unwrap();
-        place
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    /// A command with this place's state directory, and nothing of the user's own configuration.
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
-        command.args(args).arg("--state").arg(self.path("state"));
-        command.env("HOME", self.dir.path()).env_remove("XDG_CONFIG_HOME").env_remove("XDG_STATE_HOME");
-        command.stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    /// A command of files, which needs the configuration when no server runs.
-    fn files(&self, args: &[&str]) -> Output {
-        self.command(args).arg("--config").arg(self.path("config.toml")).output().unwrap()
-    }
-
-    fn serve_command(&self) -> Command {
-        let mut command = self.command(&["serve", "--insecure", "--no-root-squash", "--allow-network-state"]);
-        command.arg("--ready").arg(self.path("ready")).arg("--config").arg(self.path("config.toml"));
-        command
-    }
-
-    fn serve(&self) -> Server {
-        let ready = self.path("ready");
-        let _ = std::fs::remove_file(&ready);
-        let mut child = self.serve_command().stdout(Stdio::piped()).spawn().unwrap();
-        let until = Instant::now() + Duration::from_secs(30);
-        while !ready.exists() {
-            assert!(child.try_wait().unwrap().is_none(), "the server ended at once");
-            assert!(Instant::now() < until, "the server is not ready");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        Server { child, nfs: address(&ready) }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // Fails where the server has ended, as it should have.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Server {
-    fn exit(&mut self) -> (Option<i32>, String) {
-        let until = Instant::now() + Duration::from_secs(20);
-        while self.child.try_wait().unwrap().is_none() {
-            assert!(Instant::now() < until, "the server does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        let mut said = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
-        (self.child.wait().unwrap().code(), said)
-    }
-
-    fn signal(&self) {
-        let pid = rustix::process::Pid::from_raw(self.child.id() as i32).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-    }
-}
-
-fn address(ready: &Path) -> SocketAddr {
-    let text = std::fs::read_to_string(ready).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    json["nfs"][0].as_str().unwrap().parse().unwrap()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use place::{Place, stderr, stdout};
+use std::net::TcpStream;
+use std::path::Path;
 
 #[test]
 fn serve_status_stop() {
