@@ -32,6 +32,8 @@ pub const GETDENTS_BUFFER: usize = 64 << 10;
 pub const XATTR_BYTES: usize = 64 << 10;
 /// Buffer for copying where the kernel cannot copy by itself.
 pub const COPY_BUFFER: usize = 1 << 20;
+/// How long a staging directory may be in use, in seconds; an older one was left by a killed process.
+pub const STAGING_SECONDS: i64 = 86_400;
 /// A file of at least this size is changed in place when the change is less than 1/16 of it and the file
 /// system cannot share blocks: copying it would cost more than it protects.
 pub const COPY_WHOLE_MAX: u64 = 64 << 20;

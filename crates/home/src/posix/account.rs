@@ -1,6 +1,7 @@
 //! Who are we at the home. The token is random bytes in the account's own `~/.cache/trellis`: a gateway that
 //! meets another token than before does not replay unsent changes there.
 
+use super::apply::staging;
 use super::sys::{Account, FileType, Make, Mode, Sys, Sysult};
 use super::{Posix, ident};
 use crate::error::Result;
@@ -57,6 +58,8 @@ pub(super) fn cache_dir<S: Sys>(home: &Posix<S>) -> Sysult<S::Fd> {
 /// The token and whether it was made just now.
 fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
     let dir = cache_dir(home)?;
+    // Leftovers only take space.
+    staging::sweep(home, &dir).ok();
     if let Some(old) = read_token(home, &dir)? {
         return Ok((old, false));
     }

@@ -107,7 +107,7 @@ impl<S: Sys> Batch<'_, S> {
         let there = self.home.find_in(&to.dir.fd, to.name)?;
         let source = match source {
             Some(source) if self.same(object.id, source.attr.id) => source,
-            other => return self.renamed_before(placed, object, other, (from, to), there),
+            other => return self.renamed_before(placed, object, other, (from, to), there, replaced),
         };
         // Two names of one object: rename(2) leaves both.
         if !there.as_ref().is_some_and(|t| t.attr.id == source.attr.id && source.attr.kind != Kind::Dir) {
@@ -131,8 +131,16 @@ impl<S: Sys> Batch<'_, S> {
         source: Option<Found<S>>,
         (from, to): (Spot<S>, Spot<S>),
         there: Option<Found<S>>,
+        replaced: Option<(&Loc, Option<&Version>)>,
     ) -> Act<Done> {
         let arrived = there.filter(|t| object.id.is_some() && self.same(object.id, t.attr.id));
+        let base = replaced.and_then(|(_, base)| base);
+        if let (true, Some(_), Some(source)) = (placed.resent, &arrived, &source)
+            && base.is_some_and(|base| base.same_content(&source.attr.version()))
+        {
+            // It died between the exchange and the removal.
+            self.dispose_of_replaced(&from, &source.attr)?;
+        }
         match (arrived, source) {
             (Some(arrived), _) if !placed.plain || placed.resent => Ok(Done {
                 attr: Some(arrived.attr),
@@ -210,13 +218,31 @@ impl<S: Sys> Batch<'_, S> {
             }
             Err(e) => return Err(e.into()),
         }
-        let writer =
-            there.kind == Kind::File && self.sys().open_name(dir, name).is_ok_and(|fd| self.has_writer(&fd));
-        if !writer && self.is_as_found(dir, name, &there.version(), false) {
-            return Ok(self.sys().unlink(dir, name, false).or_else(gone)?);
+        let disposed = self.dispose_of_replaced(from, there);
+        if disposed.is_err() {
+            self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange)?;
         }
-        self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange)?;
-        Err(Fail::Conflict(self.home.find_in(new_dir, to.name)?.map(|f| f.attr)))
+        disposed.map_err(|fail| match fail {
+            Fail::Conflict(_) => Fail::Conflict(self.attr_in(to)),
+            refused => refused,
+        })
+    }
+
+    /// Removes what was replaced, which has the source's old name now.
+    fn dispose_of_replaced(&mut self, from: &Spot<S>, there: &Attr) -> Act<()> {
+        let (dir, name) = from.raw();
+        if there.kind == Kind::File && self.sys().open_name(dir, name).is_ok_and(|fd| self.has_writer(&fd)) {
+            return Err(Fail::Conflict(Some(*there)));
+        }
+        match self.dispose(from, there) {
+            // Somebody else has removed it.
+            Err(Fail::Conflict(None)) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn attr_in(&self, spot: &Spot<S>) -> Option<Attr> {
+        self.home.find_in(&spot.dir.fd, spot.name).ok().flatten().map(|f| f.attr)
     }
 }
 

@@ -6,13 +6,13 @@
 
 use super::super::account::cache_dir;
 use super::super::ident;
-use super::super::sys::{FileType, Make, Stamp, Sys, Sysult};
+use super::super::sys::{FileType, Make, Mode, Stamp, Stat, Sys, Sysult};
 use super::{Act, Batch};
-use crate::HomePath;
 use crate::attr::{HomeId, Time};
 use crate::error::ErrorKind;
 use crate::posix::Posix;
 use crate::posix::resolve::Found;
+use crate::{HomePath, limits};
 use rustix::io::Errno;
 
 /// How the name of a staging directory begins.
@@ -33,18 +33,39 @@ pub(super) struct Staging<S: Sys> {
     pub fd: S::Fd,
 }
 
-/// Whether a name of a directory is a staging directory of this account.
+/// Whether a name of a directory is a staging directory of this account that may be in use. One that a
+/// killed process left behind is shown after a while, because only a person knows what is in it.
 pub(in crate::posix) fn is_ours<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: &[u8]) -> bool {
-    let private = |fd: &S::Fd| {
-        home.sys
-            .stat(fd)
-            .is_ok_and(|s| s.kind == FileType::Dir && s.uid == home.account.uid && s.mode & 0o777 == 0o700)
+    let private = |s: Stat| {
+        s.kind == FileType::Dir
+            && s.uid == home.account.uid
+            && s.mode & 0o777 == 0o700
+            && home.sys.now().sec - s.mtime.sec < limits::STAGING_SECONDS
     };
     name.starts_with(PREFIX)
         && home
             .sys
             .open_name(dir, name)
-            .is_ok_and(|fd| private(&fd) && home.sys.open_name(&fd, MARKER).is_ok())
+            .is_ok_and(|fd| home.sys.stat(&fd).is_ok_and(private) && home.sys.open_name(&fd, MARKER).is_ok())
+}
+
+/// Removes what killed processes left in the account's own cache directory, once it is old enough that
+/// nobody can still want it: what was taken out of its place there had been read by the gateway.
+pub(in crate::posix) fn sweep<S: Sys>(home: &Posix<S>, cache: &S::Fd) -> Sysult<()> {
+    let all = home.sys.names(&home.sys.reopen(cache, Mode::Read)?, limits::LISTING_KEPT_MIN)?;
+    for name in all.iter().filter(|n| n.starts_with(PREFIX)) {
+        let dir = home.sys.open_name(cache, name)?;
+        let stat = home.sys.stat(&dir)?;
+        let old = home.sys.now().sec - stat.mtime.sec >= limits::STAGING_SECONDS;
+        if stat.kind != FileType::Dir || stat.uid != home.account.uid || !old {
+            continue;
+        }
+        for left in home.sys.names(&home.sys.reopen(&dir, Mode::Read)?, limits::NAMES_MAX)? {
+            home.sys.unlink(&dir, &left, false)?;
+        }
+        home.sys.unlink(cache, name, true)?;
+    }
+    Ok(())
 }
 
 impl<S: Sys> Batch<'_, S> {

@@ -73,14 +73,7 @@ fn an_overwrite_during_a_removal_survives() {
 /// A rename takes the object under the name, also when it changes meanwhile; nothing else may be lost.
 #[test]
 fn an_overwrite_of_what_is_replaced_survives() {
-    let op = |base| Op::Rename {
-        from: at("w"),
-        name: name("other"),
-        object: at("w/other"),
-        to: at("w"),
-        new_name: name("f"),
-        replaced: Some((at("w/f"), Some(base))),
-    };
+    let op = |base| rename_over(base, None);
     at_every_call(Lacks::default(), op, replace, |place, outcome, calls| {
         let kept = place.read("w/f") == THEIRS;
         assert!(kept, "{outcome:?} after {calls} calls: {:?}", place.names("w"));
@@ -108,27 +101,78 @@ fn an_open_writer_is_a_conflict() {
     }
 }
 
-/// Killed anywhere and sent again, an operation is done once and is no conflict with itself.
+/// The source's name is free for others from the moment of the rename on.
 #[test]
-fn death_at_any_call_is_survived() {
-    for (offset, wanted) in [(0, &b"ours content"[..]), (12, b"base contentours")] {
-        for calls in 0.. {
-            let place = Place::new();
-            let home = place.open(Meddler::new(Lacks::default()));
-            place.write("w/f", b"base content");
-            let mut op = placed(write("w/f", Some(version(&home, "w/f")), offset, b"ours"));
-            home.sys.after(calls, Event::Death);
-            let outcome = one(&home, op.clone());
-            if !home.sys.happened() {
-                assert!(matches!(outcome, Outcome::Done(_)));
-                break;
-            }
-            op.resent = true;
-            let outcome = one(&place.open(Linux::default()), op);
-            assert!(matches!(outcome, Outcome::Done(_)), "after {calls} calls: {outcome:?}");
-            assert_eq!(place.read("w/f"), wanted, "after {calls} calls");
-        }
+fn a_new_object_under_the_old_name_survives() {
+    let op = |base| rename_over(base, None);
+    let act = |path: PathBuf| replace(path.with_file_name("other"));
+    at_every_call(Lacks::default(), op, act, |place, outcome, calls| {
+        let all: Vec<_> = place.names("w").iter().map(|n| place.read(&format!("w/{n}"))).collect();
+        assert!(all.iter().any(|data| data == THEIRS), "{outcome:?} after {calls} calls");
+    });
+}
+
+fn rename_over(base: Version, source: Option<crate::HomeId>) -> Op<Loc, Payload> {
+    Op::Rename {
+        from: at("w"),
+        name: name("other"),
+        object: Loc { id: source, ..at("w/other") },
+        to: at("w"),
+        new_name: name("f"),
+        replaced: Some((at("w/f"), Some(base))),
     }
+}
+
+/// Killed anywhere and sent again, an operation is done once and is no conflict with itself.
+fn survives_death(op: impl Fn(&Posix<Meddler>) -> Op<Loc, Payload>, check: impl Fn(&Place)) {
+    for calls in 0.. {
+        let place = Place::new();
+        let home = place.open(Meddler::new(Lacks::default()));
+        place.write("w/f", b"base content");
+        place.write("w/other", b"ours");
+        let mut op = placed(op(&home));
+        home.sys.after(calls, Event::Death);
+        let outcome = one(&home, op.clone());
+        if !home.sys.happened() {
+            assert!(matches!(outcome, Outcome::Done(_)) && calls > 15);
+            return;
+        }
+        op.resent = true;
+        let outcome = one(&place.open(Linux::default()), op);
+        assert!(matches!(outcome, Outcome::Done(_)), "after {calls} calls: {outcome:?}");
+        check(&place);
+    }
+}
+
+#[test]
+fn death_during_a_write_is_survived() {
+    for (offset, wanted) in [(0, &b"ours content"[..]), (12, b"base contentours")] {
+        let op = |home: &Posix<Meddler>| write("w/f", Some(version(home, "w/f")), offset, b"ours");
+        survives_death(op, |place| assert_eq!(place.read("w/f"), wanted));
+    }
+}
+
+#[test]
+fn death_during_a_removal_or_a_rename_is_survived() {
+    let op = |home: &Posix<Meddler>| remove("w", "f", Some(version(home, "w/f")));
+    survives_death(op, |place| assert_eq!(place.names("w"), ["other"]));
+    let op = |home: &Posix<Meddler>| {
+        rename_over(version(home, "w/f"), Some(home.stat(&at("w/other")).unwrap().attr.id))
+    };
+    survives_death(op, |place| {
+        assert_eq!((place.names("w"), place.read("w/f")), (vec!["f".to_string()], b"ours".to_vec()));
+    });
+}
+
+#[test]
+fn death_during_a_creation_is_survived() {
+    survives_death(
+        |_| create("w", "new", 0o640),
+        |place| {
+            use std::os::unix::fs::MetadataExt;
+            assert_eq!(std::fs::metadata(place.path("w/new")).unwrap().mode() & 0o777, 0o640);
+        },
+    );
 }
 
 #[test]

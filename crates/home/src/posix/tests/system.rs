@@ -213,3 +213,24 @@ fn a_batch_of_many_files_is_synced_together() {
     let syncs = home.sys.syncs();
     assert!((500..520).contains(&syncs), "{syncs} syncs: each file once, the directory once for many");
 }
+
+#[test]
+fn leftovers_are_shown_after_a_day_and_swept_in_the_cache() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    home.hello().unwrap();
+    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(2 * 86_400);
+    for dir in ["w/.trellis-stage-1", ".cache/trellis/.trellis-stage-1", ".cache/trellis/.trellis-stage-2"] {
+        std::fs::create_dir(place.path(dir)).unwrap();
+        std::fs::set_permissions(place.path(dir), PermissionsExt::from_mode(0o700)).unwrap();
+        place.write(&format!("{dir}/.trellis-staging"), b"");
+        place.write(&format!("{dir}/old-1"), b"left");
+        if dir.ends_with('1') {
+            std::fs::File::open(place.path(dir)).unwrap().set_modified(old).unwrap();
+        }
+    }
+    home.hello().unwrap();
+    assert_eq!(place.names(".cache/trellis"), [".trellis-stage-2", "token"]);
+    assert_eq!(home.list(&at("w"), None, 10).unwrap().entries.len(), 1);
+    assert!(home.list(&at(".cache/trellis"), None, 10).unwrap().entries.len() == 1, "one is in use");
+}
