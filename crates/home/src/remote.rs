@@ -304,7 +304,8 @@ impl Connector for Ssh {
                 Deployed::Agent(pipe) => {
                     let session = Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter.clone());
                     let session = timeout(GREETING_MAX, session).await;
-                    let late = || Error::new(ErrorKind::Unreachable, "the agent was started, but does not greet");
+                    let late =
+                        || Error::new(ErrorKind::Unreachable, "the agent was started, but does not greet");
                     return Ok(Arc::new(session.map_err(|_| late())??));
                 }
                 Deployed::Impossible(why) if class == Some(Class::Posix) => {

@@ -181,3 +181,64 @@ async fn a_key_that_may_only_start_the_agent_works() {
     assert_eq!(hello.class, Class::Posix);
     assert!(kept(&sshd).is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_restricted_to_sftp_is_served_by_sftp_and_says_so() {
+    let (sshd, home) = start(force("internal-sftp"));
+    let hello = home.attach().await.unwrap();
+    assert_eq!((hello.class, hello.uid), (Class::Sftp, rustix::process::geteuid().as_raw()));
+    let status = home.status();
+    assert_eq!((status.link, status.class), (Link::Up, Some(Class::Sftp)));
+    // OpenSSH says this instead of answering our SFTP greeting.
+    assert!(status.weaker[0].contains("allows sftp connections only"), "{:?}", status.weaker);
+    assert!(status.weaker.iter().any(|w| w.contains("may be missed")));
+    assert!(kept(&sshd).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sftp_passes_the_conformance_suite() {
+    let (_sshd, home) = start(force("internal-sftp"));
+    conforms(home, Class::Sftp).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn accounts_without_a_usable_shell_or_agent_are_served_by_sftp() {
+    let nologin = "/bin/sh -c 'case \"$SSH_ORIGINAL_COMMAND\" in exec*) echo no shell for you; exit 1;; \
+                   *) exec /usr/lib/openssh/sftp-server;; esac'";
+    let (_sshd, home) = start(force(nologin));
+    assert_eq!(home.attach().await.unwrap().class, Class::Sftp);
+    assert!(home.status().weaker[0].contains("no shell that runs a command"), "{:?}", home.status().weaker);
+
+    let sshd = Sshd::start(&Options::default()).unwrap();
+    let home = connect(sshd.target(), AgentBinaries::none());
+    assert_eq!(home.attach().await.unwrap().class, Class::Sftp);
+    assert!(home.status().weaker[0].contains("carries no agent for Linux"), "{:?}", home.status().weaker);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_with_neither_agent_nor_sftp_says_both_reasons() {
+    let (_sshd, home) = start(force("/bin/false"));
+    let error = home.attach().await.unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Login);
+    assert!(error.detail.contains("no SFTP server") && error.detail.contains("no shell"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_sftp_server_fails_calls_and_the_next_call_reconnects() {
+    let (sshd, home) = start(force("/usr/lib/openssh/sftp-server"));
+    home.attach().await.unwrap();
+    assert!(home.status().weaker[0].contains("restricted to SFTP by its server"));
+    let servers = sshd.sessions("openssh/sftp-server");
+    assert!(!servers.is_empty());
+    servers.iter().for_each(|pid| sshd::signal(*pid, libc::SIGKILL));
+    let mut answers = Vec::new();
+    for _ in 0..100 {
+        answers.push(home.stat(&loc(sshd.dir())).await.map_err(|e| e.kind));
+        if answers.last().is_some_and(Result::is_ok) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!(answers.pop().unwrap().is_ok());
+    assert!(answers.iter().all(|a| *a.as_ref().unwrap_err() == ErrorKind::Unreachable), "{answers:?}");
+}

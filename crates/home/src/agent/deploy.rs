@@ -119,7 +119,8 @@ pub async fn deploy(target: &SshTarget, agents: &AgentBinaries) -> Result<Deploy
         Attempt::Failed(_) => match attempt(target, agents, Place::Fallback).await? {
             Attempt::Done(done) => Ok(done),
             Attempt::Failed(dir) => {
-                let text = format!("the agent could neither be kept in the account's cache directory nor in {dir}");
+                let text =
+                    format!("the agent could neither be kept in the account's cache directory nor in {dir}");
                 Ok(Deployed::Impossible(text))
             }
         },
@@ -147,7 +148,9 @@ async fn attempt(target: &SshTarget, agents: &AgentBinaries, place: Place) -> Re
     {
         let platform = rest.split(' ').next().unwrap_or_default();
         let program = agents.0.iter().find(|b| b.platform == platform);
-        let Some(program) = program.map(|b| b.bytes.clone()) else { return Ok(impossible("it asked for nothing")) };
+        let Some(program) = program.map(|b| b.bytes.clone()) else {
+            return Ok(impossible("it asked for nothing"));
+        };
         let deadline = Instant::now() + UPLOAD_MAX;
         heard = match timeout_at(deadline, talk.send(&program)).await {
             Ok(heard) => heard,
@@ -271,7 +274,10 @@ impl Talk {
         }
         let said = ssh::quote(&farewell.said);
         let shown = printable(&self.seen[..self.seen.len().min(200)]);
-        Ok(impossible(format!("the account has no shell that runs a command ({})", [said, shown].join(" ").trim())))
+        Ok(impossible(format!(
+            "the account has no shell that runs a command ({})",
+            [said, shown].join(" ").trim()
+        )))
     }
 
     async fn too_slow(self, what: &str) -> Error {

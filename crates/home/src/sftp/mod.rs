@@ -1,1 +1,173 @@
-//! SFTP.
+//! A home reached by SFTP, where no program of ours can run. The weaker class, and it says so.
+//!
+//! SFTP names objects by path alone and tells neither inode, nor links, nor fractions of a second. Thus:
+//! - An object is its path: [`HomeId`] is all zero, the link count is 1.
+//! - A version is size and second. A change of equal length within the same second goes unseen.
+//! - A change checks the base version and then acts; what another program does between the two is lost. There
+//!   is no exchange, and a write happens in place.
+//! - What the account may do is derived from mode bits; access lists go unseen, and the server decides.
+//!
+//! # Layout
+//! - [`wire`]: packets; [`link`]: requests and answers over one connection.
+//! - [`look`]: attributes, listings, bytes; [`apply`]: changes.
+
+mod apply;
+mod link;
+mod look;
+mod wire;
+
+use crate::remote::{Connection, Meter};
+use crate::ssh::SshTarget;
+use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, OpId, Outcome, Page, Placed};
+use crate::{Result, Seen, StatFs, Status, Time};
+use bytes::Bytes;
+use link::Link;
+use look::Listings;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use wire::Ask;
+
+/// The uid of an account that could not be learned.
+const NOBODY: u32 = 65534;
+
+/// One SFTP connection.
+pub struct Session {
+    link: Link,
+    account: Account,
+    weaker: Vec<String>,
+    listings: Mutex<Listings>,
+    /// Held while operations run, and what is remembered of them.
+    memo: tokio::sync::Mutex<apply::Memo>,
+}
+
+/// Who we are there, as far as SFTP lets us know.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Account {
+    /// `None` where only the server knows.
+    ids: Option<(u32, u32)>,
+    home_dir: HomePath,
+}
+
+impl Session {
+    /// Logs in and greets. `why` says why it is not an agent. [`ErrorKind::Unsupported`] where the account has no
+    /// SFTP either.
+    pub async fn start(target: &SshTarget, why: &str, meter: Arc<Meter>) -> Result<Session> {
+        let link = Link::open(target, meter).await?;
+        let account = learn_account(&link).await?;
+        let weaker = weaknesses(&link.can, why);
+        Ok(Session { link, account, weaker, listings: Mutex::default(), memo: Default::default() })
+    }
+}
+
+/// The owner of the directory that a login begins in. A directory `/` of root's is a locked-up tree, and
+/// tells nothing of the account.
+async fn learn_account(link: &Link) -> Result<Account> {
+    let home = link.name(Ask::Realpath, b".").await?;
+    let home_dir = HomePath::parse(&home)?;
+    let attrs = link.attrs(Ask::Lstat, &home).await.unwrap_or_default();
+    let ids = attrs.ids.filter(|(uid, _)| *uid != 0 || !home_dir.is_root());
+    Ok(Account { ids, home_dir })
+}
+
+fn weaknesses(can: &link::Can, why: &str) -> Vec<String> {
+    let mut weaker = vec![
+        format!("SFTP instead of the agent: {why}"),
+        "a change at the home that keeps length and second of a file may be missed".to_owned(),
+        "a change made at the home in the moment of our own to the same file is overwritten".to_owned(),
+        "hard links are not recognised, and times are kept to the second".to_owned(),
+    ];
+    let mut lacks = |has: bool, text: &str| {
+        if !has {
+            weaker.push(text.to_owned());
+        }
+    };
+    lacks(can.fsync, "the server cannot be told to make files durable (no fsync@openssh.com)");
+    lacks(can.posix_rename, "replacing a file by renaming is not atomic (no posix-rename@openssh.com)");
+    lacks(can.hardlink, "hard links cannot be made (no hardlink@openssh.com)");
+    lacks(can.statvfs, "free space is not known (no statvfs@openssh.com)");
+    weaker
+}
+
+/// The path as the server takes it.
+fn absolute(path: &HomePath) -> Vec<u8> {
+    [b"/", path.as_bytes()].concat()
+}
+
+fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
+}
+
+#[async_trait::async_trait]
+impl Connection for Session {
+    async fn ended(&self) -> Error {
+        self.link.life().ended().await
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for Session {
+    fn status(&self) -> Status {
+        let life = self.link.life();
+        life.meter.status(life.link(), Some(Class::Sftp), self.weaker.clone())
+    }
+
+    /// The clock is our own: SFTP does not tell the home's.
+    async fn attach(&self) -> Result<Hello> {
+        if let Some(why) = self.link.life().over() {
+            return Err(why);
+        }
+        let (uid, gid) = self.account.ids.unwrap_or((NOBODY, NOBODY));
+        Ok(Hello {
+            class: Class::Sftp,
+            stages: false,
+            uid,
+            gid,
+            groups: vec![gid],
+            home_dir: self.account.home_dir.clone(),
+            token: None,
+            token_is_new: false,
+            boot_id: Bytes::new(),
+            clock: now(),
+        })
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        Ok(Seen { applied: 0, attr: self.look(at).await? })
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        self.page(dir, after, max).await
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.bytes(file, at, len).await
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        self.target(at).await
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        self.space(at).await
+    }
+
+    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
+        Err(Error::new(ErrorKind::Unsupported, "an SFTP home holds no staged data"))
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        let mut memo = self.memo.lock().await;
+        let mut outcomes = Vec::new();
+        for placed in ops {
+            let outcome = self.execute(&mut memo, placed).await?;
+            let stop = !matches!(outcome, Outcome::Done(_));
+            outcomes.push(outcome);
+            if stop {
+                break;
+            }
+        }
+        Ok(outcomes)
+    }
+}

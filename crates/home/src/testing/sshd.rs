@@ -262,7 +262,8 @@ pub fn signal(pid: u32, number: i32) {
 
 /// Makes the account `name` with a home directory and a login shell, if it is missing. Needs root.
 pub fn account(name: &str, shell: &str) -> io::Result<()> {
-    if Command::new("id").arg("-u").arg(name).stdout(Stdio::null()).stderr(Stdio::null()).status()?.success() {
+    if Command::new("id").arg("-u").arg(name).stdout(Stdio::null()).stderr(Stdio::null()).status()?.success()
+    {
         return Command::new("usermod").args(["-s", shell, name]).status().map(drop);
     }
     // A password that nothing matches: sshd takes a locked account for a closed one.

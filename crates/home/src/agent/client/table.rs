@@ -111,10 +111,11 @@ impl Table {
     fn next(&mut self) -> Option<Queued> {
         let window = self.sent.len() < IN_FLIGHT_MAX;
         for class in 0..CLASSES {
-            if class == Class::Metadata as usize && window {
-                if let Some(queued) = self.next_stats() {
-                    return Some(queued);
-                }
+            if class == Class::Metadata as usize
+                && window
+                && let Some(queued) = self.next_stats()
+            {
+                return Some(queued);
             }
             let queue = &mut self.queues[class];
             if let Some(i) = queue.iter().position(|q| window || q.waiter.is_none()) {

@@ -7,7 +7,8 @@ use std::process::{Command, Stdio};
 /// A program that passes for an agent: it answers `--probe` with its own hash, else prints its input.
 fn fake_agent(dir: &Path) -> AgentBinaries {
     // The hash of a file cannot stand in it, so the answer is kept beside it.
-    let text = format!("#!/bin/sh\nif [ \"$1\" = --probe ]; then cat {}/answer; else exec cat; fi\n", dir.display());
+    let text =
+        format!("#!/bin/sh\nif [ \"$1\" = --probe ]; then cat {}/answer; else exec cat; fi\n", dir.display());
     let arch = std::env::consts::ARCH;
     let agents = AgentBinaries::none().with_linux(arch, text.into_bytes());
     let hash = agents.0[0].hash.to_hex();
