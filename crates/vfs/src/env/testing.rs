@@ -44,8 +44,8 @@ struct State {
     failing_writes: u32,
     syncs: u64,
     sync_time: Duration,
-    /// The power is cut before so many further changes, with this seed.
-    fuse: Option<(u64, u64)>,
+    /// After so many further changes the power is cut, with this seed; without one, the process is killed.
+    fuse: Option<(u64, Option<u64>)>,
 }
 
 #[derive(Default)]
@@ -95,7 +95,12 @@ impl SimDisk {
     /// Cuts the power, as [`SimDisk::crash`] does, in place of the change (write, sync, or change of names) that
     /// comes after `changes` further ones.
     pub fn crash_after(&self, changes: u64, seed: u64) {
-        self.state.lock().fuse = Some((changes, seed));
+        self.state.lock().fuse = Some((changes, Some(seed)));
+    }
+
+    /// Kills the process, as [`SimDisk::kill`] does, in place of the change that comes after `changes` further ones.
+    pub fn kill_after(&self, changes: u64) {
+        self.state.lock().fuse = Some((changes, None));
     }
 
     /// Whether a crash ordered by [`SimDisk::crash_after`] is still to come.
@@ -105,7 +110,8 @@ impl SimDisk {
 
     /// Stops all handles without losing a byte: the process was killed, the machine lives on.
     pub fn kill(&self) {
-        self.state.lock().life += 1;
+        let mut state = self.state.lock();
+        (state.life, state.fuse) = (state.life + 1, None);
     }
 
     /// From now on the disk holds at most this many bytes.
@@ -166,9 +172,13 @@ impl SimDisk {
     fn change<T>(&self, f: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         self.with(|state| {
             match &mut state.fuse {
-                Some((0, seed)) => {
+                Some((0, Some(seed))) => {
                     let seed = *seed;
                     state.crash(seed);
+                    return Err(dead());
+                }
+                Some((0, None)) => {
+                    (state.life, state.fuse) = (state.life + 1, None);
                     return Err(dead());
                 }
                 Some((left, _)) => *left -= 1,

@@ -123,18 +123,20 @@ fn what_was_promised_survives_any_power_cut() {
 
 #[test]
 fn a_killed_process_loses_only_what_was_not_committed() {
-    let disk = SimDisk::new();
-    let p = start(&disk, SMALL).unwrap();
-    let mut rng = StdRng::seed_from_u64(3);
-    let mut model = Vec::new();
-    let promised = work(&p, &mut model, &mut rng);
-    disk.kill();
-    let again = start(&disk, SMALL).unwrap();
-    assert!(again.found.len() as u64 >= promised);
-    // What was found is durable now, even if the first process had not synced it.
-    let found = again.found.len();
-    disk.crash(5);
-    assert_eq!(start(&disk, SMALL).unwrap().found.len(), found);
+    for seed in 0..100 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let disk = SimDisk::new();
+        let p = start(&disk, SMALL).unwrap();
+        let mut model = Vec::new();
+        disk.kill_after(rng.random_range(0..40));
+        let promised = work(&p, &mut model, &mut rng);
+        disk.kill();
+        let found = start(&disk, SMALL).unwrap().found.len();
+        assert!(found as u64 >= promised);
+        // What was found is durable now, even where the first process had not synced it.
+        disk.crash(rng.random());
+        assert_eq!(start(&disk, SMALL).unwrap().found.len(), found, "seed {seed}");
+    }
 }
 
 /// Ten records of which each was promised before the next, and where they begin and end in their segment.
