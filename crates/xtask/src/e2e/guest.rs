@@ -7,7 +7,6 @@ use crate::kernel_client;
 use anyhow::{Context, Result, bail};
 use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -18,15 +17,13 @@ const MOUNT: &str = "vers=3,tcp,nolock,nosuid,nodev";
 /// A script to run on a client machine.
 pub struct Guest {
     cmd: Command,
-    /// A folder that both sides can write.
-    pub share: PathBuf,
     log: PathBuf,
     limit: Duration,
 }
 
 impl Guest {
-    /// `script` is bash, run by `who` with `set -euo pipefail`; `$W` is the scenario's folder, read-only,
-    /// and `$SHARE` a folder that reaches the host.
+    /// `script` is bash, run by `who` with `set -euo pipefail`; `$W` is the scenario's folder; what
+    /// the script writes there, or anywhere but on the mount, does not reach the host.
     pub fn new(
         world: &World,
         server: SocketAddr,
@@ -35,26 +32,21 @@ impl Guest {
         limit: Duration,
     ) -> Result<Self> {
         let number = fs::read_dir(&world.dir)?.count();
-        let (file, share) = (world.dir.join(format!("script-{number}")), world.dir.join("share"));
+        let file = world.dir.join(format!("script-{number}"));
         let prelude = "set -euo pipefail\nstep() { echo \"[$(cut -d. -f1 /proc/uptime)s] $*\"; }\n\
              fail() { echo \"FAILED: $*\"; exit 1; }\n\
              trap 'echo \"FAILED at line $LINENO: $BASH_COMMAND\"' ERR\ncd /\n";
         fs::write(&file, format!("{prelude}{script}"))?;
-        fs::create_dir_all(&share)?;
-        fs::set_permissions(&share, fs::Permissions::from_mode(0o777))?;
-
         let mut cmd = Command::new(kernel_client::script());
         let port = server.port();
         cmd.args(["run", "--timeout", &limit.as_secs().to_string(), "--mem", "2G"]);
         cmd.args(["--mount", &format!("{port}:/:/trellis:{MOUNT}")]);
-        cmd.arg("--dir-rw").arg(format!("{0}:{0}", share.display()));
-        cmd.args(["--env", &format!("W={}", world.dir.display())]);
-        cmd.args(["--env", &format!("SHARE={}", share.display()), "--"]);
+        cmd.args(["--env", &format!("W={}", world.dir.display()), "--"]);
         let uid = who.uid;
         cmd.args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]);
         cmd.args(["env", "HOME=/tmp", "GIT_CONFIG_NOSYSTEM=1", "bash"]).arg(file);
         cmd.current_dir("/").env("TMPDIR", &world.dir);
-        Ok(Self { cmd, share, log: world.dir.join(format!("guest-{number}.log")), limit })
+        Ok(Self { cmd, log: world.dir.join(format!("guest-{number}.log")), limit })
     }
 
     /// Runs to the end, which must be good.

@@ -24,8 +24,11 @@ cd "$T"
 step "copy a tree in"
 cp -a "$W/src" tree
 step "copy it out"
-cp -a tree "$SHARE/out"
-diff -r --no-dereference "$W/src" "$SHARE/out"
+cp -a tree /tmp/out
+diff -r --no-dereference "$W/src" /tmp/out
+other=$(rsync -ain --omit-dir-times --no-owner --no-group "$W/src/" /tmp/out/)
+[[ -z $other ]] || fail "modes or times that came out differ: $other"
+rm -r /tmp/out
 
 step "git"
 git clone -q "$W/repo" clone
@@ -155,7 +158,7 @@ fn prepare(world: &World) -> Result<()> {
     trees::make_source(&world.dir.join("src"), FILES)?;
     trees::make_program(&world.dir.join("program"), UNITS)?;
     fs::create_dir_all(world.dir.join("links/sub"))?;
-    let script = "cd \"$1\"; tar -cf src.tar -C src .\n\
+    let script = "cd \"$1\"; tar --format=posix -cf src.tar -C src .\n\
          cp -r program repo; git -C repo init -q; git -C repo add .\n\
          git -C repo -c user.name=t -c user.email=t@example.org commit -qm first\n\
          cd links; echo text >one; ln one two; ln one sub/three; ln -s one soft; chmod 640 one\n\

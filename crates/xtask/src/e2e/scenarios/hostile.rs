@@ -29,7 +29,7 @@ pub fn run(world: &World) -> Result<()> {
     changed.change_host_key()?;
     let unknown = Sshd::start(&world.dir, "unknown", "")?;
     world.route("unknown", unknown.addr)?;
-    let _locked = world.host("locked", "AuthorizedKeysFile none", None)?;
+    let _locked = world.host("locked", "DenyUsers ann", None)?;
     // A copy, because the account may not reach the place of the original.
     let liar = world.dir.join("liar");
     fs::copy(std::env::current_exe()?, &liar)?;
@@ -44,7 +44,7 @@ pub fn run(world: &World) -> Result<()> {
     hostile_root_names(world, &client, &root)?;
     hostile_file_names(&client, &dir)?;
     protected_folders(world, &client, &root, &ssh)?;
-    evil_home(&client, &root)?;
+    evil_home(&client, &root).with_context(|| server.run(&["status"]).unwrap_or_default())?;
     forged_handles(&client, &precious)?;
     other_callers(&mut client, &root, &dir, &precious)?;
     wire::garbage(server.addr, &precious)?;
