@@ -140,6 +140,42 @@ async fn a_failure_is_repeated_too() {
     assert_eq!(nfs.lookup(&lab, b"late").await.status(), NfsStat3::Ok);
 }
 
+/// Only the first 256 bytes of the arguments tell calls apart, which is not enough to give a WRITE the answer of
+/// another one.
+#[tokio::test]
+async fn a_write_that_is_done_may_be_done_again() {
+    let world = World::new().await;
+    let nfs = world.owner();
+    let lab = nfs.mounted(b"/lab").await;
+    let file = nfs.create(&lab, b"file").await;
+    for last in [b'a', b'b'] {
+        let data = Bytes::from([&[b'-'; 300][..], &[last]].concat());
+        let args = WriteArgs { file, offset: 0, count: 301, stable: StableHow::FileSync, data: data.clone() };
+        assert_eq!(status(&nfs.raw(7, procs::WRITE, &args).await.unwrap()), NfsStat3::Ok);
+        assert_eq!(nfs.read(&file, 0, 1000).await.into_result().unwrap().data.concat(), data);
+    }
+}
+
+/// A WRITE that waits for the home is joined by its repetition: one change, hence one pair of times.
+#[tokio::test]
+async fn a_write_that_runs_is_not_run_again() {
+    let world = World::with(Mode::Strict, policy()).await;
+    let (nfs, other) = (world.owner(), world.connect("127.0.0.1:701", world.owner().cred));
+    let lab = nfs.mounted(b"/lab").await;
+    let file = nfs.create(&lab, b"file").await;
+    let data = Bytes::from_static(b"data");
+    let args = WriteArgs { file, offset: 0, count: 4, stable: StableHow::FileSync, data };
+    world.ground.lab.set(Fault::Hang);
+    let open = async {
+        sleep(Duration::from_millis(50)).await;
+        world.ground.lab.set(Fault::None);
+    };
+    let (a, b, ()) = tokio::join!(nfs.raw(7, procs::WRITE, &args), other.raw(7, procs::WRITE, &args), open);
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert_eq!(status(&a), NfsStat3::Ok);
+    assert_eq!(a, b);
+}
+
 /// The first call waits for the home (mode `strict`); the same call on the same and on another connection waits
 /// with it, and also when the first connection is lost meanwhile.
 #[tokio::test]

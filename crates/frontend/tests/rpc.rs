@@ -137,3 +137,22 @@ async fn listeners_serve_until_they_are_dropped_or_stopped() {
     stop.send(()).unwrap();
     serving.await.unwrap();
 }
+
+/// Strangers are told that they are refused, but cannot take all connections.
+#[tokio::test]
+async fn strangers_get_few_connections() {
+    let world = World::with(Mode::Wb, ExportPolicy { allow: vec![], ..policy() }).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr = listener.local_addr().unwrap();
+    let serving = tokio::spawn(world.server.clone().listen(listener, std::future::pending()));
+    let mut open = Vec::new();
+    for _ in 0..Limits::default().strangers_max {
+        let nfs = common::Nfs { rpc: Client::connect(addr).await.unwrap(), cred: owner() };
+        assert_eq!(nfs.mnt(b"/").await, mount::MountRes::Fail(mount::MountStat3::Acces));
+        open.push(nfs);
+    }
+    let one_too_many = Client::connect(addr).await.unwrap();
+    let answer = one_too_many.call(nfs3::PROGRAM, 3, 0, &owner(), |_| ()).await;
+    assert!(matches!(answer, Err(CallError::Closed(_))), "{answer:?}");
+    serving.abort();
+}

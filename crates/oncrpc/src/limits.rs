@@ -47,6 +47,8 @@ pub struct Limits {
     pub reply_bytes_max: usize,
     /// Connections of one listener; further ones are closed at once.
     pub connections_max: usize,
+    /// Connections of one listener beyond which addresses that the service does not welcome get none.
+    pub strangers_max: usize,
     /// A connection that takes no byte of waiting replies for this long is closed.
     pub write_stall_max: Duration,
 }
@@ -59,7 +61,15 @@ impl Default for Limits {
             in_flight_bytes_max: 32 << 20,
             reply_bytes_max: 8 << 20,
             connections_max: 1024,
+            strangers_max: 64,
             write_stall_max: Duration::from_secs(120),
         }
+    }
+}
+
+impl Limits {
+    /// How many connections a listener may have before the next one is closed at once.
+    pub(crate) fn connections_for(&self, welcome: bool) -> usize {
+        if welcome { self.connections_max } else { self.connections_max.min(self.strangers_max) }
     }
 }

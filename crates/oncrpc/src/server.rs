@@ -103,6 +103,13 @@ pub trait Service: Send + Sync + 'static {
         let _ = call;
         0
     }
+
+    /// Whether an address may have any of a listener's connections. Others get
+    /// [`Limits::strangers_max`] of them at most, enough to be told that they are refused.
+    fn welcomes(&self, addr: SocketAddr) -> bool {
+        let _ = addr;
+        true
+    }
 }
 
 /// A version of a program that is served, and how many procedures it has.
@@ -164,7 +171,7 @@ pub async fn listen<S: Service>(
             () = &mut stop => break,
             Some(ended) = connections.join_next() => report(ended),
             accepted = listener.accept() => match accepted {
-                Ok((stream, addr)) if connections.len() < limits.connections_max => {
+                Ok((stream, addr)) if connections.len() < limits.connections_for(service.welcomes(addr)) => {
                     let (service, limits, stopped) = (service.clone(), limits.clone(), stopped.clone());
                     connections.spawn(serve_tcp(stream, addr, service, limits, stopped));
                 }

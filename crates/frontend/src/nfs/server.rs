@@ -110,6 +110,10 @@ impl Service for NfsServer {
         }
     }
 
+    fn welcomes(&self, addr: SocketAddr) -> bool {
+        self.policy.access(addr.ip()) != Access::None
+    }
+
     fn reply_hint(&self, call: &Call) -> usize {
         if call.prog == nfs3::PROGRAM { v3::reply_hint(call.proc, &call.args) } else { 0 }
     }
