@@ -1,4 +1,9 @@
-//! Every bound of this crate in one place.
+//! Every bound of this crate in one place: here those of homes on this machine, in [`agent`] those of the link
+//! to an agent, in [`remote`] those of connections.
+
+pub mod agent;
+#[cfg(feature = "client")]
+pub mod remote;
 
 /// Bytes of staged data that a home holds for operations to come; the oldest are forgotten first.
 pub const STAGED_BYTES: usize = 64 << 20;

@@ -22,6 +22,7 @@ pub(crate) use life::{Life, closed, lost};
 
 use crate::agent::client::Session;
 use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
+use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PROVEN};
 use crate::ssh::SshTarget;
 use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed};
 use crate::{Result, Seen, StatFs, Status};
@@ -33,17 +34,6 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
-
-/// The first pause after a failure.
-const PAUSE_MIN: Duration = Duration::from_millis(250);
-/// The longest pause after failures to reach a home.
-const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// The pause after a refused login.
-const PAUSE_LOGIN: Duration = Duration::from_secs(60);
-/// A connection that lived this long makes earlier failures forgotten.
-const PROVEN: Duration = Duration::from_secs(10);
-/// How long the greeting may take once the agent runs.
-const GREETING_MAX: Duration = Duration::from_secs(30);
 
 /// One connection to a home, from greeting to end.
 #[async_trait::async_trait]
@@ -303,7 +293,7 @@ impl Connector for Ssh {
             None => match deploy(&self.target, &self.agents).await? {
                 Deployed::Agent(pipe) => {
                     let session = Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter.clone());
-                    let session = timeout(GREETING_MAX, session).await;
+                    let session = timeout(GREETING, session).await;
                     let late =
                         || Error::new(ErrorKind::Unreachable, "the agent was started, but does not greet");
                     return Ok(Arc::new(session.map_err(|_| late())??));
@@ -317,7 +307,7 @@ impl Connector for Ssh {
         };
         let session = crate::sftp::Session::start(&self.target, &why, meter.clone());
         let late = || Error::new(ErrorKind::Unreachable, "the SFTP server was started, but does not greet");
-        let session = timeout(GREETING_MAX, session).await.map_err(|_| late())?;
+        let session = timeout(GREETING, session).await.map_err(|_| late())?;
         let session = session.map_err(|e| match e.kind {
             // Neither shell nor SFTP: tell both reasons.
             ErrorKind::Unsupported => Error::new(ErrorKind::Login, format!("{}; {}", e.detail, why)),

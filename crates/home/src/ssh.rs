@@ -13,6 +13,7 @@ pub use classify::{classify, quote};
 pub use target::{Account, SshTarget};
 
 use crate::agent::verbs::printable;
+use crate::limits::remote::{FAREWELL, OUTPUT_BYTES, STDERR_BYTES};
 use crate::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
 use std::process::{ExitStatus, Stdio};
@@ -21,13 +22,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
-
-/// Bytes of a child's messages that are kept: the last ones.
-const STDERR_MAX: usize = 8 << 10;
-/// Bytes that the answer of a short command may have.
-const OUTPUT_MAX: u64 = 256 << 10;
-/// How long a child whose pipe has ended may take to exit and to say why.
-const FAREWELL: Duration = Duration::from_millis(500);
 
 /// What an unattended connection must have, whatever the user's configuration says.
 const FORCED: &[&str] = &[
@@ -117,7 +111,7 @@ async fn keep_last(mut from: impl AsyncRead + Unpin, to: Arc<Mutex<Vec<u8>>>) {
     while let Ok(n @ 1..) = from.read(&mut buffer).await {
         let mut kept = to.lock();
         kept.extend_from_slice(&buffer[..n]);
-        let surplus = kept.len().saturating_sub(STDERR_MAX);
+        let surplus = kept.len().saturating_sub(STDERR_BYTES);
         kept.drain(..surplus);
     }
 }
@@ -178,7 +172,7 @@ async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
     let (out, err) = (process.stdout.take(), process.stderr.take());
     let read = async {
         if let (Some(out), Some(err)) = (out, err) {
-            let (mut out, mut err) = (out.take(OUTPUT_MAX), err.take(STDERR_MAX as u64));
+            let (mut out, mut err) = (out.take(OUTPUT_BYTES), err.take(STDERR_BYTES as u64));
             let _ = tokio::join!(out.read_to_end(&mut text), err.read_to_end(&mut said));
         }
         process.wait().await

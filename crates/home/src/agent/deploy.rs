@@ -22,23 +22,19 @@
 mod tests;
 
 use super::frame::{MAGIC, VERSION_MAX};
-use super::limits::NOISE_MAX;
 use super::verbs::printable;
+use crate::limits::agent::NOISE_MAX;
+use crate::limits::remote::{LOGIN, UPLOAD};
 use crate::ssh::{self, Channel, Far, SshTarget};
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use std::hash::{BuildHasher, RandomState};
 use std::io::Cursor;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Chain};
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::{Instant, timeout_at};
 
-/// How long login and the start of the shell may take.
-const LOGIN_MAX: Duration = Duration::from_secs(60);
-/// How long the upload of a program may take.
-const UPLOAD_MAX: Duration = Duration::from_secs(600);
 /// SSH_FXP_INIT, version 3, and a line end.
 const SFTP_GREETING: &[u8] = b"\0\0\0\x05\x01\0\0\0\x03\n";
 /// SSH_FXP_VERSION, version 3, behind its length.
@@ -138,7 +134,7 @@ async fn attempt(target: &SshTarget, agents: &AgentBinaries, place: Place) -> Re
     let mut talk = Talk { channel, seen: BytesMut::new(), nonce, noise: 0 };
     // Fails if the far side is gone already; reading tells why.
     let _ = talk.channel.stdin.write_all(SFTP_GREETING).await;
-    let deadline = Instant::now() + LOGIN_MAX;
+    let deadline = Instant::now() + LOGIN;
     let mut heard = match timeout_at(deadline, talk.hear()).await {
         Ok(heard) => heard,
         Err(_) => return Err(talk.too_slow("did not finish the login").await),
@@ -151,7 +147,7 @@ async fn attempt(target: &SshTarget, agents: &AgentBinaries, place: Place) -> Re
         let Some(program) = program.map(|b| b.bytes.clone()) else {
             return Ok(impossible("it asked for nothing"));
         };
-        let deadline = Instant::now() + UPLOAD_MAX;
+        let deadline = Instant::now() + UPLOAD;
         heard = match timeout_at(deadline, talk.send(&program)).await {
             Ok(heard) => heard,
             Err(_) => return Err(talk.too_slow("did not take the agent's program").await),

@@ -8,7 +8,7 @@
 //! Noise before the magic is skipped: remote shells print things, and a start by a forced command skips the
 //! shell that would have told where the noise ends.
 
-use super::limits::{BODY_MAX, NOISE_MAX};
+use crate::limits::agent::{BODY_MAX, NOISE_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::fmt;
 

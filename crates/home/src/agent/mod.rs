@@ -1,7 +1,7 @@
 //! A posix home on another machine: a small program there, and our end of the pipe to it.
 //!
 //! # Layout
-//! - [`frame`]: how messages are laid out on the pipe; [`verbs`]: what they say; [`limits`]: how big they get.
+//! - [`frame`]: how messages are laid out on the pipe; [`verbs`]: what they say; [`crate::limits::agent`]: how big they get.
 //! - [`server`]: the far end, synchronous and without a runtime, because it runs on someone else's machine.
 //! - [`client`]: our end: many callers, one pipe.
 //! - [`deploy`]: gets the program there and starts it, in one `ssh` execution.
@@ -9,7 +9,6 @@
 //! The protocol is described in `docs/PROTOCOL.agent.md`.
 
 pub mod frame;
-pub mod limits;
 pub mod server;
 pub mod verbs;
 

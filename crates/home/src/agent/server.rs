@@ -13,9 +13,11 @@ mod outbox;
 pub(crate) mod tests;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
-use super::limits::{BODY_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX};
-use super::limits::{STATS_MAX, WORKERS};
 use super::verbs::{Accept, CODEC_NONE, Failure, ListArgs, Offer, Reply, Request, StatResult};
+use crate::limits::agent::{
+    BODY_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
+};
+use crate::limits::agent::{STATS_MAX, WORKERS};
 use crate::posix::{Posix, sys::Sys};
 use crate::{Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs};
 use bytes::Bytes;

@@ -1,6 +1,6 @@
 //! What is said over the link: requests and their answers, in XDR.
 
-use super::limits::TEXT_MAX;
+use crate::limits::agent::TEXT_MAX;
 use crate::{Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs};
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};

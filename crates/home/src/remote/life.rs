@@ -1,7 +1,7 @@
 //! What all connections have in common: signs of life, the end and its reason, and the counts.
 
 use super::{Meter, Rounds};
-use crate::agent::limits::{DEAD_AFTER, KEEPALIVE, SILENT_AFTER};
+use crate::limits::agent::{DEAD_AFTER, KEEPALIVE, SILENT_AFTER};
 use crate::ssh;
 use crate::{Error, ErrorKind, Link};
 use parking_lot::Mutex;

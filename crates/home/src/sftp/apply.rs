@@ -5,9 +5,10 @@
 //! operations may have been built on what was there before ours.
 
 use super::link::nonsense;
-use super::look::{PARTS, about};
+use super::look::about;
 use super::wire::{self, Answer, Ask, Attrs};
 use super::{Session, absolute, now};
+use crate::limits::remote::SFTP_PARTS;
 use crate::limits::{LEFT_KEPT, OUTCOMES_KEPT};
 use crate::op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
 use crate::{Attr, Error, ErrorKind, HomePath, Kind, Loc, Name, Result, Time, Version};
@@ -330,7 +331,7 @@ impl Session {
             };
             self.link.ask(Ask::Write, body).await.map(drop)
         });
-        stream::iter(writes).buffered(PARTS).try_collect().await
+        stream::iter(writes).buffered(SFTP_PARTS).try_collect().await
     }
 
     /// Whether the file already has what the pieces would write.

@@ -1,7 +1,8 @@
 //! The pipe to an SFTP server: many requests under way, answers by their ids, and what the server can do.
 
-use super::wire::{self, Answer, Ask, Attrs, PACKET_MAX};
+use super::wire::{self, Answer, Ask, Attrs};
 use crate::agent::verbs::printable;
+use crate::limits::remote::{SFTP_BATCH, SFTP_IN_FLIGHT, SFTP_PACKET};
 use crate::remote::{Life, Meter, Rounds, closed, lost};
 use crate::ssh::{Channel, Far, SshTarget};
 use crate::{Error, ErrorKind, Result};
@@ -13,11 +14,6 @@ use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
-
-/// Requests that may be unanswered at a time; each holds at most one packet.
-const IN_FLIGHT_MAX: usize = 64;
-/// Requests that go out in one write.
-const BATCH_MAX: usize = 128 << 10;
 
 /// What an answer is delivered to.
 type Reply = oneshot::Sender<Result<Answer>>;
@@ -91,7 +87,7 @@ impl Link {
             life: Life::new(meter, Some(child)),
             table: Mutex::default(),
             work: Notify::new(),
-            window: Semaphore::new(IN_FLIGHT_MAX),
+            window: Semaphore::new(SFTP_IN_FLIGHT),
         });
         let tasks = vec![
             tokio::spawn(run(shared.clone(), |s| write_requests(s, stdin))).abort_handle(),
@@ -172,7 +168,7 @@ impl Link {
         let (_packet, read, write) = (r.u64(), r.u64(), r.u64());
         // Room for the rest of the packet; zero means that the server names no limit.
         let bound = |limit, old| match limit {
-            Ok(1..) => u64::min(limit.unwrap_or(0), PACKET_MAX as u64 - 1024) as u32,
+            Ok(1..) => u64::min(limit.unwrap_or(0), SFTP_PACKET as u64 - 1024) as u32,
             _ => old,
         };
         self.can.read_max = bound(read, self.can.read_max);
@@ -214,7 +210,7 @@ impl Shared {
         let id = table.last_id.wrapping_add(1);
         table.last_id = id;
         let packet = wire::request(ask, id, body);
-        if packet.len() > PACKET_MAX {
+        if packet.len() > SFTP_PACKET {
             return Err(Error::new(ErrorKind::NameTooLong, "the path is too long for SFTP"));
         }
         table.queue.push_back((id, packet));
@@ -241,7 +237,7 @@ impl Shared {
 impl Table {
     /// Appends requests to `batch`; answers whether there were any.
     fn take_batch(&mut self, batch: &mut BytesMut, meter: &Meter) -> bool {
-        while batch.len() < BATCH_MAX {
+        while batch.len() < SFTP_BATCH {
             let Some((id, packet)) = self.queue.pop_front() else { break };
             batch.extend_from_slice(&packet);
             let round = self.rounds.sent(meter);
@@ -295,7 +291,7 @@ async fn read_answers(shared: Arc<Shared>, reader: impl AsyncRead + Unpin) -> Er
 
 async fn read_packet(reader: &mut (impl AsyncRead + Unpin)) -> Result<Bytes> {
     let len = reader.read_u32().await.map_err(lost)? as usize;
-    if len > PACKET_MAX {
+    if len > SFTP_PACKET {
         return Err(nonsense());
     }
     let mut packet = vec![0; len];
@@ -331,6 +327,6 @@ fn failure(code: u32, text: &[u8]) -> Error {
         wire::DIR_NOT_EMPTY => ErrorKind::NotEmpty,
         _ => ErrorKind::Io,
     };
-    let text = printable(&text[..text.len().min(crate::agent::limits::TEXT_MAX)]);
+    let text = printable(&text[..text.len().min(crate::limits::agent::TEXT_MAX)]);
     Error::new(kind, format!("the SFTP server says: {text} (code {code})"))
 }

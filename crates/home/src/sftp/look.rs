@@ -3,8 +3,9 @@
 use super::link::nonsense;
 use super::wire::{self, Answer, Ask, Attrs};
 use super::{Account, Session, absolute};
-use crate::agent::limits::{LIST_BYTES_MAX, LIST_ENTRIES_MAX};
-use crate::limits::{NAMES_MAX, READ_MAX};
+use crate::limits::agent::{LIST_BYTES_MAX, LIST_ENTRIES_MAX};
+use crate::limits::remote::{SFTP_LISTINGS, SFTP_PARTS, SFTP_READDIRS};
+use crate::limits::{NAMES_MAX, READ_MAX, SYMLINK_MAX};
 use crate::{Access, Attr, Chunk, Entry, Error, ErrorKind, HomeId, HomePath, Kind, Loc, Name, Page, Result};
 use crate::{StatFs, Time};
 use bytes::{Bytes, BytesMut};
@@ -12,13 +13,6 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use oncrpc::xdr::{Reader, Writer};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-
-/// Parts of one read or write that are under way at a time.
-pub(super) const PARTS: usize = 16;
-/// Directories whose sorted names are kept for the next page.
-const LISTINGS_KEPT: usize = 4;
-/// Bytes of a link target.
-const TARGET_MAX: usize = 4095;
 
 type Names = Arc<BTreeMap<Name, Attrs>>;
 
@@ -34,7 +28,7 @@ impl Listings {
     fn keep(&mut self, path: &HomePath, names: Names) {
         self.forget(path);
         self.0.push_back((path.clone(), names));
-        if self.0.len() > LISTINGS_KEPT {
+        if self.0.len() > SFTP_LISTINGS {
             self.0.pop_front();
         }
     }
@@ -134,7 +128,7 @@ impl Session {
     pub(super) async fn raw_target(&self, path: &HomePath) -> Result<Bytes> {
         let target = self.link.name(Ask::Readlink, &absolute(path)).await.map_err(|e| about(path, e))?;
         match target.len() {
-            1..=TARGET_MAX => Ok(target),
+            1..=SYMLINK_MAX => Ok(target),
             _ => Err(Error::new(ErrorKind::Io, format!("{path}: the link's target is empty or too long"))),
         }
     }
@@ -178,7 +172,7 @@ impl Session {
         let links = (0..entries.len()).filter(|i| is_link(&entries[*i]));
         let links: Vec<(usize, HomePath)> = links.map(|i| (i, dir.join(&entries[i].name))).collect();
         let reads = links.into_iter().map(|(i, path)| async move { (i, self.raw_target(&path).await.ok()) });
-        let mut targets = stream::iter(reads).buffer_unordered(PARTS);
+        let mut targets = stream::iter(reads).buffer_unordered(SFTP_PARTS);
         while let Some((i, target)) = targets.next().await {
             entries[i].target = target;
         }
@@ -189,24 +183,35 @@ impl Session {
         let path = absolute(dir);
         let handle = self.link.handle(Ask::Opendir, |w| wire::put_string(w, &path)).await;
         let handle = handle.map_err(|e| about(dir, e))?;
-        let mut names = BTreeMap::new();
-        let end = loop {
-            match self.link.ask_raw(Ask::Readdir, |w| wire::put_string(w, &handle)).await {
-                Ok(Answer::Names(more)) if !more.is_empty() && names.len() < NAMES_MAX => {
-                    let valid =
-                        more.into_iter().filter_map(|(name, attrs)| Some((Name::new(&name).ok()?, attrs)));
-                    names.extend(valid);
-                }
-                Ok(Answer::Names(_) | Answer::Status { code: wire::EOF, .. }) => break Ok(names),
-                Ok(Answer::Status { .. }) => {
-                    break Err(Error::new(ErrorKind::Io, format!("cannot list {dir}")));
-                }
-                Ok(_) => break Err(nonsense()),
-                Err(e) => break Err(e),
-            }
-        };
+        let names = self.all_names(&handle).await.map_err(|e| about(dir, e));
         self.link.close_later(handle);
-        end
+        names
+    }
+
+    /// Asks several times at once: the server says only with its last answer that there is no more.
+    async fn all_names(&self, handle: &Bytes) -> Result<BTreeMap<Name, Attrs>> {
+        let mut names = BTreeMap::new();
+        // Most directories end with the second answer.
+        let mut ahead = 2;
+        loop {
+            let asked = (0..ahead).map(|_| self.link.ask_raw(Ask::Readdir, |w| wire::put_string(w, handle)));
+            for answer in futures_util::future::try_join_all(asked).await? {
+                match answer {
+                    Answer::Names(more) if !more.is_empty() && names.len() < NAMES_MAX => {
+                        let valid = more
+                            .into_iter()
+                            .filter_map(|(name, attrs)| Some((Name::new(&name).ok()?, attrs)));
+                        names.extend(valid);
+                    }
+                    Answer::Names(_) | Answer::Status { code: wire::EOF, .. } => return Ok(names),
+                    Answer::Status { .. } => {
+                        return Err(Error::new(ErrorKind::Io, "the server stopped listing"));
+                    }
+                    _ => return Err(nonsense()),
+                }
+            }
+            ahead = SFTP_READDIRS;
+        }
     }
 
     /// Looks before it opens, because an open pipe would stop the server.
@@ -235,7 +240,7 @@ impl Session {
     async fn read_handle(&self, handle: &Bytes, at: u64, len: u32) -> Result<Chunk> {
         let attrs = self.link.attrs(Ask::Fstat, handle);
         // The server answers in order: asked behind the last read, the attributes are those after it.
-        let (data, attrs) = match len.div_ceil(self.link.can.read_max) as usize <= PARTS {
+        let (data, attrs) = match len.div_ceil(self.link.can.read_max) as usize <= SFTP_PARTS {
             true => futures_util::future::try_join(self.read_parts(handle, at, len), attrs).await?,
             false => (self.read_parts(handle, at, len).await?, attrs.await?),
         };
@@ -245,7 +250,8 @@ impl Session {
     pub(super) async fn read_parts(&self, handle: &Bytes, at: u64, len: u32) -> Result<Bytes> {
         let step = self.link.can.read_max;
         let parts = (0..len).step_by(step as usize).map(|i| (at.saturating_add(i.into()), step.min(len - i)));
-        let mut parts = stream::iter(parts).map(|(at, len)| self.read_part(handle, at, len)).buffered(PARTS);
+        let mut parts =
+            stream::iter(parts).map(|(at, len)| self.read_part(handle, at, len)).buffered(SFTP_PARTS);
         let mut data = BytesMut::new();
         while let Some((part, whole)) = parts.try_next().await? {
             data.extend_from_slice(&part);
@@ -352,7 +358,7 @@ mod tests {
     fn the_oldest_listing_is_forgotten() {
         let mut listings = Listings::default();
         let path = |i: usize| HomePath::parse(i.to_string().as_bytes()).unwrap();
-        (0..LISTINGS_KEPT + 1).for_each(|i| listings.keep(&path(i), Names::default()));
+        (0..SFTP_LISTINGS + 1).for_each(|i| listings.keep(&path(i), Names::default()));
         assert!(listings.get(&path(0)).is_none() && listings.get(&path(1)).is_some());
         listings.forget(&path(1));
         assert!(listings.get(&path(1)).is_none());

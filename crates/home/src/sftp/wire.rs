@@ -7,8 +7,6 @@
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, XdrError};
 
-/// Longest packet in bytes that either side sends: that of OpenSSH.
-pub(super) const PACKET_MAX: usize = 256 << 10;
 /// Bytes of data in a packet where the server names no limit: what every server takes.
 pub(super) const DATA_DEFAULT: u32 = 32 << 10;
 

@@ -1,10 +1,8 @@
 //! From what `ssh` prints to what a person should do.
 
 use super::{Farewell, SshTarget};
+use crate::limits::remote::QUOTE_BYTES;
 use crate::{Error, ErrorKind};
-
-/// Longest part of ssh's own text in a sentence.
-const QUOTE_MAX: usize = 400;
 
 /// A rule: if one of the needles stands in what ssh said, it was that.
 struct Rule {
@@ -120,7 +118,7 @@ pub fn quote(said: &str) -> String {
     let lines: Vec<&str> =
         said.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("@@@")).collect();
     let joined = lines.join("; ");
-    let start = joined.len().saturating_sub(QUOTE_MAX);
+    let start = joined.len().saturating_sub(QUOTE_BYTES);
     let start = (start..=joined.len()).find(|i| joined.is_char_boundary(*i)).unwrap_or(0);
     joined[start..].to_owned()
 }

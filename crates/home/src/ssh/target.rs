@@ -1,13 +1,11 @@
 //! Where to connect: what `ssh` is given, and which account that turns out to be.
 
 use super::ask_locally;
+use crate::limits::remote::HOST_BYTES;
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
 use std::path::PathBuf;
 use tokio::process::Command;
-
-/// Longest user or host name in bytes.
-const NAME_MAX: usize = 255;
 
 /// The arguments of `ssh`. Checked when made: no part can be taken for an option or reach a shell.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -40,7 +38,10 @@ impl SshTarget {
     pub fn new(user: Option<&str>, host: &str) -> Result<SshTarget> {
         let clean = |text: &str, extra: &[u8]| {
             let allowed = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b) || extra.contains(&b);
-            !text.is_empty() && text.len() <= NAME_MAX && !text.starts_with('-') && text.bytes().all(allowed)
+            !text.is_empty()
+                && text.len() <= HOST_BYTES
+                && !text.starts_with('-')
+                && text.bytes().all(allowed)
         };
         if !clean(host, b":") {
             let text = format!("not a host name: {:?} (letters, digits and . _ : - are allowed)", host);

@@ -79,7 +79,7 @@ async fn what_a_child_says_is_bounded_and_escaped() {
     let farewell = channel.child.farewell().await;
     assert_eq!(farewell.status.and_then(|s| s.code()), Some(255));
     assert!(
-        farewell.said.len() <= 2 * STDERR_MAX && farewell.said.ends_with("\\u{1b}[2Jend"),
+        farewell.said.len() <= 2 * STDERR_BYTES && farewell.said.ends_with("\\u{1b}[2Jend"),
         "{}",
         farewell.said
     );

@@ -1,9 +1,9 @@
 //! The requests of one session: those that wait for the pipe, and those that wait for an answer.
 
 use super::super::frame::{CLASSES, Class, Frame, Type};
-use super::super::limits::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, STATS_MAX};
 use super::super::verbs::Request;
 use super::{Answer, SeenAnswer};
+use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, STATS_MAX};
 use crate::remote::{Meter, Rounds};
 use crate::{Error, ErrorKind, Loc, Result};
 use bytes::{BufMut, Bytes, BytesMut};

@@ -81,7 +81,7 @@ async fn a_broken_pipe_fails_everybody_as_unreachable() {
 #[tokio::test]
 async fn a_caller_that_goes_away_frees_its_place() {
     let (s, _, _home) = session().await;
-    for _ in 0..3 * super::super::limits::IN_FLIGHT_MAX {
+    for _ in 0..3 * crate::limits::agent::IN_FLIGHT_MAX {
         let at = loc(b"f");
         let read = s.read(&at, 0, 10);
         let _ = tokio::time::timeout(Duration::from_micros(1), read).await;

@@ -1,8 +1,8 @@
 //! Requests that wait for a thread: two lines, one for reads by urgency, one for changes in their order.
 
 use super::super::frame::{CLASSES, Class};
-use super::super::limits::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use super::super::verbs::Request;
+use crate::limits::agent::{IN_FLIGHT_MAX, REQUESTS_MAX};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 

@@ -1,7 +1,7 @@
 //! Answers that wait for the pipe, the most urgent class first.
 
 use super::super::frame::{CLASSES, Frame};
-use super::super::limits::{ANSWERS_MAX, PART_MAX};
+use crate::limits::agent::{ANSWERS_MAX, PART_MAX};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io::Write;

@@ -1,0 +1,42 @@
+//! Bounds of connections to other machines: ssh, reconnecting, SFTP.
+
+use std::time::Duration;
+
+/// The first pause after a failure to connect.
+pub const PAUSE_MIN: Duration = Duration::from_millis(250);
+/// The longest pause after failures to connect.
+pub const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The pause after a refused login.
+pub const PAUSE_LOGIN: Duration = Duration::from_secs(60);
+/// A connection that lived this long makes earlier failures forgotten.
+pub const PROVEN: Duration = Duration::from_secs(10);
+/// How long login and the start of the shell may take.
+pub const LOGIN: Duration = Duration::from_secs(60);
+/// How long the upload of an agent may take.
+pub const UPLOAD: Duration = Duration::from_secs(600);
+/// How long the greeting may take once the other side runs.
+pub const GREETING: Duration = Duration::from_secs(30);
+/// How long an `ssh` whose pipe has ended may take to exit and to say why.
+pub const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Bytes of an `ssh`'s messages that are kept: the last ones.
+pub const STDERR_BYTES: usize = 8 << 10;
+/// Bytes of the answer of `ssh -G`.
+pub const OUTPUT_BYTES: u64 = 256 << 10;
+/// Bytes of ssh's messages that are quoted in a sentence.
+pub const QUOTE_BYTES: usize = 400;
+/// Bytes of a user or host name.
+pub const HOST_BYTES: usize = 255;
+
+/// Longest SFTP packet in bytes that either side sends: that of OpenSSH.
+pub const SFTP_PACKET: usize = 256 << 10;
+/// SFTP requests that may be unanswered at a time; the answer of each is one packet at most.
+pub const SFTP_IN_FLIGHT: usize = 64;
+/// Bytes of SFTP requests that go out in one write.
+pub const SFTP_BATCH: usize = 128 << 10;
+/// Parts of one SFTP read or write that are under way at a time.
+pub const SFTP_PARTS: usize = 16;
+/// Requests for the names of one directory that are under way at a time.
+pub const SFTP_READDIRS: usize = 8;
+/// Directories whose sorted names are kept for the next page.
+pub const SFTP_LISTINGS: usize = 4;
