@@ -44,7 +44,10 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     raise_open_files();
     let state = StateDir::create(serve.state.as_deref(), options.allow_network_state)?;
     let _lock = state.lock_server()?;
+    let (ready, ssh_config) = (absolute(serve.ready)?, absolute(options.ssh_config.clone())?);
+    leave_directory()?;
     unsent::forget(&state)?;
+    let mut signals = Signals::catch()?;
     let allow = networks(&options).await?;
     let listeners = bind(&state, &listen).await?;
     let nfs: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
@@ -53,7 +56,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let namespace: Arc<dyn Namespace> = Arc::new(Root::new(
         options.home.clone(),
         dynamic(&options, &nfs),
-        Ssh::new(options.ssh_config.clone()),
+        Ssh::new(ssh_config),
         Door::new(mounts),
     ));
     let cred = own_cred();
@@ -71,9 +74,9 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let socket = control::bind(&state)?;
     let control = Control { vfs: Arc::clone(&vfs), namespace, cred, nfs: nfs.clone(), stop: wish };
     let controlling = tokio::spawn(control::serve(Arc::new(control), socket));
-    announce(&nfs, serve.ready.as_deref())?;
-    let ending = wait_for_the_end(wishes).await?;
-    finish(&state, &vfs, &stop, serving, ending).await?;
+    announce(&nfs, ready.as_deref())?;
+    let ending = wait_for_the_end(&mut signals, wishes).await;
+    finish(&state, &vfs, &stop, serving, ending, &mut signals).await?;
     controlling.abort();
     Ok(())
 }
@@ -105,6 +108,16 @@ fn check_port_start(first_open: u32, listen: &[SocketAddr], insecure: bool) -> R
     }
 }
 
+fn absolute(path: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
+    let absolute = path.map(|p| std::path::absolute(&p).map_err(|e| format!("{}: {e}", p.display())));
+    absolute.transpose()
+}
+
+/// A server must not keep the place busy that it was started in, and must not depend on its being there.
+fn leave_directory() -> Result<(), String> {
+    std::env::set_current_dir("/").map_err(|e| format!("directory /: {e}"))
+}
+
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -120,6 +133,11 @@ async fn networks(options: &Options) -> Result<Vec<Allow>, String> {
     }
     if allow.is_empty() {
         allow = Allow::loopback();
+        if options.listen.iter().any(|l| !l.ip().is_loopback()) {
+            eprintln!(
+                "only this machine may connect: allow others with --allow ADDRESS or --allow NETWORK/PREFIX"
+            );
+        }
     }
     Ok(allow)
 }
@@ -235,23 +253,38 @@ pub fn mount_line(address: SocketAddr) -> String {
     )
 }
 
-/// Why and how the server ends.
+/// The signals that end the server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    /// From now on these signals do not kill the process.
+    fn catch() -> Result<Signals, String> {
+        let catch = |kind| signal(kind).map_err(|e| format!("signals: {e}"));
+        Ok(Signals { terminate: catch(SignalKind::terminate())?, interrupt: catch(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// How the server ends.
 struct Ending {
     drain: Duration,
     done: Option<tokio::sync::oneshot::Sender<Vec<UnsentReport>>>,
-    again: [Signal; 2],
 }
 
-async fn wait_for_the_end(mut wishes: mpsc::Receiver<StopRequest>) -> Result<Ending, String> {
-    let listen = |kind| signal(kind).map_err(|e| format!("signals: {e}"));
-    let mut terminate = listen(SignalKind::terminate())?;
-    let mut interrupt = listen(SignalKind::interrupt())?;
-    let (drain, done) = tokio::select! {
-        _ = terminate.recv() => (limits::DRAIN_AT_SIGNAL, None),
-        _ = interrupt.recv() => (limits::DRAIN_AT_SIGNAL, None),
-        Some(wish) = wishes.recv() => (wish.drain, Some(wish.done)),
-    };
-    Ok(Ending { drain, done, again: [terminate, interrupt] })
+async fn wait_for_the_end(signals: &mut Signals, mut wishes: mpsc::Receiver<StopRequest>) -> Ending {
+    tokio::select! {
+        () = signals.next() => Ending { drain: limits::DRAIN_AT_SIGNAL, done: None },
+        Some(wish) = wishes.recv() => Ending { drain: wish.drain, done: Some(wish.done) },
+    }
 }
 
 /// Takes no more requests, sends home what can be sent in time, and closes the journal. A second signal ends
@@ -262,8 +295,9 @@ async fn finish(
     stop: &watch::Sender<bool>,
     serving: Vec<JoinHandle<()>>,
     ending: Ending,
+    signals: &mut Signals,
 ) -> Result<(), String> {
-    let Ending { drain, done, again: [mut terminate, mut interrupt] } = ending;
+    let Ending { drain, done } = ending;
     eprintln!("stopping; unsent changes have {} to go home", show::span(drain.as_secs_f64()));
     // Nobody is left to tell only if every listener has ended already.
     let _ = stop.send(true);
@@ -281,8 +315,7 @@ async fn finish(
     };
     let volumes = tokio::select! {
         volumes = close => volumes,
-        _ = terminate.recv() => return Err("stopped at once by a second signal".into()),
-        _ = interrupt.recv() => return Err("stopped at once by a second signal".into()),
+        () = signals.next() => return Err("stopped at once by a second signal".into()),
     };
     unsent::note(state, &volumes)?;
     let left = left_over(&volumes);

@@ -184,9 +184,6 @@ fn row(home: &HomeReport) -> Vec<String> {
 }
 
 fn notes(out: &mut String, home: &HomeReport) {
-    let mut note = |text: &str| {
-        let _ = writeln!(out, "  {}", show::message(text).replace('\n', "\n  "));
-    };
     let mut lines = Vec::new();
     if home.names.len() > 1 {
         lines.push(format!("also named {}", home.names[1..].join(", ")));
@@ -196,8 +193,11 @@ fn notes(out: &mut String, home: &HomeReport) {
     lines.extend(home.weaker.iter().map(|what| format!("weaker: {what}")));
     lines.extend(home.parked.iter().map(|p| format!("parked {}: {}: {}", p.seq, p.what, p.why)));
     if !lines.is_empty() {
-        note(&format!("\n{}", home.names.first().unwrap_or(&home.account)));
-        lines.iter().for_each(|line| note(line));
+        let name = home.names.first().unwrap_or(&home.account);
+        let _ = writeln!(out, "\n{}", show::text(name.as_bytes()));
+    }
+    for line in lines {
+        let _ = writeln!(out, "  {}", show::message(&line).replace('\n', "\n  "));
     }
 }
 

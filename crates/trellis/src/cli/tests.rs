@@ -1,3 +1,5 @@
+//! What the command line takes, and what it refuses with exit code 2.
+
 use super::*;
 use clap::CommandFactory;
 use clap::error::ErrorKind;

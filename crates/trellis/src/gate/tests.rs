@@ -1,3 +1,5 @@
+//! The gate before a home that counts logins.
+
 use super::*;
 use home::{HomeId, Time};
 use std::sync::atomic::AtomicUsize;

@@ -1,3 +1,5 @@
+//! The root directory over an ssh configuration that the test makes up.
+
 use super::*;
 use crate::config;
 use crate::mounts::OwnMounts;
