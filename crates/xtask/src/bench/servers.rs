@@ -112,7 +112,7 @@ fn ganesha(
     );
     fs::write(&config, text)?;
     let mut cmd = Command::new("ganesha.nfsd");
-    cmd.args(["-F", "-x", "-f"]).arg(&config).arg("-L").arg(&log);
+    cmd.args(["-F", "-f"]).arg(&config).arg("-L").arg(&log);
     cmd.arg("-p").arg(world.dir.join(format!("ganesha-{port}.pid")));
     let daemon = Daemon::start(name, &mut cmd, &log)?;
     let addr = SocketAddr::new(SERVER_IP.parse()?, port);
