@@ -242,3 +242,42 @@ async fn a_killed_sftp_server_fails_calls_and_the_next_call_reconnects() {
     assert!(answers.pop().unwrap().is_ok());
     assert!(answers.iter().all(|a| *a.as_ref().unwrap_err() == ErrorKind::Unreachable), "{answers:?}");
 }
+
+/// An account of its own, with start-up files that print; making one needs root.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_account_with_a_noisy_shell_is_served_as_itself() {
+    let user = "trellis-ann";
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI has to run this as root");
+        eprintln!("not run: making an account needs root");
+        return;
+    }
+    sshd::account(user, "/bin/bash").unwrap();
+    let home_dir = Path::new("/home").join(user);
+    std::fs::write(home_dir.join(".bashrc"), "echo hello from bashrc; printf 'no line end'\n").unwrap();
+    let (sshd, home) = start(Options { user: Some(user.into()), ..Options::default() });
+    let hello = home.attach().await.unwrap();
+    assert_eq!((hello.class, hello.home_dir), (Class::Posix, loc(&home_dir).path));
+    assert_ne!(hello.uid, 0);
+    assert!(hello.token.is_some());
+    let attr = home.stat(&loc(&home_dir)).await.unwrap().attr;
+    assert!(attr.uid == hello.uid && attr.access.write);
+    let hidden = sshd.dir().join("user_key");
+    assert_eq!(home.read(&loc(&hidden), 0, 10).await.unwrap_err().kind, ErrorKind::Access);
+    let root = home.stat(&loc(Path::new("/"))).await.unwrap().attr;
+    assert!(root.access.read && !root.access.write);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_home_holds_its_calls_and_answers_when_it_thaws() {
+    let (sshd, home) = start(Options::default());
+    home.attach().await.unwrap();
+    sshd.freeze();
+    let at = loc(sshd.dir());
+    let call = home.stat(&at);
+    tokio::pin!(call);
+    assert!(tokio::time::timeout(Duration::from_millis(500), &mut call).await.is_err());
+    sshd.thaw();
+    assert!(call.await.is_ok());
+    assert_eq!(home.status().link, Link::Up);
+}

@@ -8,6 +8,7 @@
 mod table;
 #[cfg(test)]
 mod tests;
+mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
@@ -96,6 +97,12 @@ impl Session {
         let mut w = Writer::new();
         request.encode(&mut w);
         let size = w.len();
+        // Bytes that the pipe carries one way or the other. Changes are short, and their time is that of a disk.
+        let weight = match &request {
+            Request::Read(args) => args.len as usize,
+            Request::Stage(_) => size,
+            _ => 0,
+        };
         if size > BODY_MAX {
             return Err(Error::new(ErrorKind::Invalid, "the request is longer than a frame; stage its data"));
         }
@@ -103,7 +110,7 @@ impl Session {
         let _room = self.shared.room.acquire_many(size as u32).await.map_err(|_| closed())?;
         let (sender, receiver) = oneshot::channel();
         let change = matches!(request, Request::Stage(_) | Request::Apply(_));
-        let id = self.shared.table.lock().push(class, w.into_segments(), sender)?;
+        let id = self.shared.table.lock().push(class, w.into_segments(), weight, sender)?;
         self.shared.work.notify_one();
         let guard = CallGuard { shared: &self.shared, id, change };
         let reply = receiver.await.unwrap_or_else(|_| Err(closed()));
@@ -341,6 +348,7 @@ impl Home for Session {
             }
         }
         let answers = futures_util::future::try_join_all(waits).await?;
+        // In the order of the parts: the last answer counts them all.
         match answers.last() {
             Some(Reply::Stage(held)) => Ok(*held),
             other => Err(other.map_or_else(closed, unexpected)),

@@ -24,6 +24,10 @@ pub const IN_FLIGHT_MAX: usize = 256;
 pub const ANSWERS_MAX: usize = 8 << 20;
 /// Bytes of requests that the client holds for a slow writer before its callers wait.
 pub const REQUESTS_MAX: usize = 8 << 20;
+/// Bytes of one class under way at first, and at least.
+pub const WINDOW_MIN: usize = 256 << 10;
+/// Bytes of one class under way at most.
+pub const WINDOW_MAX: usize = 16 << 20;
 /// Threads of the server that answer reads and metadata.
 pub const WORKERS: usize = 4;
 /// Bytes of noise that may come before a preamble (messages of the day, output of start-up files).

@@ -2,6 +2,7 @@
 
 use super::super::frame::{CLASSES, Class, Frame, Type};
 use super::super::verbs::Request;
+use super::window::Window;
 use super::{Answer, SeenAnswer};
 use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, STATS_MAX};
 use crate::remote::{Meter, Rounds};
@@ -9,6 +10,7 @@ use crate::{Error, ErrorKind, Loc, Result};
 use bytes::{BufMut, Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use std::collections::{HashMap, VecDeque};
+use tokio::time::Instant;
 
 /// Who gets an answer.
 pub(super) enum Waiter {
@@ -22,12 +24,17 @@ struct Sent {
     /// The parts that arrived.
     parts: BytesMut,
     round: u64,
+    class: Class,
+    weight: usize,
+    since: Instant,
 }
 
 struct Queued {
     frame: Frame,
     /// `None` for frames that nobody answers.
     waiter: Option<Waiter>,
+    /// Bytes that it makes the pipe carry, if they are many.
+    weight: usize,
 }
 
 /// All of it, behind one lock.
@@ -37,6 +44,7 @@ pub(super) struct Table {
     stats: VecDeque<(Loc, SeenAnswer)>,
     sent: HashMap<u64, Sent>,
     rounds: Rounds,
+    windows: [Window; CLASSES],
     end: Option<Error>,
 }
 
@@ -48,15 +56,16 @@ impl Table {
             stats: VecDeque::new(),
             sent: HashMap::new(),
             rounds: Rounds::default(),
+            windows: std::array::from_fn(|_| Window::new()),
             end: None,
         }
     }
 
-    pub fn push(&mut self, class: Class, body: Vec<Bytes>, answer: Answer) -> Result<u64> {
+    pub fn push(&mut self, class: Class, body: Vec<Bytes>, weight: usize, answer: Answer) -> Result<u64> {
         self.check_open()?;
         self.last_id += 1;
         let frame = Frame::new(Type::Request, class, self.last_id, body);
-        self.queues[class as usize].push_back(Queued { frame, waiter: Some(Waiter::One(answer)) });
+        self.queues[class as usize].push_back(Queued { frame, waiter: Some(Waiter::One(answer)), weight });
         Ok(self.last_id)
     }
 
@@ -69,7 +78,7 @@ impl Table {
     pub fn push_notice(&mut self, frame: Frame) {
         // One at a time is enough: a pipe that takes none needs no second.
         if self.queues[0].iter().all(|q| q.waiter.is_some()) {
-            self.queues[0].push_back(Queued { frame, waiter: None });
+            self.queues[0].push_back(Queued { frame, waiter: None, weight: 0 });
         }
     }
 
@@ -86,11 +95,13 @@ impl Table {
             }
         }
         // A change stays in the table: it takes up a place at the server until it is answered.
-        if !cancel || self.sent.remove(&id).is_none() {
+        if !cancel {
             return false;
         }
+        let Some(sent) = self.sent.remove(&id) else { return false };
+        self.windows[sent.class as usize].give_back(sent.weight);
         let frame = Frame::new(Type::Cancel, Class::Control, id, Vec::new());
-        self.queues[0].push_back(Queued { frame, waiter: None });
+        self.queues[0].push_back(Queued { frame, waiter: None, weight: 0 });
         true
     }
 
@@ -101,7 +112,11 @@ impl Table {
             batch.put_slice(&queued.frame.header.encode());
             queued.frame.body.iter().for_each(|s| batch.put_slice(s));
             if let Some(waiter) = queued.waiter {
-                let sent = Sent { waiter, parts: BytesMut::new(), round: self.rounds.sent(meter) };
+                let (class, weight) = (queued.frame.header.class, queued.weight);
+                self.windows[class as usize].take(weight);
+                let round = self.rounds.sent(meter);
+                let sent =
+                    Sent { waiter, parts: BytesMut::new(), round, class, weight, since: Instant::now() };
                 self.sent.insert(queued.frame.header.id, sent);
             }
         }
@@ -117,9 +132,16 @@ impl Table {
             {
                 return Some(queued);
             }
-            let queue = &mut self.queues[class];
-            if let Some(i) = queue.iter().position(|q| window || q.waiter.is_none()) {
-                return queue.remove(i);
+            // The first heavy request that must wait holds up the heavy ones behind it, which keeps their order.
+            let admits = |weight| self.windows[class].admits(weight);
+            let stuck = self.queues[class].iter().find(|q| !admits(q.weight)).map(|q| q.frame.header.id);
+            let mut held_up = false;
+            let may_go = |q: &Queued| {
+                held_up |= Some(q.frame.header.id) == stuck;
+                q.waiter.is_none() || window && (q.weight == 0 || !held_up)
+            };
+            if let Some(i) = self.queues[class].iter().position(may_go) {
+                return self.queues[class].remove(i);
             }
         }
         None
@@ -144,7 +166,7 @@ impl Table {
         Request::Stat(locs).encode(&mut w);
         self.last_id += 1;
         let frame = Frame::new(Type::Request, Class::Metadata, self.last_id, w.into_segments());
-        Some(Queued { frame, waiter: Some(Waiter::Stats(answers)) })
+        Some(Queued { frame, waiter: Some(Waiter::Stats(answers)), weight: 0 })
     }
 
     /// A part of an answer arrived. With the last one, the waiter and the whole body are given out.
@@ -159,6 +181,7 @@ impl Table {
         }
         let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
         self.rounds.answered(sent.round);
+        self.windows[sent.class as usize].answered(sent.weight, sent.since.elapsed());
         let body = if sent.parts.is_empty() {
             body
         } else {

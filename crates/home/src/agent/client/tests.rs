@@ -131,3 +131,29 @@ fn long_lists_of_changes_are_split() {
     assert_eq!(split.len(), (20_000 * size).div_ceil(APPLY_MAX / size * size));
     assert_eq!(split.concat().len(), 20_000);
 }
+
+#[tokio::test]
+async fn heavy_requests_keep_their_order_and_light_ones_pass() {
+    let (mut table, meter) = (Table::new(), Meter::default());
+    let mut push = |weight: usize| {
+        let (answer, _) = oneshot::channel();
+        let body = Request::Readlink(loc(b"x")).to_bytes();
+        table.push(Class::Bulk, vec![body], weight, answer).unwrap()
+    };
+    let full = crate::limits::agent::WINDOW_MIN;
+    let ids: Vec<u64> = [full, full, 1, 0].into_iter().map(&mut push).collect();
+    let mut batch = BytesMut::new();
+    assert!(table.take_batch(&mut batch, &meter));
+    let sent = |batch: &BytesMut| -> Vec<u64> {
+        let frame = HEADER_LEN + Request::Readlink(loc(b"x")).to_bytes().len();
+        let headers =
+            batch.chunks(frame).map(|f| Header::decode(f[..HEADER_LEN].try_into().unwrap()).unwrap());
+        headers.map(|h| h.id).collect()
+    };
+    assert_eq!(sent(&batch), [ids[0], ids[3]]);
+    batch.clear();
+    assert!(!table.take_batch(&mut batch, &meter));
+    assert!(table.arrived(ids[0], Bytes::new(), true).unwrap().is_some());
+    assert!(table.take_batch(&mut batch, &meter));
+    assert_eq!(sent(&batch), [ids[1], ids[2]]);
+}
