@@ -54,6 +54,8 @@ pub struct Inode {
     pub binding: Option<(u64, Name)>,
     /// Where it is here: one of its names.
     pub link: Option<(u64, Name)>,
+    /// Its other names here, as far as they are known.
+    pub more_links: Vec<(u64, Name)>,
     /// Attributes, home-native, with all our changes laid over.
     pub attr: Option<Attr>,
     /// When the home was asked for them.
@@ -165,6 +167,7 @@ impl Inode {
             home_id,
             binding: None,
             link: None,
+            more_links: Vec::new(),
             attr: None,
             at: Duration::ZERO,
             base: None,
@@ -191,6 +194,23 @@ impl Inode {
     /// The directory's names, or [`ErrorKind::NotDir`].
     pub fn names_mut(&mut self) -> Result<&mut DirNode> {
         self.dir.as_deref_mut().ok_or_else(|| ErrorKind::NotDir.into())
+    }
+
+    /// It has this name. A directory has only one.
+    pub fn add_link(&mut self, place: (u64, Name)) {
+        if self.link.is_none() || self.kind == Kind::Dir {
+            self.link = Some(place);
+        } else if self.link.as_ref() != Some(&place) && !self.more_links.contains(&place) {
+            self.more_links.push(place);
+        }
+    }
+
+    /// It has this name no more.
+    pub fn drop_link(&mut self, place: &(u64, Name)) {
+        self.more_links.retain(|l| l != place);
+        if self.link.as_ref() == Some(place) {
+            self.link = self.more_links.pop();
+        }
     }
 
     /// Whether the attributes may be shown: ours, or asked for at `need` or later.
@@ -306,19 +326,14 @@ impl Tree {
         };
         let place = (dir, name.clone());
         let inode = self.get(id)?;
-        let moved = found.is_none() || inode.binding.as_ref() != Some(&place);
-        if moved && (inode.pending == 0 || inode.binding.is_none()) {
-            // A file with several names keeps the first one that still leads to it.
-            inode.binding = Some(place.clone());
-            if inode.link.is_none() || inode.kind == Kind::Dir {
-                inode.link = Some(place);
-            }
-            self.note(id);
-        }
-        let inode = self.get(id)?;
         inode.gone = false;
-        if inode.link.is_none() {
-            inode.link = Some((dir, name.clone()));
+        inode.add_link(place.clone());
+        // A file with several names is reached by the first one, as long as that leads to it.
+        let lost =
+            inode.binding.is_none() || (inode.kind == Kind::Dir && inode.binding.as_ref() != Some(&place));
+        if found.is_none() || (lost && inode.pending == 0) {
+            inode.binding = Some(place);
+            self.note(id);
         }
         Ok(id)
     }
@@ -393,11 +408,9 @@ impl Tree {
     pub fn unlink(&mut self, dir: u64, name: &Name, id: u64) {
         let Ok(inode) = self.get(id) else { return };
         let place = (dir, name.clone());
-        if inode.link.as_ref() == Some(&place) {
-            inode.link = None;
-        }
+        inode.drop_link(&place);
         if inode.binding.as_ref() == Some(&place) && inode.pending == 0 {
-            inode.binding = None;
+            inode.binding = inode.link.clone();
             self.unsaved.insert(id);
         }
     }

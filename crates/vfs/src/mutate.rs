@@ -213,7 +213,9 @@ fn overlay_rename(
     }
     take_name(tree, from.0, from.1, None)?;
     take_name(tree, to.0, to.1, Some(object))?;
-    tree.get(object)?.link = Some((to.0, to.1.clone()));
+    let inode = tree.get(object)?;
+    inode.drop_link(&(from.0, from.1.clone()));
+    inode.add_link((to.0, to.1.clone()));
     overlay_attr(tree, change)?;
     let moved = is_dir && from.0 != to.0;
     touch_dir(tree, from.0, change.time, if moved { -1 } else { 0 })?;
@@ -223,6 +225,7 @@ fn overlay_rename(
 
 fn overlay_link(tree: &mut Tree, change: &Change, object: u64, dir: u64, name: &home::Name) -> Result<()> {
     take_name(tree, dir, name, Some(object))?;
+    tree.get(object)?.add_link((dir, name.clone()));
     overlay_attr(tree, change)?;
     touch_dir(tree, dir, change.time, 0)
 }
@@ -234,9 +237,7 @@ fn take_name(tree: &mut Tree, dir: u64, name: &home::Name, child: Option<u64>) -
 
 fn drop_link(tree: &mut Tree, dir: u64, name: &home::Name, id: u64, time: Time) {
     let Ok(inode) = tree.get(id) else { return };
-    if inode.link.as_ref() == Some(&(dir, name.clone())) {
-        inode.link = None;
-    }
+    inode.drop_link(&(dir, name.clone()));
     let last = inode.kind == home::Kind::Dir || inode.attr.is_none_or(|a| a.nlink <= 1);
     inode.gone = last;
     if let Some(attr) = &mut inode.attr {

@@ -321,3 +321,27 @@ async fn two_spellings_are_one_volume() {
     let e = world.start().await;
     assert_eq!(e.find("/lab").await.unwrap(), e.find("/scp:lab:").await.unwrap());
 }
+
+#[tokio::test]
+async fn the_first_of_two_names_goes_and_then_the_second() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    for pause in [false, true] {
+        let f = e.create(lab, "tmp").await.unwrap();
+        e.write(f, 0, b"object").await.unwrap();
+        e.vfs.link(e.ctx(), f, lab, b"final").await.unwrap();
+        e.vfs.remove(e.ctx(), lab, b"tmp").await.unwrap();
+        if pause {
+            e.sync().await;
+        }
+        assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 1);
+        e.write(f, 6, b"!").await.unwrap();
+        e.sync().await;
+        assert_eq!(world.at_home("final").await.unwrap(), b"object!");
+        e.vfs.rename(e.ctx(), lab, b"final", lab, b"last").await.unwrap();
+        e.vfs.remove(e.ctx(), lab, b"last").await.unwrap();
+        e.sync().await;
+        assert_eq!(world.names_at_home("").await, [""; 0]);
+    }
+}

@@ -78,11 +78,8 @@ impl Placer<'_> {
             self.moved.insert(change.object, place);
             self.touched.insert(change.object);
         }
-        let moved = match &op {
-            Op::Rename { object, to, new_name, .. } => Some((*object, (*to, new_name.clone()))),
-            _ => None,
-        };
-        let op = op.try_map(|id| self.loc(id), Ok)?;
+        let moved = self.moves(&op);
+        let op = self.locate(op)?;
         self.touched.insert(change.object);
         if let Some((object, place)) = moved {
             self.moved.insert(object, place);
@@ -91,14 +88,61 @@ impl Placer<'_> {
         Ok(Ready { group, id, time: change.time, plain: change.plain, resent, op })
     }
 
+    /// Where an operation puts the object by which it was reached; also a file whose name goes while others stay.
+    fn moves(&mut self, op: &Op<u64, Stored>) -> Option<(u64, (u64, Name))> {
+        match op {
+            Op::Rename { from, name, object, to, new_name, .. } => {
+                let was = self.place_of(*object)?;
+                (was == (*from, name.clone())).then(|| (*object, (*to, new_name.clone())))
+            }
+            Op::Remove { dir, name, object, .. } => {
+                let was = self.place_of(*object)?;
+                let inode = self.tree.get(*object).ok()?;
+                let other = inode.link.iter().chain(&inode.more_links).find(|l| **l != was)?.clone();
+                (was == (*dir, name.clone())).then_some((*object, other))
+            }
+            _ => None,
+        }
+    }
+
+    fn place_of(&mut self, id: u64) -> Option<(u64, Name)> {
+        match self.moved.get(&id) {
+            Some(place) => Some(place.clone()),
+            None => self.tree.get(id).ok()?.binding.clone(),
+        }
+    }
+
+    /// Objects that an operation reaches by a name are where that name is, whatever other names they have.
+    fn locate(&mut self, op: Op<u64, Stored>) -> Result<Op<Loc, Stored>> {
+        match op {
+            Op::Remove { dir, name, object, is_dir, base } => {
+                let dir = self.loc(dir)?;
+                let object = self.at(&dir, &name, object)?;
+                Ok(Op::Remove { dir, name, object, is_dir, base })
+            }
+            Op::Rename { from, name, object, to, new_name, replaced } => {
+                let (from, to) = (self.loc(from)?, self.loc(to)?);
+                let object = self.at(&from, &name, object)?;
+                let replaced = match replaced {
+                    Some((old, base)) => Some((self.at(&to, &new_name, old)?, base)),
+                    None => None,
+                };
+                Ok(Op::Rename { from, name, object, to, new_name, replaced })
+            }
+            op => op.try_map(|id| self.loc(id), Ok),
+        }
+    }
+
+    fn at(&mut self, dir: &Loc, name: &Name, id: u64) -> Result<Loc> {
+        let home_id = self.tree.get(id)?.home_id;
+        let known = home_id.ino != 0 && !self.touched.contains(&id);
+        Ok(Loc { path: dir.path.join(name), id: known.then_some(home_id) })
+    }
+
     fn loc(&mut self, id: u64) -> Result<Loc> {
         let (mut names, mut at, mut len) = (Vec::new(), id, 0);
         while at != ROOT_ID {
-            let place = match self.moved.get(&at) {
-                Some(place) => Some(place.clone()),
-                None => self.tree.get(at)?.binding.clone(),
-            };
-            let (parent, name) = place.ok_or_else(|| home::Error::from(ErrorKind::Stale))?;
+            let (parent, name) = self.place_of(at).ok_or_else(|| home::Error::from(ErrorKind::Stale))?;
             len += name.as_bytes().len() + 1;
             if len > home::name::PATH_MAX {
                 return Err(ErrorKind::NameTooLong.into());

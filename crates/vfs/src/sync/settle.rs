@@ -25,7 +25,7 @@ impl Volume {
         for (i, (seq, op)) in ops.into_iter().enumerate() {
             let bindings =
                 if i + 1 == count { tree.binding(last.object).into_iter().collect() } else { vec![] };
-            self.retire(seq, Fate::Done(bindings))?;
+            self.retire(seq, &op.change, Fate::Done(bindings))?;
             op.waiter.map(|w| w.send(Ok(())));
         }
         tree.drop_gone(last.object);
@@ -41,7 +41,6 @@ impl Volume {
                 overlay(tree, *seq, &op.change);
             }
             self.release(tree, *seq, &op.change);
-            op.change.extents().for_each(|e| self.data.unpin(e));
             ops.push((*seq, op));
         }
         ops
@@ -70,11 +69,13 @@ impl Volume {
         let id = change.object;
         let binding = match &change.op {
             Op::Create { dir, name, .. } => Some((*dir, name.clone())),
-            Op::Rename { to, new_name, replaced, .. } => {
+            Op::Rename { from, name, to, new_name, replaced, .. } => {
                 if let Some((old, _)) = replaced.as_ref().filter(|(old, _)| *old != id) {
-                    self.lose_binding(tree, *old);
+                    self.lose_binding(tree, *old, (*to, new_name.clone()));
                 }
-                Some((*to, new_name.clone()))
+                let was = (*from, name.clone());
+                let other = tree.get(id).ok().and_then(|n| n.binding.clone()).filter(|b| *b != was);
+                Some(other.unwrap_or_else(|| (*to, new_name.clone())))
             }
             Op::Remove { .. } if done.attr.is_none() => {
                 tree.rebind(id, HomeId::default(), None);
@@ -95,12 +96,14 @@ impl Volume {
         self.confirm_dirs(tree, change, done);
     }
 
-    fn lose_binding(&self, tree: &mut Tree, id: u64) {
+    /// The name `place` leads to another object at the home.
+    fn lose_binding(&self, tree: &mut Tree, id: u64, place: (u64, Name)) {
         let Ok(inode) = tree.get(id) else { return };
-        let (home_id, link) = (inode.home_id, inode.link.clone());
+        let home_id = inode.home_id;
         if inode.gone {
             tree.rebind(id, HomeId::default(), None);
-        } else {
+        } else if inode.binding.as_ref() == Some(&place) {
+            let link = inode.link.clone();
             inode.at = std::time::Duration::ZERO;
             tree.rebind(id, home_id, link);
         }
@@ -148,8 +151,12 @@ impl Volume {
         }
     }
 
-    fn retire(&self, seq: u64, how: Fate) -> Result<()> {
-        self.lane.append(Body::Retire(Retire { seq, how })).map(drop).map_err(local)
+    /// Records an outcome. Only then may the bytes of the change be evicted: a record that comes back after a
+    /// power cut must find its extents.
+    fn retire(&self, seq: u64, change: &Change, how: Fate) -> Result<()> {
+        self.lane.append(Body::Retire(Retire { seq, how })).map_err(local)?;
+        change.extents().for_each(|e| self.data.unpin(e));
+        Ok(())
     }
 
     /// The home does not do it.
@@ -182,7 +189,6 @@ impl Volume {
         for seq in &one.group.seqs {
             let Some(op) = tree.queue.remove(*seq) else { continue };
             self.release(tree, *seq, &op.change);
-            op.change.extents().for_each(|e| self.data.unpin(e));
             if let Some(key) = &op.change.retry {
                 tree.replies.remove(key);
             }
@@ -190,7 +196,7 @@ impl Volume {
                 self.undo(tree, &op.change);
                 *self.losses.lock() += 1;
             }
-            self.retire(*seq, Fate::Refused(kind))?;
+            self.retire(*seq, &op.change, Fate::Refused(kind))?;
             let error = Error::new(kind, format!("{}: {kind}", describe(&op.change)));
             op.waiter.map(|w| w.send(Err(error)));
         }
@@ -332,7 +338,7 @@ impl Volume {
         tree.tick += 1;
         for (seq, op) in self.take_out(&mut tree, &one.group) {
             self.undo(&mut tree, &op.change);
-            self.retire(seq, Fate::Conflict)?;
+            self.retire(seq, &op.change, Fate::Conflict)?;
             op.waiter.map(|w| w.send(Err(ErrorKind::Stale.into())));
         }
         Ok(())
@@ -432,8 +438,8 @@ impl Volume {
     /// Nobody can name the object any more: its content has no place to go.
     fn drop_unnamed(&self, tree: &mut Tree, one: &Ready) -> Result<()> {
         tree.tick += 1;
-        for (seq, _) in self.take_out(tree, &one.group) {
-            self.retire(seq, Fate::Dropped)?;
+        for (seq, op) in self.take_out(tree, &one.group) {
+            self.retire(seq, &op.change, Fate::Dropped)?;
         }
         Ok(())
     }
