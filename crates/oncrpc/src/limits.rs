@@ -69,6 +69,7 @@ impl Default for Limits {
 
 impl Limits {
     /// How many connections a listener may have before the next one is closed at once.
+    #[cfg(feature = "net")]
     pub(crate) fn connections_for(&self, welcome: bool) -> usize {
         if welcome { self.connections_max } else { self.connections_max.min(self.strangers_max) }
     }

@@ -5,7 +5,6 @@
 
 use crate::journal::Binding;
 use crate::limits;
-use crate::replies::Replies;
 use crate::store::{MetaStore, Write};
 use crate::sync::queue::Queue;
 use bytes::Bytes;
@@ -232,8 +231,6 @@ pub struct Tree {
     pub tick: u64,
     /// What the home does not know yet.
     pub queue: Queue,
-    /// First answers of calls that may come again.
-    pub replies: Replies,
     /// Bound since the last record of bindings.
     unlogged: Vec<u64>,
     /// Changed since the last checkpoint.
@@ -253,7 +250,6 @@ impl Tree {
             reserved: 0,
             tick: 1,
             queue: Queue::default(),
-            replies: Replies::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
         };

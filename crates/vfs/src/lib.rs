@@ -95,6 +95,7 @@ impl Vfs {
             env: config.env,
             store: config.store,
             stats: Arc::new(Stats::default()),
+            replies: Arc::default(),
             gateway: gateway.id,
             server_uid: config.server_uid,
             server_gid: config.server_gid,
@@ -169,10 +170,7 @@ impl Vfs {
 
     /// The object of a call that was executed before.
     pub fn first_reply(&self, key: RetryKey) -> Option<FirstReply> {
-        self.all_volumes().into_iter().find_map(|volume| {
-            let (_, id) = volume.tree.lock().replies.get(&key.0)?;
-            Some(FirstReply { oid: Oid { volume: volume.id, id } })
-        })
+        self.shared.replies.lock().get(&key.0).map(|oid| FirstReply { oid })
     }
 
     /// The state of everything, without asking anybody.

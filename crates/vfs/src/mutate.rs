@@ -8,6 +8,7 @@ use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
 use crate::sync::queue::{Pending, objects, payload};
+use crate::types::Oid;
 use crate::volume::Volume;
 use bytes::Bytes;
 use home::{Attr, ErrorKind, New, Op, Piece, Result, Time};
@@ -70,7 +71,7 @@ impl Volume {
         let seq = self.lane.append(Body::Change(record)).map_err(local)?;
         let (sender, outcome) = if wait { Some(oneshot::channel()).unzip() } else { (None, None) };
         if let Some(key) = change.retry {
-            tree.replies.insert(key, seq, change.object);
+            self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });
         }
         enqueue(tree, seq, change, self.env.clock.instant(), overlaid, sender);
         if wait {

@@ -2,20 +2,22 @@
 //! so that a call repeated after a restart gets its first answer too.
 
 use crate::limits;
+use crate::types::Oid;
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
-/// Keys of executed calls of one volume; the oldest are forgotten.
+/// Keys of executed calls of all volumes; the oldest are forgotten. Its lock is a leaf, held for nanoseconds, so that no
+/// call waits for another volume.
 #[derive(Debug, Default)]
 pub struct Replies {
-    by_key: HashMap<[u8; 16], (u64, u64)>,
+    by_key: HashMap<[u8; 16], Oid>,
     order: VecDeque<[u8; 16]>,
 }
 
 impl Replies {
-    /// The call `key` was executed as operation `seq` on `object`.
-    pub fn insert(&mut self, key: [u8; 16], seq: u64, object: u64) {
-        if self.by_key.insert(key, (seq, object)).is_none() {
+    /// The call `key` was executed on `object`.
+    pub fn insert(&mut self, key: [u8; 16], object: Oid) {
+        if self.by_key.insert(key, object).is_none() {
             self.order.push_back(key);
         }
         while self.order.len() > limits::REPLIES_MAX {
@@ -30,8 +32,8 @@ impl Replies {
         self.by_key.remove(key);
     }
 
-    /// Operation and object of an executed call.
-    pub fn get(&self, key: &[u8; 16]) -> Option<(u64, u64)> {
+    /// The object of an executed call.
+    pub fn get(&self, key: &[u8; 16]) -> Option<Oid> {
         self.by_key.get(key).copied()
     }
 }

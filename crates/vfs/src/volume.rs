@@ -8,7 +8,9 @@ use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Fate, Journal, Lane};
 use crate::mutate::{enqueue, lay_bytes};
 use crate::perm::Guard;
+use crate::replies::Replies;
 use crate::store::MetaStore;
+use crate::types::Oid;
 use crate::{limits, stats::Stats};
 use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
 use parking_lot::Mutex;
@@ -45,6 +47,8 @@ pub struct Shared {
     pub budget: Arc<Budget>,
     /// Counters.
     pub stats: Arc<Stats>,
+    /// First answers of calls that may come again.
+    pub replies: Arc<Mutex<Replies>>,
     /// Random number of this state directory.
     pub gateway: u64,
     /// The local user that the account is mapped to.
@@ -134,7 +138,7 @@ impl Volume {
         let data = DataLog::open(&shared.env, id, shared.budget.clone()).map_err(local)?;
         let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
         let mut tree = Tree::open(id, shared.store.clone())?;
-        recover(&mut tree, &data, records, shared.env.clock.instant())?;
+        recover(shared, id, &mut tree, &data, records)?;
         let volume = Arc::new(Volume {
             id,
             account,
@@ -290,14 +294,40 @@ async fn checkpoints(volume: std::sync::Weak<Volume>) {
 }
 
 /// Lays the records of a journal over a tree: identities first, then every change without an outcome, in order.
-fn recover(tree: &mut Tree, data: &DataLog, records: Vec<(u64, Body)>, now: Duration) -> Result<()> {
+fn recover(
+    shared: &Shared,
+    volume: u32,
+    tree: &mut Tree,
+    data: &DataLog,
+    records: Vec<(u64, Body)>,
+) -> Result<()> {
+    let open = unretired(&mut shared.replies.lock(), volume, tree, records);
+    let now = shared.env.clock.instant();
+    for (seq, mut change) in open {
+        lay_bytes(data, &mut change)?;
+        let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
+        enqueue(tree, seq, change, now, overlaid, None);
+        if let Some(op) = tree.queue.get_mut(seq) {
+            op.resent = true;
+        }
+    }
+    Ok(())
+}
+
+/// Restores identities and first answers, and finds the changes without an outcome.
+fn unretired(
+    replies: &mut Replies,
+    volume: u32,
+    tree: &mut Tree,
+    records: Vec<(u64, Body)>,
+) -> BTreeMap<u64, Change> {
     let mut open: BTreeMap<u64, Change> = BTreeMap::new();
     for (seq, body) in records {
         match body {
             Body::Bind(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
             Body::Change(change) => {
                 if let Some(key) = change.retry {
-                    tree.replies.insert(key, seq, change.object);
+                    replies.insert(key, Oid { volume, id: change.object });
                 }
                 open.insert(seq, change);
             }
@@ -312,22 +342,14 @@ fn recover(tree: &mut Tree, data: &DataLog, records: Vec<(u64, Body)>, now: Dura
                     Fate::Done(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
                     _ => {
                         if let Some(key) = change.and_then(|c| c.retry) {
-                            tree.replies.remove(&key);
+                            replies.remove(&key);
                         }
                     }
                 }
             }
         }
     }
-    for (seq, mut change) in open {
-        lay_bytes(data, &mut change)?;
-        let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
-        enqueue(tree, seq, change, now, overlaid, None);
-        if let Some(op) = tree.queue.get_mut(seq) {
-            op.resent = true;
-        }
-    }
-    Ok(())
+    open
 }
 
 fn record_key(id: u32) -> Vec<u8> {

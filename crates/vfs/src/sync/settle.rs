@@ -190,7 +190,7 @@ impl Volume {
             let Some(op) = tree.queue.remove(*seq) else { continue };
             self.release(tree, *seq, &op.change);
             if let Some(key) = &op.change.retry {
-                tree.replies.remove(key);
+                self.shared.replies.lock().remove(key);
             }
             if op.overlaid {
                 self.undo(tree, &op.change);
