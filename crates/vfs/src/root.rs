@@ -147,7 +147,13 @@ impl Vfs {
         let mount = self.namespace.resolve(name).await?;
         let start = mount.start.clone();
         let volume = self.open_volume(mount).await?;
-        let hello = volume.greeted().await?;
+        let hello = match volume.greeted().await {
+            Ok(hello) => hello,
+            Err(e) => {
+                self.forget_stranger(&volume);
+                return Err(e);
+            }
+        };
         let path = match start {
             Start::Root => HomePath::root(),
             Start::HomeDir => hello.home_dir,
@@ -165,7 +171,20 @@ impl Vfs {
             })?;
         }
         volume.remember_name(name)?;
+        // Another name of the same account may have failed meanwhile and taken the volume away.
+        self.volumes.write().entry(volume.id).or_insert_with(|| volume.clone());
         Ok(Oid { volume: volume.id, id: at })
+    }
+
+    /// A host that never let us in leaves no volume behind.
+    fn forget_stranger(&self, volume: &Arc<Volume>) {
+        let never_met = volume.record.lock().names.is_empty();
+        if never_met && volume.tree.lock().queue.len() == 0 {
+            self.volumes.write().remove(&volume.id);
+            if let Err(e) = crate::volume::remove_record(&self.shared, volume.id) {
+                tracing::warn!("a host that never answered stays in the store: {e}");
+            }
+        }
     }
 
     /// The volume of an account, opened if it is not yet.

@@ -373,6 +373,11 @@ fn save_record(shared: &Shared, id: u32, record: &VolumeRecord) -> Result<()> {
     shared.store.commit(vec![write]).and_then(|()| shared.store.persist()).map_err(local)
 }
 
+/// Forgets a volume that never had anything in it.
+pub fn remove_record(shared: &Shared, id: u32) -> Result<()> {
+    shared.store.commit(vec![(record_key(id), None)]).map_err(local)
+}
+
 /// Every volume that the store knows.
 pub fn known_volumes(store: &dyn MetaStore) -> Result<Vec<(u32, VolumeRecord)>> {
     use oncrpc::xdr::Xdr;
