@@ -58,7 +58,7 @@ fn answer(kind: u8, body: &[u8], listed: &mut bool) -> Result<Vec<u8>> {
             names(&mut w, &[real]);
             NAME
         }
-        (STAT | LSTAT, b"/" | b"/dir" | b"/dir/good") => {
+        (STAT | LSTAT, b"/" | b"/dir" | b"/good" | b"/dir/dir" | b"/dir/good") => {
             attributes(&mut w, !path.ends_with(b"good"));
             ATTRS
         }
@@ -74,7 +74,7 @@ fn answer(kind: u8, body: &[u8], listed: &mut bool) -> Result<Vec<u8>> {
             let long = [b'x'; 300];
             names(
                 &mut w,
-                &[b".", b"..", b"", b"a/b", b"../../etc/passwd", b"nul\0", &long, b"good", b"good"],
+                &[b".", b"..", b"", b"a/b", b"../../etc/passwd", b"nul\0", &long, b"dir", b"good", b"good"],
             );
             NAME
         }
@@ -102,7 +102,7 @@ fn names(w: &mut Writer, names: &[&[u8]]) {
     for name in names {
         string(w, name);
         string(w, name);
-        attributes(w, name.starts_with(b"/"));
+        attributes(w, name.starts_with(b"/") || *name == b"dir");
     }
 }
 

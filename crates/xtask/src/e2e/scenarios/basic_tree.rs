@@ -22,13 +22,16 @@ const SCRIPT: &str = r#"
 T=/trellis/ann@lab$WORK
 cd "$T"
 step "copy a tree in"
-cp -a "$W/src" tree
+# Unpacked here first, because the guest sees the host's own files with whole seconds.
+mkdir /tmp/src
+tar -xf "$W/src.tar" -C /tmp/src
+cp -a /tmp/src tree
 step "copy it out"
 cp -a tree /tmp/out
-diff -r --no-dereference "$W/src" /tmp/out
-other=$(rsync -ain --omit-dir-times --no-owner --no-group "$W/src/" /tmp/out/)
+diff -r --no-dereference /tmp/src /tmp/out
+other=$(rsync -ain --omit-dir-times --no-owner --no-group /tmp/src/ /tmp/out/)
 [[ -z $other ]] || fail "modes or times that came out differ: $other"
-rm -r /tmp/out
+rm -r /tmp/out /tmp/src
 
 step "git"
 git clone -q "$W/repo" clone
@@ -58,8 +61,10 @@ mkdir tar
 tar -xf "$W/src.tar" -C tar
 
 step "rsync"
-rsync -aH "$W/links/" rsync/
-again=$(rsync -aHi --omit-dir-times "$W/links/" rsync/)
+mkdir /tmp/links
+tar -xf "$W/links.tar" -C /tmp/links
+rsync -aH /tmp/links/ rsync/
+again=$(rsync -aHi --omit-dir-times /tmp/links/ rsync/)
 [[ -z $again ]] || fail "rsync would copy again: $again"
 [[ $(stat -c %h rsync/one) == 3 ]] || fail "three names of a file are not three links"
 [[ $(stat -c %i rsync/one) == $(stat -c %i rsync/sub/three) ]] || fail "names of a file differ in inode number"
@@ -161,7 +166,7 @@ fn prepare(world: &World) -> Result<()> {
     let script = "cd \"$1\"; tar --format=posix -cf src.tar -C src .\n\
          cp -r program repo; git -C repo init -q; git -C repo add .\n\
          git -C repo -c user.name=t -c user.email=t@example.org commit -qm first\n\
-         cd links; echo text >one; ln one two; ln one sub/three; ln -s one soft; chmod 640 one\n\
+         cd links; echo text >one; ln one two; ln one sub/three; ln -s one soft; chmod 640 one; tar --format=posix -cf ../links.tar .\n\
          chown -R \"$2:$2\" ../src ../program ../repo ../links";
     let mut sh = Command::new("bash");
     sh.args(["-euc", script, "-"]).arg(&world.dir).arg(GATEWAY.uid.to_string());

@@ -3,6 +3,7 @@
 mod basic_tree;
 mod big_file;
 mod commands;
+mod git_objects;
 mod harness;
 mod hostile;
 mod isolation;
@@ -42,6 +43,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 5,
         run: commands::run,
+    },
+    Scenario {
+        name: "git-objects",
+        shows: "read-only files that are written, linked and removed, with the home at any distance behind",
+        ci: true,
+        minutes: 3,
+        run: git_objects::run,
     },
     Scenario {
         name: "basic-tree",
