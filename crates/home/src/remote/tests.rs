@@ -1,3 +1,5 @@
+//! Tests of connecting, pausing and connecting again.
+
 use super::*;
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicUsize;

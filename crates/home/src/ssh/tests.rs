@@ -1,3 +1,5 @@
+//! Tests of how ssh is called and what its complaints mean.
+
 use super::*;
 use std::os::unix::process::ExitStatusExt;
 

@@ -1,3 +1,5 @@
+//! One suite for all stores.
+
 use super::*;
 
 fn pairs(found: Vec<(Bytes, Bytes)>) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -1,3 +1,5 @@
+//! Tests of the duplicate request cache.
+
 use super::*;
 
 fn key(n: u64) -> RetryKey {

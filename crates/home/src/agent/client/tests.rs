@@ -1,3 +1,5 @@
+//! Tests of the agent's client over a pipe.
+
 use super::super::server::tests::{Gated, start};
 use super::*;
 use crate::{HomePath, Link, Op, SetAttr, Time};

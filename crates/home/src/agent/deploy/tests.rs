@@ -1,3 +1,5 @@
+//! Tests of the script that installs the agent.
+
 use super::*;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;

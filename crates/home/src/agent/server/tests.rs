@@ -1,3 +1,5 @@
+//! Tests of the agent's server over a pipe.
+
 use super::*;
 use crate::{Access, Attr, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
