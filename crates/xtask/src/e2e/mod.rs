@@ -147,9 +147,12 @@ fn run_one(scenario: &Scenario, binary: &Path, verbose: bool) -> Result<()> {
     match ended {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(_) => bail!("see its output:\n{}", proc::tail(&log, 250)),
-        Err(_) => {
-            bail!("not done after {} minutes; its output:\n{}", scenario.minutes, proc::tail(&log, 250))
-        }
+        Err(_) => bail!(
+            "not done after {} minutes; its output:\n{}\n--- server.log\n{}",
+            scenario.minutes,
+            proc::tail(&log, 250),
+            proc::tail(&log.with_file_name("server.log"), 60)
+        ),
     }
 }
 
