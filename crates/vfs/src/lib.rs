@@ -21,24 +21,24 @@
 //! 5. A name or object with unsent operations is never overwritten by an answer of the home.
 
 pub mod config;
-pub mod conflict;
-pub mod data;
+mod conflict;
+mod data;
 pub mod env;
-pub mod fetch;
-pub mod inode;
-pub mod journal;
-pub mod limits;
-pub mod meta;
-pub mod mutate;
-pub mod ops;
-pub mod perm;
-pub mod replies;
-pub mod root;
-pub mod stats;
+mod fetch;
+mod inode;
+mod journal;
+mod limits;
+mod meta;
+mod mutate;
+mod ops;
+mod perm;
+mod replies;
+mod root;
+mod stats;
 pub mod store;
-pub mod sync;
+mod sync;
 pub mod types;
-pub mod volume;
+mod volume;
 
 pub use config::{
     Config, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,

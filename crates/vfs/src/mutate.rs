@@ -275,7 +275,8 @@ pub fn lay_bytes(data: &DataLog, change: &mut Change) -> Result<()> {
             Piece::Data(at, Stored::Extent(extent)) => data.insert(object, *at, *extent),
             Piece::Data(at, stored @ Stored::Inline(_)) => {
                 let Stored::Inline(bytes) = &*stored else { continue };
-                let extent: Extent = data.put(object, *at, &[bytes.clone()], Pin::Dirty).map_err(local)?;
+                let extent: Extent =
+                    data.put(object, *at, std::slice::from_ref(bytes), Pin::Dirty).map_err(local)?;
                 *stored = Stored::Extent(extent);
             }
         }

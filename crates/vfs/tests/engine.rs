@@ -1,6 +1,6 @@
 //! The engine on a home in memory: caches, write-back, recovery, conflicts.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod common;
 

@@ -22,7 +22,9 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use budget::{Budget, SEGMENT_LEN};
+pub use budget::Budget;
+#[cfg(test)]
+use budget::SEGMENT_LEN;
 pub use read::Part;
 
 use crate::env::{Env, Error, File, Result};

@@ -250,7 +250,7 @@ impl Volume {
     fn object_kind(&self, one: &Ready) -> Option<home::Kind> {
         let mut tree = self.tree.lock();
         let object = tree.queue.get(*one.group.seqs.first()?)?.change.object;
-        tree.get(object).ok().map(|n| n.kind).or_else(|| match &one.op {
+        tree.get(object).ok().map(|n| n.kind).or(match &one.op {
             Op::Create { new: New::File, .. } => Some(home::Kind::File),
             Op::Create { new: New::Dir, .. } => Some(home::Kind::Dir),
             _ => None,

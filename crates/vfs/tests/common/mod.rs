@@ -1,6 +1,6 @@
 //! An engine on a home in memory, on a disk that can lose its unsynced writes.
 
-#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+#![allow(dead_code, missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
 
 use bytes::Bytes;
 use home::memory::MemoryHome;
