@@ -1,0 +1,83 @@
+//! Identity: what survives eviction and restart.
+
+use super::*;
+use crate::store::MemStore;
+use home::Access;
+
+fn attr(kind: Kind, ino: u64) -> Attr {
+    let id = HomeId { fs: 7, ino, generation: 1 };
+    let time = Time { sec: 1, nsec: 2 };
+    let access = Access { read: true, write: true, exec: true };
+    Attr {
+        id,
+        kind,
+        mode: 0o644,
+        nlink: 1,
+        uid: 1,
+        gid: 1,
+        size: 3,
+        used: 3,
+        atime: time,
+        mtime: time,
+        ctime: time,
+        access,
+    }
+}
+
+fn name(n: u64) -> Name {
+    Name::new(format!("n{n}").as_bytes()).unwrap()
+}
+
+#[test]
+fn an_object_that_was_dropped_from_memory_keeps_its_identity() {
+    let store = Arc::new(MemStore::new());
+    let mut tree = Tree::open(1, store.clone()).unwrap();
+    let ids: Vec<u64> =
+        (0..100).map(|n| tree.bind(ROOT_ID, &name(n), &attr(Kind::File, 50 + n), None).unwrap()).collect();
+    tree.shrink(10);
+    assert_eq!(tree.len(), 101, "what the store does not have stays");
+    store.commit(tree.checkpoint()).unwrap();
+    tree.get(ids[3]).unwrap().pending = 1;
+    tree.shrink(10);
+    assert_eq!(tree.len(), 2, "what is unsent stays");
+    for (n, id) in ids.iter().enumerate() {
+        let again = tree.bind(ROOT_ID, &name(n as u64), &attr(Kind::File, 50 + n as u64), None).unwrap();
+        assert_eq!(again, *id);
+        assert_eq!(tree.get(again).unwrap().fileid, 50 + n as u64);
+    }
+}
+
+#[test]
+fn ids_are_never_given_twice() {
+    let store = Arc::new(MemStore::new());
+    let mut tree = Tree::open(1, store.clone()).unwrap();
+    let last = (0..5).map(|_| tree.new_id().unwrap()).max().unwrap();
+    drop(tree);
+    let mut tree = Tree::open(1, store).unwrap();
+    assert!(tree.new_id().unwrap() > last);
+}
+
+#[test]
+fn two_live_files_never_share_a_fileid() {
+    let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+    let first = tree.bind(ROOT_ID, &name(1), &attr(Kind::File, 9), None).unwrap();
+    // Written home by exchange: another inode, the same fileid; then the home gives the number to a new file.
+    tree.rebind(first, HomeId { fs: 7, ino: 10, generation: 1 }, Some((ROOT_ID, name(1))));
+    let reused = Attr { id: HomeId { fs: 7, ino: 9, generation: 2 }, ..attr(Kind::File, 9) };
+    let second = tree.bind(ROOT_ID, &name(2), &reused, None).unwrap();
+    assert_ne!(first, second);
+    let fileid = tree.get(first).unwrap().fileid;
+    assert_ne!(fileid, tree.get(second).unwrap().fileid);
+}
+
+#[test]
+fn cookies_depend_on_the_name_alone() {
+    let (mut a, mut b) = (DirNode::default(), DirNode::default());
+    for n in 0..1000 {
+        a.slot_mut(&name(n)).child = Some(n);
+        b.slot_mut(&name(999 - n)).child = Some(n);
+    }
+    let cookies = |d: &DirNode| d.after(0).map(|(c, n, _)| (c, n.clone())).collect::<Vec<_>>();
+    assert_eq!(cookies(&a), cookies(&b));
+    assert!(cookies(&a).iter().all(|(c, _)| *c >= FIRST_COOKIE && *c < 1 << 63));
+}
