@@ -20,8 +20,12 @@ impl Name {
         if bytes.len() > NAME_MAX {
             return Err(Error::new(ErrorKind::NameTooLong, "name is longer than 255 bytes"));
         }
-        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|b| matches!(b, b'/' | 0)) {
-            return Err(Error::new(ErrorKind::Invalid, format!("not a name: {:?}", bytes.escape_ascii().to_string())));
+        if bytes.is_empty() || bytes == b"." || bytes == b".." || bytes.iter().any(|b| matches!(b, b'/' | 0))
+        {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                format!("not a name: {:?}", bytes.escape_ascii().to_string()),
+            ));
         }
         Ok(Name(bytes.into()))
     }

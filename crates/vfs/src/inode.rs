@@ -417,6 +417,11 @@ impl Tree {
         self.unsaved.insert(id);
     }
 
+    /// Marks an object for the next checkpoint.
+    pub fn unsaved(&mut self, id: u64) {
+        self.unsaved.insert(id);
+    }
+
     /// Bindings that have no journal record yet.
     pub fn take_unlogged(&mut self) -> Vec<Binding> {
         let ids = std::mem::take(&mut self.unlogged);
@@ -483,12 +488,14 @@ impl Tree {
         batch
     }
 
-    /// Drops every clean object that nothing unsent depends on, if there are too many.
-    pub fn shrink(&mut self) {
-        if self.inodes.len() <= limits::INODES_MAX || !self.unsaved.is_empty() {
+    /// Drops every object that the store has and nothing unsent depends on, if there are more than `max`. To be called
+    /// when the batch of the last checkpoint is in the store.
+    pub fn shrink(&mut self, max: usize) {
+        if self.inodes.len() <= max {
             return;
         }
-        let mut keep: HashSet<u64> = HashSet::from([ROOT_ID]);
+        let mut keep: HashSet<u64> = self.unsaved.clone();
+        keep.insert(ROOT_ID);
         let busy: Vec<u64> = self.inodes.iter().filter(|(_, n)| n.pending > 0).map(|(id, _)| *id).collect();
         for id in busy {
             keep.insert(id);
@@ -501,7 +508,7 @@ impl Tree {
         let alive: HashSet<u64> = inodes.keys().copied().collect();
         for dir in self.inodes.values_mut().filter_map(|n| n.dir.as_deref_mut()) {
             dir.complete = false;
-            dir.names.retain(|_, (_, s)| s.pending > 0 && s.child.is_none_or(|c| alive.contains(&c)));
+            dir.names.retain(|_, (_, s)| s.pending > 0 || s.child.is_some_and(|c| alive.contains(&c)));
         }
     }
 
@@ -564,3 +571,7 @@ pub fn local(e: crate::env::Error) -> Error {
 fn damaged(what: &str) -> Error {
     Error::new(ErrorKind::Io, format!("the local store is damaged: {what}"))
 }
+
+#[cfg(test)]
+#[path = "inode/tests.rs"]
+mod tests;

@@ -265,7 +265,7 @@ impl Volume {
         let (batch, forget) = {
             let mut tree = self.tree.lock();
             self.log_bindings(&mut tree)?;
-            tree.shrink();
+            tree.shrink(limits::INODES_MAX);
             let batch = tree.checkpoint();
             let forget = tree.queue.first().unwrap_or(self.lane.last() + 1);
             (batch, forget)
@@ -329,6 +329,7 @@ fn unretired(
                 if let Some(key) = change.retry {
                     replies.insert(key, Oid { volume, id: change.object });
                 }
+                crate::mutate::restore_ctimes(tree, &change);
                 open.insert(seq, change);
             }
             Body::Amend(amend) => {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// Bytes of a segment, unless the cap is small.
-pub const SEGMENT_LEN: u64 = 64 << 20;
+const SEGMENT_LEN: u64 = 64 << 20;
 /// Smallest segment, which still takes the largest write of a client many times.
 const SEGMENT_LEN_MIN: u64 = 4 << 20;
 

@@ -23,8 +23,6 @@ mod scan;
 mod tests;
 
 pub use budget::Budget;
-#[cfg(test)]
-use budget::SEGMENT_LEN;
 pub use read::Part;
 
 use crate::env::{Env, Error, File, Result};
