@@ -12,6 +12,7 @@ use hashbrown::HashMap;
 use home::{Chunk, Error, ErrorKind, Hello, HomePath, Loc, Name, Result, StatFs};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What a home can be asked for.
@@ -143,20 +144,28 @@ impl Volume {
             Want::Target(id) => self.fetch_target(id).await,
         };
         match &answer {
-            Err(e) if is_out_of_reach(e) => {}
+            Err(e) if is_out_of_reach(e) => self.suspect(e),
             _ => self.heard(),
         }
         answer
     }
 
+    /// A home that does not let us in any more may answer as another account next time.
+    pub fn suspect(&self, e: &Error) {
+        if e.kind == ErrorKind::Login {
+            self.health.estranged.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// What the home says of itself; connects at the first call and checks that it is the right account.
     pub async fn greeted(self: &Arc<Self>) -> Result<Hello> {
         let known = self.hello.lock().clone();
-        if let Some(hello) = known {
+        if let Some(hello) = known.filter(|_| !self.health.estranged.load(Ordering::Relaxed)) {
             return Ok(hello);
         }
         let hello = self.home.attach().await?;
         self.recognise(&hello)?;
+        self.health.estranged.store(false, Ordering::Relaxed);
         let guard = crate::perm::Guard::learn(self, &hello).await;
         *self.guard.lock() = Arc::new(guard);
         Ok(hello)

@@ -40,11 +40,15 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
         return Ok(Content::Kept);
     }
     let changed = inode.base.is_some_and(|b| b != attr.version());
+    let unsent = inode.pending > 0;
     adopt(inode, attr, asked.at);
     let moved = inode.home_id != attr.id;
     if moved {
         let binding = inode.binding.clone();
         tree.rebind(id, attr.id, binding);
+    }
+    if unsent {
+        crate::mutate::overlay_attributes(tree, id, asked.applied)?;
     }
     Ok(if changed { Content::Changed } else { Content::Kept })
 }

@@ -164,6 +164,10 @@ fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name,
     if let New::Symlink(target) = new {
         inode.target = Some(target.clone());
     }
+    if let Some(node) = inode.dir.as_deref_mut().filter(|_| inode.binding.is_none()) {
+        node.complete = true;
+        node.listed_at = std::time::Duration::MAX;
+    }
     take_name(tree, dir, name, Some(id))?;
     touch_dir(tree, dir, change.time, if matches!(new, New::Dir) { 1 } else { 0 })
 }
@@ -237,8 +241,14 @@ fn take_name(tree: &mut Tree, dir: u64, name: &home::Name, child: Option<u64>) -
 }
 
 fn drop_link(tree: &mut Tree, dir: u64, name: &home::Name, id: u64, time: Time) {
+    if let Ok(inode) = tree.get(id) {
+        inode.drop_link(&(dir, name.clone()));
+        lose_link(tree, id, time);
+    }
+}
+
+fn lose_link(tree: &mut Tree, id: u64, time: Time) {
     let Ok(inode) = tree.get(id) else { return };
-    inode.drop_link(&(dir, name.clone()));
     let last = inode.kind == home::Kind::Dir || inode.attr.is_none_or(|a| a.nlink <= 1);
     inode.gone = last;
     if let Some(attr) = &mut inode.attr {
@@ -249,6 +259,7 @@ fn drop_link(tree: &mut Tree, dir: u64, name: &home::Name, id: u64, time: Time) 
 }
 
 fn touch_dir(tree: &mut Tree, dir: u64, time: Time, links: i32) -> Result<()> {
+    tree.unsaved(dir);
     let inode = tree.get(dir)?;
     if let Some(attr) = &mut inode.attr {
         let last = crate::meta::shown_ctime_of(inode.shown, attr);
@@ -258,6 +269,55 @@ fn touch_dir(tree: &mut Tree, dir: u64, time: Time, links: i32) -> Result<()> {
         inode.shown = Some((None, attr.ctime));
     }
     Ok(())
+}
+
+/// Lays what unsent operations do to the attributes of an object over an answer of the home that contains the
+/// operations up to `applied`. After a restart that is the first that is known of them.
+pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> {
+    let later: Vec<Change> = tree
+        .queue
+        .iter()
+        .filter(|(seq, p)| *seq > applied && p.overlaid)
+        .map(|(_, p)| &p.change)
+        .filter(|c| objects(c).any(|o| o == id))
+        .cloned()
+        .collect();
+    for change in later {
+        if change.object == id && change.after.is_some() {
+            overlay_attr(tree, &change)?;
+            continue;
+        }
+        let is_dir = tree.get(change.object)?.kind == home::Kind::Dir;
+        match &change.op {
+            Op::Create { .. } => touch_dir(tree, id, change.time, i32::from(is_dir))?,
+            Op::Remove { object, .. } if *object == id => lose_link(tree, id, change.time),
+            Op::Remove { .. } => touch_dir(tree, id, change.time, -i32::from(is_dir))?,
+            Op::Rename { replaced: Some((old, _)), .. } if *old == id => lose_link(tree, id, change.time),
+            Op::Rename { from, to, replaced, .. } => {
+                let moved = is_dir && from != to;
+                if *from == id {
+                    touch_dir(tree, id, change.time, -i32::from(moved))?;
+                }
+                if *to == id {
+                    let freed = is_dir && replaced.is_some();
+                    touch_dir(tree, id, change.time, i32::from(moved) - i32::from(freed))?;
+                }
+            }
+            Op::Link { .. } => touch_dir(tree, id, change.time, 0)?,
+            Op::Write { .. } | Op::SetAttr { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// Recovery: directories show no earlier ctime than before.
+pub fn restore_ctimes(tree: &mut Tree, change: &Change) {
+    for (dir, _) in crate::sync::queue::names(change) {
+        if let (Ok(inode), false) = (tree.get(dir), change.plain) {
+            let shown = inode.shown.map_or(change.time, |(_, t)| t.max(change.time));
+            inode.shown = Some((None, shown));
+        }
+    }
 }
 
 /// Attributes after a change of content or attributes at `time`; ctime strictly increases.

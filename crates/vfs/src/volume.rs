@@ -77,6 +77,8 @@ pub struct Health {
     pub silent: AtomicBool,
     /// Since when; monotonic.
     pub since: Mutex<Option<Duration>>,
+    /// It asked who we are: it must be greeted again, and may be another account now.
+    pub estranged: AtomicBool,
 }
 
 /// One account on one host.

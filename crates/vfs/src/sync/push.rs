@@ -39,6 +39,7 @@ pub async fn run(volume: Weak<Volume>) {
             Err(e) => {
                 if crate::fetch::is_out_of_reach(&e) {
                     volume.unheard();
+                    volume.suspect(&e);
                 }
                 tracing::debug!(account = %volume.account, "changes wait: {e}");
                 backoff = (backoff * 2).clamp(Duration::from_millis(100), limits::PUSH_BACKOFF);

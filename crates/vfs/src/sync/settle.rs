@@ -38,12 +38,24 @@ impl Volume {
         for seq in &group.seqs {
             let Some(op) = tree.queue.remove(*seq) else { continue };
             if !op.overlaid {
-                overlay(tree, *seq, &op.change);
+                self.overlay_done(tree, *seq, &op.change);
             }
             self.release(tree, *seq, &op.change);
             ops.push((*seq, op));
         }
         ops
+    }
+
+    /// Lays a change over the caches that nobody has seen before the home had it: times are the home's.
+    fn overlay_done(&self, tree: &mut Tree, seq: u64, change: &Change) {
+        let shown: Vec<_> =
+            queue::objects(change).map(|id| (id, tree.get(id).ok().and_then(|n| n.shown))).collect();
+        overlay(tree, seq, change);
+        for (id, shown) in shown {
+            if let Ok(inode) = tree.get(id) {
+                inode.shown = shown;
+            }
+        }
     }
 
     fn release(&self, tree: &mut Tree, seq: u64, change: &Change) {
@@ -68,7 +80,14 @@ impl Volume {
     fn confirm(&self, tree: &mut Tree, change: &Change, done: &Done) {
         let id = change.object;
         let binding = match &change.op {
-            Op::Create { dir, name, .. } => Some((*dir, name.clone())),
+            Op::Create { dir, name, .. } => {
+                // From now on others may put names into a directory that was ours alone.
+                let now = self.env.clock.instant();
+                if let Ok(node) = tree.get(id).and_then(|n| n.names_mut()) {
+                    node.listed_at = node.listed_at.min(now);
+                }
+                Some((*dir, name.clone()))
+            }
             Op::Rename { from, name, to, new_name, replaced, .. } => {
                 if let Some((old, _)) = replaced.as_ref().filter(|(old, _)| *old != id) {
                     self.lose_binding(tree, *old, (*to, new_name.clone()));
