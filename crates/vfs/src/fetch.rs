@@ -218,26 +218,31 @@ impl Volume {
             (self.asked(&tree), Self::loc(&mut tree, dir)?)
         };
         let page_size = if extent == Extent::Small { limits::SMALL_DIR_ENTRIES } else { limits::LIST_PAGE };
-        let (mut pages, mut names) = (Vec::new(), 0);
-        let mut applied = u64::MAX;
+        let (mut after, mut names, mut applied) = (None, 0, u64::MAX);
         loop {
-            let after = pages.last().and_then(|p: &home::Page| p.entries.last()).map(|e| e.name.clone());
             let page = self.home.list(&at, after.as_ref(), page_size).await?;
-            applied = applied.min(page.applied);
+            let last = page.entries.last().map(|e| e.name.clone());
             names += page.entries.len();
-            if page.more && page.entries.is_empty() || names > limits::DIR_ENTRIES_MAX {
+            // A home that goes round in circles is not followed.
+            if page.more && last <= after || names > limits::DIR_ENTRIES_MAX {
                 return Err(Error::new(ErrorKind::TooBig, format!("{} has too many names", at.path)));
             }
-            let more = page.more && extent == Extent::Whole;
-            pages.push(page);
+            let more = page.more;
+            applied = applied.min(page.applied);
+            // One page at a time, so that other calls get at the tree in between.
+            let mut tree = self.tree.lock();
+            let changed = meta::merge_page(&mut tree, dir, page, asked)?;
+            changed.into_iter().for_each(|id| self.content(id, Content::Changed));
+            self.log_bindings(&mut tree)?;
             if !more {
-                break;
+                return meta::finish_listing(&mut tree, dir, Asked { applied, ..asked });
             }
+            if extent == Extent::Small {
+                tree.get(dir)?.names_mut()?.big = true;
+                return Ok(());
+            }
+            after = last;
         }
-        let mut tree = self.tree.lock();
-        let changed = meta::merge_listing(&mut tree, dir, pages, Asked { applied, ..asked })?;
-        changed.into_iter().for_each(|id| self.content(id, Content::Changed));
-        self.log_bindings(&mut tree)
     }
 
     async fn fetch_name(&self, dir: u64, name: &Name) -> Result<()> {

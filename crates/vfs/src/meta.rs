@@ -120,19 +120,14 @@ fn set_slot(tree: &mut Tree, dir: u64, name: &Name, child: Option<u64>, asked: A
     Ok(())
 }
 
-/// Lays a whole listing over a directory. Answers the objects whose content changed.
-pub fn merge_listing(tree: &mut Tree, dir: u64, pages: Vec<Page>, asked: Asked) -> Result<Vec<u64>> {
-    let complete = pages.last().is_some_and(|p| !p.more);
+/// Lays a page of a listing over a directory. Answers the objects whose content changed.
+pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result<Vec<u64>> {
+    let asked = Asked { applied: page.applied, ..asked };
+    observe(tree, dir, &page.dir, asked)?;
     let mut changed = Vec::new();
-    if let Some(first) = pages.first() {
-        observe(tree, dir, &first.dir, asked)?;
-    }
-    for entry in pages.into_iter().flat_map(|p| p.entries) {
-        let merged = match &entry.attr {
-            Some(attr) => merge_name(tree, dir, &entry.name, Some(attr), asked)?,
-            None => continue,
-        };
-        let Some((id, content)) = merged else { continue };
+    for entry in page.entries {
+        let Some(attr) = &entry.attr else { continue };
+        let Some((id, content)) = merge_name(tree, dir, &entry.name, Some(attr), asked)? else { continue };
         if let Some(target) = entry.target {
             tree.get(id)?.target = Some(target);
         }
@@ -140,16 +135,17 @@ pub fn merge_listing(tree: &mut Tree, dir: u64, pages: Vec<Page>, asked: Asked) 
             changed.push(id);
         }
     }
-    if complete {
-        drop_missing(tree, dir, asked)?;
-    }
-    let node = tree.get(dir)?.names_mut()?;
-    node.big = !complete;
-    if complete {
-        node.complete = true;
-        node.listed_at = asked.at;
-    }
     Ok(changed)
+}
+
+/// Ends a listing whose pages were all laid over the directory: names that none of them had are free.
+pub fn finish_listing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
+    drop_missing(tree, dir, asked)?;
+    let node = tree.get(dir)?.names_mut()?;
+    node.big = false;
+    node.complete = true;
+    node.listed_at = asked.at;
+    Ok(())
 }
 
 /// Names that a complete listing did not have are free.
