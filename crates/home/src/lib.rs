@@ -165,6 +165,12 @@ pub trait Home: Send + Sync {
     /// The state of the connection, without using it.
     fn status(&self) -> Status;
 
+    /// Tells what it has shown itself to be to an earlier process. It has to be that again: another class would change
+    /// the identity of every object.
+    fn expect(&self, class: Class) {
+        let _ = class;
+    }
+
     /// Connects if need be. Every other call does so too.
     async fn attach(&self) -> Result<Hello>;
 

@@ -112,6 +112,8 @@ struct State {
     failures: u32,
     /// What the home was when it was first reached.
     first: Option<Hello>,
+    /// What it was to an earlier process.
+    expected: Option<Class>,
     weaker: Vec<String>,
     /// The account has changed, which only [`Home::attach`] accepts.
     foreign: Option<Error>,
@@ -135,6 +137,7 @@ impl RemoteHome {
             phase: Phase::Idle,
             failures: 0,
             first: None,
+            expected: None,
             weaker: Vec::new(),
             foreign: None,
             new_token: false,
@@ -210,7 +213,10 @@ impl Drop for RemoteHome {
 
 /// One connection's life: made, greeted, watched until it ends.
 async fn live(shared: Arc<Shared>) {
-    let class = shared.state.lock().first.as_ref().map(|h| h.class);
+    let class = {
+        let state = shared.state.lock();
+        state.expected.or(state.first.as_ref().map(|h| h.class))
+    };
     let made = async {
         let connection = shared.connector.connect(class, &shared.meter).await?;
         let hello = connection.attach().await?;
@@ -287,7 +293,7 @@ struct Ssh {
 #[async_trait::async_trait]
 impl Connector for Ssh {
     async fn connect(&self, class: Option<Class>, meter: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
-        let known = self.why_sftp.lock().clone();
+        let known = self.why_sftp.lock().clone().filter(|_| class != Some(Class::Posix));
         let why = match known {
             Some(why) => why,
             None => match deploy(&self.target, &self.agents).await? {
@@ -333,6 +339,10 @@ impl Home for RemoteHome {
         };
         let class = state.first.as_ref().map(|h| h.class);
         self.shared.meter.status(link, class, state.weaker.clone())
+    }
+
+    fn expect(&self, class: Class) {
+        self.shared.state.lock().expected = Some(class);
     }
 
     /// Takes the account as it is now, even if it is another one than before: the caller compares.

@@ -167,6 +167,10 @@ impl Home for Gate {
         self.inner.home.status()
     }
 
+    fn expect(&self, class: home::Class) {
+        self.inner.home.expect(class);
+    }
+
     async fn attach(&self) -> Result<Hello> {
         let _call = self.call();
         let hello = self.inner.home.attach().await?;

@@ -55,11 +55,13 @@ impl Home for Fake {
 struct Script {
     steps: Mutex<VecDeque<Result<Arc<Fake>>>>,
     attempts: AtomicUsize,
+    class: Mutex<Option<Class>>,
 }
 
 #[async_trait::async_trait]
 impl Connector for Script {
-    async fn connect(&self, _: Option<Class>, _: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
+    async fn connect(&self, class: Option<Class>, _: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
+        *self.class.lock() = class;
         self.attempts.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(100)).await;
         match self.steps.lock().pop_front() {
@@ -86,7 +88,7 @@ fn fake(token: u8) -> Arc<Fake> {
 }
 
 fn home(steps: Vec<Result<Arc<Fake>>>) -> (Arc<RemoteHome>, Arc<Script>) {
-    let script = Arc::new(Script { steps: Mutex::new(steps.into()), attempts: AtomicUsize::new(0) });
+    let script = Arc::new(Script { steps: Mutex::new(steps.into()), ..Script::default() });
     (RemoteHome::new(script.clone()), script)
 }
 
@@ -183,4 +185,12 @@ async fn a_caller_that_leaves_does_not_stop_the_attempt_and_close_does() {
     assert_eq!(home.status().link, Link::Idle);
     assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(script.attempts.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_earlier_process_saw_is_asked_for() {
+    let (home, script) = home(vec![Ok(fake(1))]);
+    home.expect(Class::Posix);
+    home.attach().await.unwrap();
+    assert_eq!(*script.class.lock(), Some(Class::Posix));
 }
