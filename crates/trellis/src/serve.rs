@@ -45,6 +45,8 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let state = StateDir::create(serve.state.as_deref(), options.allow_network_state)?;
     let _lock = state.lock_server()?;
     let (ready, ssh_config) = (absolute(serve.ready)?, absolute(options.ssh_config.clone())?);
+    check_ssh_config(ssh_config.as_deref())?;
+    forget_ready(ready.as_deref())?;
     leave_directory()?;
     unsent::forget(&state)?;
     let mut signals = Signals::catch()?;
@@ -53,12 +55,10 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let nfs: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
     let mounts = OwnMounts::default();
     mounts.listen(nfs.clone());
-    let namespace: Arc<dyn Namespace> = Arc::new(Root::new(
-        options.home.clone(),
-        dynamic(&options, &nfs),
-        Ssh::new(ssh_config),
-        Door::new(mounts),
-    ));
+    let dynamic = dynamic(&options, &nfs);
+    tell_of_hosts(&dynamic);
+    let namespace: Arc<dyn Namespace> =
+        Arc::new(Root::new(options.home.clone(), dynamic, Ssh::new(ssh_config), Door::new(mounts)));
     let cred = own_cred();
     let vfs = open_engine(&state, &options, Arc::clone(&namespace), &cred).await?;
     let (stop, stopped) = watch::channel(false);
@@ -108,6 +108,27 @@ fn check_port_start(first_open: u32, listen: &[SocketAddr], insecure: bool) -> R
     }
 }
 
+/// A file that cannot be read would be found out with the first host, by a client that sees only an error number.
+pub fn check_ssh_config(path: Option<&Path>) -> Result<(), String> {
+    let Some(path) = path else { return Ok(()) };
+    let opened = std::fs::File::open(path).map(drop);
+    opened.map_err(|e| format!("--ssh-config {}: {e}; name a file that ssh -F can read", shown(path)))
+}
+
+/// Whoever waits for the file must not find the one of an earlier server.
+fn forget_ready(path: Option<&Path>) -> Result<(), String> {
+    match path.map(|p| (p, std::fs::remove_file(p))) {
+        Some((path, Err(e))) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(format!("--ready {}: {e}; name a file that can be written", shown(path)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    show::text(path.as_os_str().as_encoded_bytes())
+}
+
 fn absolute(path: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
     let absolute = path.map(|p| std::path::absolute(&p).map_err(|e| format!("{}: {e}", p.display())));
     absolute.transpose()
@@ -148,6 +169,15 @@ fn dynamic(options: &Options, nfs: &[SocketAddr]) -> Dynamic {
     match options.hosts.is_empty() && nfs.iter().all(|l| l.ip().is_loopback()) {
         true => Dynamic::All,
         false => Dynamic::Only(options.hosts.clone()),
+    }
+}
+
+/// Said at the start, because a client that finds no host sees only "no such file".
+fn tell_of_hosts(dynamic: &Dynamic) {
+    if *dynamic == Dynamic::Only(Vec::new()) {
+        eprintln!(
+            "other machines may reach this port, so only configured homes have names: allow more hosts with --hosts PATTERN"
+        );
     }
 }
 
@@ -233,6 +263,7 @@ fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
             let mut text = serde_json::json!({ "nfs": nfs }).to_string();
             text.push('\n');
             state::write_atomically(path, text.as_bytes())
+                .map_err(|e| format!("--ready {e}; choose another file"))
         }
         None => Ok(()),
     }
@@ -376,6 +407,18 @@ mod tests {
         assert_eq!(dynamic(&none, &wide), Dynamic::Only(vec![]));
         assert_eq!(dynamic(&some, &local), Dynamic::Only(some.hosts.clone()));
         assert_eq!(dynamic(&some, &wide), Dynamic::Only(some.hosts.clone()));
+    }
+
+    #[test]
+    fn files_that_are_named_are_checked_at_the_start() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        assert!(check_ssh_config(Some(&file)).unwrap_err().contains("ssh -F"));
+        assert!(check_ssh_config(None).is_ok() && forget_ready(Some(&file)).is_ok());
+        std::fs::write(&file, "").unwrap();
+        assert!(check_ssh_config(Some(&file)).is_ok() && forget_ready(Some(&file)).is_ok());
+        assert!(!file.exists());
+        assert!(forget_ready(Some(dir.path())).unwrap_err().contains("--ready"));
     }
 
     #[test]

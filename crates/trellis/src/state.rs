@@ -60,7 +60,7 @@ impl StateDir {
     pub fn create(given: Option<&Path>, network: bool) -> Result<StateDir, String> {
         let path = given.map_or_else(usual_dir, |p| Ok(p.to_owned()))?;
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|e| format!("state directory {}: {e}", shown(&path)))?;
+        made.map_err(|e| format!("state directory {}: {e}: choose another with --state DIR", shown(&path)))?;
         let dir = StateDir::check(&path)?;
         match dir.network_type() {
             Some(kind) if !network => Err(format!(

@@ -273,7 +273,7 @@ impl Talk {
             return Err(Error::new(ErrorKind::Unreachable, text));
         }
         let said = ssh::quote(&farewell.said);
-        let shown = printable(&self.seen[..self.seen.len().min(200)]);
+        let shown = printable(self.seen[..self.seen.len().min(200)].trim_ascii());
         Ok(impossible(format!(
             "the account has no shell that runs a command ({})",
             [said, shown].join(" ").trim()

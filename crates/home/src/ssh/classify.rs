@@ -113,12 +113,21 @@ pub fn classify(target: &SshTarget, farewell: &Farewell) -> Option<Error> {
     Some(Error::new(rule.kind, format!("{} (ssh: {})", (rule.advice)(target), quote(&farewell.said))))
 }
 
-/// The last lines of what was said, on one line.
+/// The last lines of what was said, on one line, without the name that ssh gives itself. A line is cut only where it
+/// is too long by itself.
 pub fn quote(said: &str) -> String {
-    let lines: Vec<&str> =
-        said.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("@@@")).collect();
+    let lines: Vec<&str> = said
+        .lines()
+        .map(str::trim)
+        .filter(|l| !l.is_empty() && !l.starts_with("@@@"))
+        .map(|l| l.strip_prefix("ssh: ").unwrap_or(l))
+        .collect();
     let joined = lines.join("; ");
     let start = joined.len().saturating_sub(QUOTE_BYTES);
     let start = (start..=joined.len()).find(|i| joined.is_char_boundary(*i)).unwrap_or(0);
-    joined[start..].to_owned()
+    let tail = &joined[start..];
+    match tail.split_once("; ") {
+        Some((_, whole)) if start > 0 => whole.to_owned(),
+        _ => tail.to_owned(),
+    }
 }

@@ -53,6 +53,13 @@ fn every_reason_has_its_kind_and_says_what_to_do() {
 }
 
 #[test]
+fn what_ssh_said_is_quoted_in_whole_lines_without_its_name() {
+    assert_eq!(super::quote("ssh: no such host\n\n@@@@\n  bye \n"), "no such host; bye");
+    let long = format!("{}\nHost key verification failed.\n", "word ".repeat(100));
+    assert_eq!(super::quote(&long), "Host key verification failed.");
+}
+
+#[test]
 fn a_command_that_prints_an_error_is_no_failure_of_ssh() {
     assert!(classify(&target(), &farewell(1, "Permission denied (publickey).")).is_none());
     assert!(classify(&target(), &farewell(255, "welcome")).is_none());

@@ -16,6 +16,12 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Instant;
 
+/// Parked operations of a home that a person sees.
+const PARKED_SHOWN: usize = 5;
+/// What to do about them.
+const PARKED_ADVICE: &str = "parked changes are kept: make room or give the permission at the home, and they go there \
+                             by themselves";
+
 /// Arguments of `status`.
 #[derive(Debug, Args)]
 pub struct StatusArgs {
@@ -87,7 +93,11 @@ pub(super) async fn sync(args: SyncArgs) -> Done {
     };
     let (mut client, _) = connect(&args.state).await?;
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
-    match client.ask(Request::Sync { path, timeout_s }).await? {
+    let of_path = |e: home::Error| match &args.path {
+        Some(path) => format!("{}: {}", show::text(path.as_bytes()), show::message(&e.detail)).into(),
+        None => Failure::from(e),
+    };
+    match client.ask(Request::Sync { path, timeout_s }).await.map_err(of_path)? {
         Reply::Done => Ok(()),
         Reply::Unsent(unsent) => {
             unsent.iter().for_each(|home| super::complain(&unsent_line(home)));
@@ -191,7 +201,14 @@ fn notes(out: &mut String, home: &HomeReport) {
     lines.extend(home.reason.iter().map(|why| format!("{}: {why}", home.state)));
     lines.extend(home.journal.iter().map(|why| format!("accepts no changes: {why}")));
     lines.extend(home.weaker.iter().map(|what| format!("weaker: {what}")));
-    lines.extend(home.parked.iter().map(|p| format!("parked {}: {}: {}", p.seq, p.what, p.why)));
+    let parked = home.parked.iter().take(PARKED_SHOWN);
+    lines.extend(parked.map(|p| format!("parked {}: {}: {}", p.seq, p.what, p.why)));
+    if let Some(more) = home.parked.len().checked_sub(PARKED_SHOWN).filter(|n| *n > 0) {
+        lines.push(format!("parked: {more} more; `trellis status --json` lists all"));
+    }
+    if !home.parked.is_empty() {
+        lines.push(PARKED_ADVICE.into());
+    }
     if !lines.is_empty() {
         let name = home.names.first().unwrap_or(&home.account);
         let _ = writeln!(out, "\n{}", show::text(name.as_bytes()));
@@ -222,7 +239,9 @@ mod tests {
             unsent_bytes: 2048,
             oldest_s: Some(75.0),
             conflicts: 2,
-            parked: vec![ParkedReport { seq: 9, what: "write x".into(), why: "permission denied".into() }],
+            parked: (9..16)
+                .map(|seq| ParkedReport { seq, what: "write x".into(), why: "permission denied".into() })
+                .collect(),
             round_trips: 7,
             bytes_in: 1,
             bytes_out: 2,
@@ -240,9 +259,11 @@ mod tests {
             "also named scp:ann@lab:",
             "no hard links",
             "parked 9: write x",
+            "parked: 2 more",
+            "make room or give the permission",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
-        assert!(!text.contains('\x1b'), "{text}");
+        assert!(!text.contains('\x1b') && !text.contains("parked 14"), "{text}");
     }
 }

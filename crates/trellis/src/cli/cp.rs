@@ -91,11 +91,20 @@ pub(super) async fn cp(args: CpArgs) -> Done {
             copy_one(&args, &mut *source.tree, from, &mut *target.tree, &dir, name.as_deref(), &mut failed)
                 .await;
         if let Err(e) = done {
-            complain(&format!("{}: {}", show::text(arg.as_bytes()), show::message(&e.detail)));
+            complain(&naming(arg.as_bytes(), &show::message(&e.detail)));
             failed = true;
         }
     }
     if failed { Err(Failure::Failed(None)) } else { Ok(()) }
+}
+
+/// An error with the path that was typed, unless it names it already.
+fn naming(path: &[u8], error: &str) -> String {
+    let path = show::text(path);
+    match error.strip_prefix(&path).is_some_and(|rest| rest.starts_with(':')) {
+        true => error.to_owned(),
+        false => format!("{path}: {error}"),
+    }
 }
 
 async fn open(args: &CpArgs, end: &End) -> Result<Opened, Failure> {

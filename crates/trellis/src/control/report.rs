@@ -175,7 +175,8 @@ pub fn left_over(volumes: &[VolumeStatus]) -> Vec<UnsentReport> {
     unsent
         .map(|v| {
             let home = HomeReport::from(v);
-            let why = home.reason.unwrap_or_else(|| "there was no time to send it".into());
+            let refused = home.parked.first().map(|p| format!("the home refused: {} ({})", p.what, p.why));
+            let why = home.reason.or(refused).unwrap_or_else(|| "there was no time to send it".into());
             UnsentReport { account: home.account, ops: home.unsent_ops, bytes: home.unsent_bytes, why }
         })
         .collect()
@@ -241,11 +242,11 @@ mod tests {
 
     #[test]
     fn what_is_left_over_has_a_reason() {
-        let left = left_over(&[volume(Link::Up, None), volume(Link::Down("gone".into()), None)]);
-        assert_eq!(
-            left.iter().map(|l| l.why.as_str()).collect::<Vec<_>>(),
-            ["there was no time to send it", "gone"]
-        );
+        let late = VolumeStatus { parked: Vec::new(), ..volume(Link::Up, None) };
+        let left = left_over(&[late, volume(Link::Up, None), volume(Link::Down("gone".into()), None)]);
+        assert_eq!(left[0].why, "there was no time to send it");
+        assert!(left[1].why.starts_with("the home refused: remove x ("), "{}", left[1].why);
+        assert_eq!(left[2].why, "gone");
         let sent = VolumeStatus { unsent_ops: 0, ..volume(Link::Up, None) };
         assert!(left_over(&[sent]).is_empty());
     }
