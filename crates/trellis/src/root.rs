@@ -72,7 +72,29 @@ struct Known {
 impl<A: Accounts> Root<A> {
     /// The root with these configured homes.
     pub fn new(entries: Vec<HomeEntry>, dynamic: Dynamic, accounts: A, door: Arc<Door>) -> Root<A> {
-        Root { entries, dynamic, accounts, door, known: Mutex::default() }
+        let root = Root { entries, dynamic, accounts, door, known: Mutex::default() };
+        for entry in root.entries.iter().filter(|e| e.symlinks == Symlinks::Rebase) {
+            if root.root_name(std::slice::from_ref(&entry.name)).is_none() {
+                tracing::warn!(
+                    "home {}: symlinks = \"rebase\" has no effect, because no name stands for the root of its host: \
+                     add a [[home]] with scl = \"scp:[user@]host:\", or --hosts",
+                    entry.name
+                );
+            }
+        }
+        root
+    }
+
+    /// The account and place that a name means, as spelled; `None` for `local:` homes and what is no name.
+    fn spelled(&self, name: &Name) -> Option<(Account, Start)> {
+        match self.entries.iter().find(|e| e.name == *name).map(|e| &e.scl) {
+            Some(Target::Remote(account, start)) => Some((account.clone(), start.clone())),
+            Some(Target::Local(_)) => None,
+            None => {
+                let name = RootName::parse(name.as_bytes()).filter(|n| self.dynamic.allows(&n.account))?;
+                Some((name.account, name.start))
+            }
+        }
     }
 
     async fn configured_mount(&self, entry: &HomeEntry) -> Result<Mount> {
@@ -177,6 +199,30 @@ fn options_of(entry: Option<&HomeEntry>) -> MountOptions {
 impl<A: Accounts> Namespace for Root<A> {
     fn configured(&self) -> Vec<Name> {
         self.entries.iter().map(|e| e.name.clone()).collect()
+    }
+
+    fn permits(&self, name: &Name) -> bool {
+        self.entries.iter().any(|e| e.name == *name) || self.spelled(name).is_some()
+    }
+
+    /// A configured name, else the account's own, which has no colon, else one that was used.
+    fn root_name(&self, names: &[Name]) -> Option<Name> {
+        let is_local =
+            |name: &&Name| self.entries.iter().any(|e| e.name == **name && matches!(e.scl, Target::Local(_)));
+        if let Some(local) = names.iter().find(is_local) {
+            return Some(local.clone());
+        }
+        let accounts: Vec<Account> = names.iter().filter_map(|n| Some(self.spelled(n)?.0)).collect();
+        let configured = self.entries.iter().find(|e| match &e.scl {
+            Target::Remote(account, Start::Root) => accounts.contains(account),
+            _ => false,
+        });
+        let used = || names.iter().find(|n| self.spelled(n).is_some_and(|(_, start)| start == Start::Root));
+        let own = || {
+            let account = accounts.iter().find(|a| self.dynamic.allows(a))?;
+            Name::new(account.to_string().as_bytes()).ok()
+        };
+        configured.map(|e| e.name.clone()).or_else(own).or_else(|| used().cloned())
     }
 
     async fn resolve(&self, name: &Name) -> Result<Mount> {

@@ -67,7 +67,7 @@ pub struct MountOptions {
     pub mode: Option<Mode>,
     /// Whether other users have what the mode gives to others.
     pub share: Option<bool>,
-    /// Whether absolute symbolic links are shown relative to the root of the home.
+    /// Whether absolute symbolic links are shown below `/trellis` and the [name](Namespace::root_name) of the root.
     pub rebase_symlinks: bool,
     /// Folders below the account's home directory in which nothing may be changed.
     pub protect: Vec<HomePath>,
@@ -78,6 +78,18 @@ pub struct MountOptions {
 pub trait Namespace: Send + Sync {
     /// Names that are always listed.
     fn configured(&self) -> Vec<Name>;
+
+    /// Whether [`resolve`](Self::resolve) could find this name, by its syntax and the rules. Names that worked under
+    /// other rules are not listed.
+    fn permits(&self, _name: &Name) -> bool {
+        true
+    }
+
+    /// Of an account with these names: a name that stands for the root of its host. Absolute links lead below it
+    /// where they are rebased; `None` leaves them as they are.
+    fn root_name(&self, _names: &[Name]) -> Option<Name> {
+        None
+    }
 
     /// Checks the syntax and makes the home, without connecting to it. [`ErrorKind::NotFound`] at once for what
     /// is no host name.

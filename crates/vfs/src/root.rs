@@ -232,7 +232,7 @@ impl Vfs {
             attr: None,
         };
         let mut entries = vec![named(b".", 1), named(b"..", 2)];
-        for (name, oid) in &root.names {
+        for (name, oid) in root.names.iter().filter(|(name, _)| self.namespace.permits(name)) {
             let cookie = name_hash(name);
             let oid = oid.unwrap_or(Oid::ROOT);
             let name = Bytes::copy_from_slice(name.as_bytes());

@@ -130,3 +130,28 @@ async fn names_that_nobody_uses_are_forgotten_when_there_are_too_many() {
     assert!(root.known().identities.len() <= limits::NAMES_KNOWN);
     assert!(Arc::ptr_eq(&resolve(&root, "kept").await.unwrap().home, &kept.home));
 }
+
+#[tokio::test]
+async fn names_of_other_rules_are_not_listed() {
+    let root = root(LAB, Dynamic::Only(vec!["*.example.org".parse().unwrap()]));
+    let permitted = |name: &str| root.permits(&Name::new(name.as_bytes()).unwrap());
+    assert!(permitted("work") && permitted("here") && permitted("scp:x.example.org:."));
+    assert!(!permitted("lab") && !permitted("scp:lab:") && !permitted("-x") && !permitted(".git"));
+}
+
+#[tokio::test]
+async fn absolute_links_lead_below_a_name_of_the_root_of_the_host() {
+    let name = |text: &str| Name::new(text.as_bytes()).unwrap();
+    let found = |root: &Root<Fake>, names: &[&str]| {
+        let names: Vec<Name> = names.iter().map(|n| name(n)).collect();
+        root.root_name(&names).map(|n| n.to_string())
+    };
+    let open = root(LAB, Dynamic::All);
+    assert_eq!(found(&open, &["work"]).as_deref(), Some("lab"));
+    assert_eq!(found(&open, &["scp:ann@lab:."]).as_deref(), Some("ann@lab"));
+    assert_eq!(found(&open, &["here"]).as_deref(), Some("here"));
+    let closed = root(LAB, Dynamic::Only(vec![]));
+    assert_eq!(found(&closed, &["work", "scp:lab:"]), None);
+    let whole = format!("{LAB}[[home]]\nname = \"all\"\nscl = \"scp:lab:\"\n");
+    assert_eq!(found(&root(&whole, Dynamic::Only(vec![])), &["work"]).as_deref(), Some("all"));
+}

@@ -86,7 +86,7 @@ impl Vfs {
                         return Err(ErrorKind::Access.into());
                     }
                     let shown = volume.show(inode, &attr);
-                    return Ok((volume.rebase(target), shown));
+                    return Ok((self.rebase(&volume, target), shown));
                 }
             }
             if round == 0 {
@@ -110,20 +110,21 @@ impl Vfs {
             _ => volume.space.lock().ok_or_else(|| ErrorKind::Busy.into()),
         }
     }
-}
 
-impl Volume {
-    /// Absolute targets lead to the same place at the home, where the user wishes that.
-    fn rebase(&self, target: Bytes) -> Bytes {
-        if !self.policy.options.rebase_symlinks || target.first() != Some(&b'/') {
+    /// Absolute targets lead to the same place at the home, where the user wishes that. The place is a path of the
+    /// client, because an object does not know by which of its paths, of what depth, it was reached.
+    fn rebase(&self, volume: &Volume, target: Bytes) -> Bytes {
+        if !volume.policy.options.rebase_symlinks || target.first() != Some(&b'/') {
             return target;
         }
-        match self.record.lock().names.first() {
+        match self.namespace.root_name(&volume.record.lock().names) {
             Some(name) => [&b"/trellis/"[..], name.as_bytes(), &target].concat().into(),
             None => target,
         }
     }
+}
 
+impl Volume {
     fn may_set(&self, ctx: Ctx<'_>, attr: &Attr, set: &SetAttrs) -> Result<()> {
         let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
         let owner_only = set.mode.is_some()
