@@ -121,15 +121,23 @@ impl Vfs {
         Ok(vfs)
     }
 
-    /// Opens a volume that an earlier process knew, by the first of its names that still leads to its account.
+    /// Opens a volume that an earlier process knew, by the first of its names that still leads to its account, else
+    /// by the first that leads anywhere: ssh may spell the account otherwise now, and its token tells whether it is
+    /// the same. Without a token nothing could tell.
     async fn reopen(&self, id: u32, record: &volume::VolumeRecord) -> Result<()> {
+        let mut other = None;
         for name in &record.names {
-            if let Ok(mount) = self.namespace.resolve(name).await
-                && mount.account.as_bytes() == &record.account[..]
-            {
+            let Ok(mount) = self.namespace.resolve(name).await else { continue };
+            if mount.account.as_bytes() == &record.account[..] {
                 self.open_volume(mount).await?;
                 return Ok(());
             }
+            other = other.or(Some(mount));
+        }
+        if let Some(mount) = other.filter(|_| record.token.is_some()) {
+            let account = String::from_utf8_lossy(&record.account).into_owned();
+            self.open_volume(Mount { account, ..mount }).await?;
+            return Ok(());
         }
         let account = record.account.escape_ascii();
         tracing::warn!(volume = id, "no name leads to {account} any more; what is unsent for it stays here");

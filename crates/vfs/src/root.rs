@@ -146,7 +146,10 @@ impl Vfs {
     async fn open_name(&self, name: &Name) -> Result<Oid> {
         let mount = self.namespace.resolve(name).await?;
         let start = mount.start.clone();
-        let volume = self.open_volume(mount).await?;
+        let volume = match self.keeper(name, &mount).await? {
+            Some(volume) => volume,
+            None => self.open_volume(mount).await?,
+        };
         let hello = match volume.greeted().await {
             Ok(hello) => hello,
             Err(e) => {
@@ -174,6 +177,27 @@ impl Vfs {
         // Another name of the same account may have failed meanwhile and taken the volume away.
         self.volumes.write().entry(volume.id).or_insert_with(|| volume.clone());
         Ok(Oid { volume: volume.id, id: at })
+    }
+
+    /// The volume that this name led to before, if ssh spells its account otherwise now and the account is the same:
+    /// its token says so. A name that leads to another account is given up, unless changes wait behind it.
+    async fn keeper(&self, name: &Name, mount: &Mount) -> Result<Option<Arc<Volume>>> {
+        let led_here = |v: &&Arc<Volume>| v.account != mount.account && v.record.lock().names.contains(name);
+        let Some(volume) = self.volumes.read().values().find(led_here).cloned() else { return Ok(None) };
+        let known = volume.record.lock().token;
+        if known.is_some() && mount.home.attach().await?.token == known {
+            return Ok(Some(volume));
+        }
+        if volume.tree.lock().queue.len() > 0 {
+            let text = format!(
+                "{name} leads to {} now, but changes for {} wait behind this name: let it lead there again, or \
+                 choose another name",
+                mount.account, volume.account
+            );
+            return Err(Error::new(ErrorKind::Login, text));
+        }
+        volume.forget_name(name)?;
+        Ok(None)
     }
 
     /// A host that never let us in leaves no volume behind.

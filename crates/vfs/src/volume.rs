@@ -194,6 +194,13 @@ impl Volume {
         Ok(())
     }
 
+    /// A name of the root directory leads elsewhere now.
+    pub fn forget_name(&self, name: &Name) -> Result<()> {
+        let mut record = self.record.lock();
+        record.names.retain(|n| n != name);
+        save_record(&self.shared, self.id, &record)
+    }
+
     /// Checks that the account is the one whose changes are kept here, and remembers what it said.
     pub fn recognise(&self, hello: &Hello) -> Result<()> {
         let mut record = self.record.lock();

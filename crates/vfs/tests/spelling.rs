@@ -1,0 +1,124 @@
+//! What a name of the root directory means after ssh's configuration has changed.
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Engine, UID, World};
+use home::memory::MemoryHome;
+use home::testing::fault::Fault;
+use home::{Home, Name};
+use std::sync::Arc;
+use std::time::Duration;
+use vfs::env::testing::SeededRng;
+use vfs::env::{Env, RealClock};
+use vfs::{Config, Cred, Mode, Mount, MountOptions, Namespace, Start, Vfs};
+
+/// `lab`, and what ssh says that it is.
+struct Alias {
+    account: &'static str,
+    home: Arc<dyn Home>,
+}
+
+#[async_trait::async_trait]
+impl Namespace for Alias {
+    fn configured(&self) -> Vec<Name> {
+        Vec::new()
+    }
+    fn permits(&self, name: &Name) -> bool {
+        name.as_bytes() == b"lab"
+    }
+    fn root_name(&self, names: &[Name]) -> Option<Name> {
+        names.first().cloned()
+    }
+    async fn resolve(&self, name: &Name) -> home::Result<Mount> {
+        if !self.permits(name) {
+            return Err(home::ErrorKind::NotFound.into());
+        }
+        let options = MountOptions { mode: None, share: None, rebase_symlinks: true, protect: Vec::new() };
+        Ok(Mount { account: self.account.into(), home: self.home.clone(), start: Start::Root, options })
+    }
+}
+
+async fn start(world: &World, account: &'static str, home: Arc<dyn Home>) -> Engine {
+    let env = Env {
+        disk: Arc::new(world.disk.clone()),
+        clock: Arc::new(RealClock::new()),
+        rng: Arc::new(SeededRng::new(rand::random())),
+    };
+    let vfs = Vfs::open(Config {
+        env,
+        store: world.store.clone(),
+        namespace: Arc::new(Alias { account, home }),
+        server_uid: UID,
+        server_gid: UID,
+        mode: Mode::Wb,
+        share: false,
+        cache_bytes: world.cache,
+        staleness: world.staleness,
+    });
+    Engine { vfs: vfs.await.unwrap(), cred: Cred { uid: UID, gid: UID, groups: vec![] } }
+}
+
+/// A world in which `lab` was `ann@10.0.0.5:22`, and a file of it with what is unsent in the journal.
+async fn with_unsent() -> (World, vfs::Oid) {
+    let world = World::new(Mode::Wb);
+    let engine = start(&world, "ann@10.0.0.5:22", world.fault.clone()).await;
+    let lab = engine.lab().await;
+    let file = engine.create(lab, "f").await.unwrap();
+    engine.sync().await;
+    world.fault(Fault::Unreachable);
+    engine.write(file, 0, b"unsent").await.unwrap();
+    engine.vfs.close(None).await;
+    world.fault(Fault::None);
+    (world, file)
+}
+
+#[tokio::test]
+async fn a_known_name_keeps_its_volume_when_the_address_changes() {
+    let (world, file) = with_unsent().await;
+    let engine = start(&world, "ann@10.0.0.6:22", world.fault.clone()).await;
+    assert_eq!(engine.find("/lab/f").await.unwrap(), file);
+    engine.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"unsent");
+}
+
+#[tokio::test]
+async fn nothing_unsent_goes_to_another_account_of_the_same_name() {
+    let (world, file) = with_unsent().await;
+    let other = MemoryHome::new();
+    other.set_token([7; 16]);
+    let engine = start(&world, "ann@other:22", Arc::new(other.clone())).await;
+    let refused = engine.find("/lab/f").await.unwrap_err();
+    assert_eq!(refused.kind, home::ErrorKind::Login);
+    assert!(refused.detail.contains("ann@10.0.0.5:22"), "{refused}");
+    assert!(engine.vfs.sync(None, Duration::from_secs(2)).await.is_err());
+    let root = home::Loc { path: home::HomePath::root(), id: None };
+    let page = other.list(&root, None, 10).await.unwrap();
+    assert!(page.entries.is_empty());
+    engine.vfs.close(None).await;
+
+    // The name leads back: the change goes home. Then it may come to mean the other account.
+    let engine = start(&world, "ann@10.0.0.5:22", world.fault.clone()).await;
+    assert_eq!(engine.find("/lab/f").await.unwrap(), file);
+    engine.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"unsent");
+    engine.vfs.close(None).await;
+    let engine = start(&world, "ann@other:22", Arc::new(other)).await;
+    assert_eq!(engine.find("/lab/f").await.unwrap_err().kind, home::ErrorKind::NotFound);
+    assert_ne!(engine.lab().await.volume, file.volume);
+}
+
+#[tokio::test]
+async fn rebased_links_lead_below_the_mount() {
+    let world = World::new(Mode::Wb);
+    let engine = start(&world, "ann@lab:22", world.fault.clone()).await;
+    let lab = engine.lab().await;
+    for (name, target, seen) in
+        [("absolute", "/etc/hosts", "/trellis/lab/etc/hosts"), ("relative", "../x", "../x")]
+    {
+        let made = engine.vfs.symlink(engine.ctx(), lab, name.as_bytes(), target.into(), Default::default());
+        let link = made.await.unwrap().oid;
+        assert_eq!(engine.vfs.readlink(engine.ctx(), link).await.unwrap().0, seen);
+    }
+}
