@@ -147,7 +147,13 @@ impl Volume {
             Err(e) if is_out_of_reach(e) => self.suspect(e),
             _ => self.heard(),
         }
-        answer
+        answer.map_err(|e| if is_missing(&e) && self.is_in_doubt() { in_doubt() } else { e })
+    }
+
+    /// Whether operations may have been executed whose answers are not known: the home may have moved what we look
+    /// for to where they put it.
+    fn is_in_doubt(&self) -> bool {
+        self.tree.lock().queue.iter().any(|(_, p)| p.resent && p.parked.is_none())
     }
 
     /// A home that does not let us in any more may answer as another account next time.
@@ -251,8 +257,10 @@ impl Volume {
             (self.asked(&tree), tree.home_path(dir)?.join(name))
         };
         let seen = self.home.stat(&Loc { path, id: None }).await;
+        let doubt = seen.is_err() && self.is_in_doubt();
         let mut tree = self.tree.lock();
         let (attr, applied) = match &seen {
+            Err(e) if e.kind == ErrorKind::NotFound && doubt => return Err(in_doubt()),
             Ok(seen) => (Some(&seen.attr), seen.applied),
             Err(e) if e.kind == ErrorKind::NotFound => (None, 0),
             Err(e) => return Err(e.clone()),
@@ -363,6 +371,10 @@ impl Volume {
 /// Whether every byte is there.
 pub fn is_whole(parts: &[Part]) -> bool {
     parts.iter().all(|p| matches!(p, Part::Have(_)))
+}
+
+fn in_doubt() -> Error {
+    Error::new(ErrorKind::Busy, "it is not known yet which changes have arrived")
 }
 
 fn is_missing(e: &Error) -> bool {

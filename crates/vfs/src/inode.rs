@@ -3,7 +3,7 @@
 //! An object has two places. Its *link* is where it is here; its *home binding* is where the home has it.
 //! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
 
-use crate::journal::Binding;
+use crate::journal::{Binding, Place};
 use crate::limits;
 use crate::store::{MetaStore, Write};
 use crate::sync::queue::Queue;
@@ -51,6 +51,8 @@ pub struct Inode {
     pub home_id: HomeId,
     /// Where the home has it; `None` before its creation was sent, and after its removal.
     pub binding: Option<(u64, Name)>,
+    /// Its other names at the home, as far as they are known.
+    pub more_bindings: Vec<(u64, Name)>,
     /// Where it is here: one of its names.
     pub link: Option<(u64, Name)>,
     /// Its other names here, as far as they are known.
@@ -81,6 +83,8 @@ pub struct Inode {
     pub dir: Option<Box<DirNode>>,
     /// It has no name any more.
     pub gone: bool,
+    /// Why the home refused an unstable write that had been taken, until a commit has said so; mode `strict`.
+    pub lost: Option<ErrorKind>,
     /// End of the last read, to recognise sequential reading.
     pub read_end: u64,
     /// Chunks of read-ahead that the next sequential read asks for.
@@ -165,6 +169,7 @@ impl Inode {
             fileid,
             home_id,
             binding: None,
+            more_bindings: Vec::new(),
             link: None,
             more_links: Vec::new(),
             attr: None,
@@ -180,6 +185,7 @@ impl Inode {
             target: None,
             dir: (kind == Kind::Dir).then(Box::default),
             gone: false,
+            lost: None,
             read_end: 0,
             read_window: 0,
         }
@@ -212,6 +218,23 @@ impl Inode {
         }
     }
 
+    /// The home has it by this name. A directory has only one.
+    pub fn add_binding(&mut self, place: (u64, Name)) {
+        if self.binding.is_none() || self.kind == Kind::Dir {
+            self.binding = Some(place);
+        } else if self.binding.as_ref() != Some(&place) && !self.more_bindings.contains(&place) {
+            self.more_bindings.push(place);
+        }
+    }
+
+    /// The home has it by this name no more.
+    pub fn drop_binding(&mut self, place: &(u64, Name)) {
+        self.more_bindings.retain(|b| b != place);
+        if self.binding.as_ref() == Some(place) {
+            self.binding = self.more_bindings.pop();
+        }
+    }
+
     /// Whether the attributes may be shown: ours, or asked for at `need` or later.
     pub fn is_fresh(&self, need: Duration) -> bool {
         self.attr.is_some() && (self.pending > 0 || self.at >= need)
@@ -229,6 +252,8 @@ pub struct Tree {
     reserved: u64,
     /// Counts outcomes; tells whether an answer was asked for before or after one.
     pub tick: u64,
+    /// Objects whose last outcome did not tell what the home knows them by.
+    pub unseen: Vec<u64>,
     /// What the home does not know yet.
     pub queue: Queue,
     /// Bound since the last record of bindings.
@@ -249,6 +274,7 @@ impl Tree {
             next_id: ROOT_ID + 1,
             reserved: 0,
             tick: 1,
+            unseen: Vec::new(),
             queue: Queue::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
@@ -306,10 +332,13 @@ impl Tree {
     /// The object that the home shows under a name, made if it was not known. `known` is what the name stood for
     /// before: a home without identities keeps it as long as the type is the same.
     pub fn bind(&mut self, dir: u64, name: &Name, attr: &Attr, known: Option<u64>) -> Result<u64> {
+        let known = known.filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind));
         let found = if attr.id.ino == 0 {
-            known.filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind && n.pending == 0))
+            known.filter(|id| self.get(*id).is_ok_and(|n| n.pending == 0))
         } else {
-            self.find_home(&attr.id).filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind))
+            let same = self.find_home(&attr.id).filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind));
+            // An unsent write may have arrived already and have given the file another inode.
+            same.or(known.filter(|id| self.get(*id).is_ok_and(|n| n.pending > 0)))
         };
         let id = match found {
             Some(id) => id,
@@ -324,11 +353,9 @@ impl Tree {
         let inode = self.get(id)?;
         inode.gone = false;
         inode.add_link(place.clone());
-        // A file with several names is reached by the first one, as long as that leads to it.
-        let lost =
-            inode.binding.is_none() || (inode.kind == Kind::Dir && inode.binding.as_ref() != Some(&place));
-        if found.is_none() || (lost && inode.pending == 0) {
-            inode.binding = Some(place);
+        let news = inode.binding.as_ref() != Some(&place) && !inode.more_bindings.contains(&place);
+        if found.is_none() || (news && (inode.pending == 0 || inode.kind != Kind::Dir)) {
+            inode.add_binding(place);
             self.note(id);
         }
         Ok(id)
@@ -338,6 +365,9 @@ impl Tree {
     pub fn rebind(&mut self, id: u64, home_id: HomeId, binding: Option<(u64, Name)>) {
         let Ok(inode) = self.get(id) else { return };
         let old = std::mem::replace(&mut inode.home_id, home_id);
+        if binding.is_none() {
+            inode.more_bindings.clear();
+        }
         inode.binding = binding;
         if old != home_id && self.by_home.get(&old) == Some(&id) {
             self.by_home.remove(&old);
@@ -405,8 +435,10 @@ impl Tree {
         let Ok(inode) = self.get(id) else { return };
         let place = (dir, name.clone());
         inode.drop_link(&place);
-        if inode.binding.as_ref() == Some(&place) && inode.pending == 0 {
-            inode.binding = inode.link.clone();
+        // What is unsent for an object without a name finds out that it is gone.
+        if inode.pending == 0 || !inode.more_bindings.is_empty() {
+            inode.drop_binding(&place);
+            inode.gone |= inode.link.is_none() && inode.pending == 0;
             self.unsaved.insert(id);
         }
     }
@@ -415,6 +447,19 @@ impl Tree {
     pub fn note(&mut self, id: u64) {
         self.unlogged.push(id);
         self.unsaved.insert(id);
+    }
+
+    /// Recovery: enters objects with unsent operations into their directories, so that a listing finds them by name
+    /// where the home knows them by another identity than the journal.
+    pub fn enter_unsent(&mut self) {
+        let unsent = self.inodes.iter().filter(|(_, n)| n.pending > 0 && !n.gone);
+        let places: Vec<(u64, (u64, Name))> =
+            unsent.flat_map(|(id, n)| n.link.iter().chain(&n.more_links).map(|l| (*id, l.clone()))).collect();
+        for (id, (dir, name)) in places {
+            if let Ok(node) = self.get(dir).and_then(|n| n.names_mut()) {
+                node.slot_mut(&name).child.get_or_insert(id);
+            }
+        }
     }
 
     /// Marks an object for the next checkpoint.
@@ -442,6 +487,11 @@ impl Tree {
             fileid: inode.fileid,
             ctime_shown: inode.shown.map(|(_, t)| t),
             verifier: inode.verifier,
+            more: inode
+                .more_bindings
+                .iter()
+                .map(|(parent, name)| Place { parent: *parent, name: name.clone() })
+                .collect(),
         })
     }
 
@@ -465,8 +515,10 @@ impl Tree {
         let place = b.name.clone().map(|n| (b.parent, n));
         if inode.link.is_none() || inode.link == inode.binding {
             inode.link = place.clone();
+            inode.more_links = b.more.iter().map(|p| (p.parent, p.name.clone())).collect();
         }
         inode.binding = place;
+        inode.more_bindings = b.more.iter().map(|p| (p.parent, p.name.clone())).collect();
     }
 
     /// Writes all that changed since the last call into one batch.

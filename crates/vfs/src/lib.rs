@@ -176,8 +176,22 @@ impl Vfs {
         self.handle_key
     }
 
-    /// The object of a call that was executed before.
-    pub fn first_reply(&self, key: RetryKey) -> Option<FirstReply> {
+    /// The object of a call that was executed before. Waits until the first answer is true: the change durable here,
+    /// in mode `strict` at the home.
+    pub async fn first_reply(&self, key: RetryKey) -> Option<FirstReply> {
+        let oid = self.shared.replies.lock().get(&key.0)?;
+        let volume = self.volumes.read().get(&oid.volume).cloned()?;
+        let open: Vec<u64> = {
+            let tree = volume.tree.lock();
+            let open = tree.queue.iter().filter(|(_, p)| p.change.retry == Some(key.0));
+            open.map(|(seq, _)| seq).collect()
+        };
+        for seq in open {
+            volume.journalled(seq).await.ok()?;
+            if volume.plain() {
+                volume.outcome_of(seq).await;
+            }
+        }
         self.shared.replies.lock().get(&key.0).map(|oid| FirstReply { oid })
     }
 

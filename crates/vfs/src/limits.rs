@@ -54,5 +54,9 @@ pub const FAILED_NAME: Duration = Duration::from_secs(30);
 pub const HOSTS_MAX: usize = 10_000;
 /// Between two checkpoints of identities.
 pub const CHECKPOINT: Duration = Duration::from_secs(1);
+/// Pause before an operation is tried again that the home refused for a reason that may pass.
+pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// Pause before a change that found the local disk full is tried again.
+pub const FULL_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between two attempts to send changes.
 pub const PUSH_BACKOFF: Duration = Duration::from_secs(5);

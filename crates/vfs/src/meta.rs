@@ -99,6 +99,9 @@ pub fn merge_name(
         return Ok(None);
     }
     let Some(attr) = attr else {
+        if slot.child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0)) {
+            return Ok(None);
+        }
         set_slot(tree, dir, name, None, asked)?;
         if let Some(old) = slot.child {
             tree.unlink(dir, name, old);
@@ -157,6 +160,10 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
         .map(|(_, n, s)| (n.clone(), s.child))
         .collect();
     for (name, child) in missing {
+        // What is unsent for it brings it back or finds out that it is gone.
+        if child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0)) {
+            continue;
+        }
         tree.get(dir)?.names_mut()?.forget(&name);
         if let Some(id) = child {
             tree.unlink(dir, &name, id);

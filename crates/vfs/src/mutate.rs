@@ -40,10 +40,11 @@ impl Volume {
         stable: bool,
     ) -> Result<Ticket> {
         let outcome = change.plain && stable;
-        let extents: Vec<Extent> = change.extents().copied().collect();
+        let (file, extents) = (change.object, change.extents().copied().collect::<Vec<Extent>>());
         let ticket = self.accept(tree, change, inline, outcome, true);
         if ticket.is_err() {
             extents.iter().for_each(|e| self.data.unpin(e));
+            self.relay(tree, file);
         }
         ticket
     }
@@ -93,12 +94,56 @@ impl Volume {
 
     /// Waits until an accepted change keeps its promise: synced here, and in mode `strict` durable at the home.
     pub async fn settled(&self, ticket: Ticket) -> Result<()> {
-        self.lane.synced(ticket.seq).await.map_err(local)?;
+        self.journalled(ticket.seq).await?;
         match ticket.outcome {
             None => Ok(()),
             Some(outcome) => outcome.await.unwrap_or_else(|_| {
                 Err(home::Error::new(ErrorKind::Io, "the server is stopping; the change is journalled"))
             }),
+        }
+    }
+}
+
+impl Volume {
+    /// Waits until a record is durable here. While the local disk is full an accepted change is held: it has taken
+    /// effect, so that no error would be true.
+    pub async fn journalled(&self, seq: u64) -> Result<()> {
+        loop {
+            match self.lane.synced(seq).await {
+                Err(e @ crate::env::Error::Full(_)) => {
+                    tracing::warn!(account = %self.account, "an accepted change waits: {e}");
+                    tokio::time::sleep(limits::FULL_PAUSE).await;
+                }
+                synced => return synced.map_err(local),
+            }
+        }
+    }
+
+    /// Waits until a change has left the queue.
+    pub async fn outcome_of(&self, seq: u64) {
+        let mut outcomes = self.outcomes.subscribe();
+        loop {
+            outcomes.borrow_and_update();
+            if self.tree.lock().queue.get(seq).is_none() || outcomes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Indexes of a file's bytes only what unsent writes put there; the rest is fetched again. For bytes that were
+    /// laid over the cache and then refused.
+    pub fn relay(&self, tree: &Tree, file: u64) {
+        self.data.drop_object(file);
+        let unsent = tree.queue.iter().map(|(_, p)| &p.change).filter(|c| c.object == file);
+        for change in unsent {
+            let Op::Write { pieces, .. } = &change.op else { continue };
+            for piece in pieces {
+                match piece {
+                    Piece::Truncate(size) => self.data.truncate(file, *size),
+                    Piece::Data(at, Stored::Extent(extent)) => self.data.insert(file, *at, *extent),
+                    Piece::Data(_, Stored::Inline(_)) => {}
+                }
+            }
         }
     }
 }
@@ -127,7 +172,18 @@ pub fn enqueue(
         }
     }
     let bytes = payload(&change);
-    tree.queue.push(seq, Pending { change, bytes, since, resent: false, parked: None, overlaid, waiter });
+    let op = Pending {
+        change,
+        bytes,
+        since,
+        resent: false,
+        parked: None,
+        again: None,
+        late: false,
+        overlaid,
+        waiter,
+    };
+    tree.queue.push(seq, op);
 }
 
 /// Lays a change over the caches. Total: what cannot be laid over (because memory of it was dropped) will be asked for.
@@ -249,7 +305,11 @@ fn drop_link(tree: &mut Tree, dir: u64, name: &home::Name, id: u64, time: Time) 
 
 fn lose_link(tree: &mut Tree, id: u64, time: Time) {
     let Ok(inode) = tree.get(id) else { return };
-    let last = inode.kind == home::Kind::Dir || inode.attr.is_none_or(|a| a.nlink <= 1);
+    let last = match &inode.attr {
+        _ if inode.kind == home::Kind::Dir => true,
+        Some(attr) => attr.nlink <= 1,
+        None => inode.link.is_none(),
+    };
     inode.gone = last;
     if let Some(attr) = &mut inode.attr {
         attr.nlink = if last { 0 } else { attr.nlink - 1 };

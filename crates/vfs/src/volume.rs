@@ -137,6 +137,10 @@ impl Volume {
         policy: Policy,
     ) -> Result<Arc<Volume>> {
         let record = load_record(shared, id, &account)?;
+        if record.token.is_some() {
+            // Only an agent has a token.
+            home.expect(home::Class::Posix);
+        }
         let data = DataLog::open(&shared.env, id, shared.budget.clone()).map_err(local)?;
         let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
         let mut tree = Tree::open(id, shared.store.clone())?;
@@ -205,6 +209,11 @@ impl Volume {
     pub fn recognise(&self, hello: &Hello) -> Result<()> {
         let mut record = self.record.lock();
         let unsent = self.tree.lock().queue.len() > 0;
+        if record.token.is_some() && hello.class == home::Class::Sftp {
+            self.home.expect(home::Class::Posix);
+            let text = format!("{}: the agent ran there before, but cannot now", self.account);
+            return Err(Error::new(ErrorKind::Unreachable, text));
+        }
         let why = match (record.token, hello.token) {
             (Some(known), Some(found)) if known != found && hello.token_is_new && unsent => Some(
                 "its marker ~/.cache/trellis/token is missing while changes are unsent; if it is the same account, \
@@ -312,25 +321,28 @@ fn recover(
 ) -> Result<()> {
     let open = unretired(&mut shared.replies.lock(), volume, tree, records);
     let now = shared.env.clock.instant();
-    for (seq, mut change) in open {
+    for (seq, (mut change, late)) in open {
         lay_bytes(data, &mut change)?;
         let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
         enqueue(tree, seq, change, now, overlaid, None);
         if let Some(op) = tree.queue.get_mut(seq) {
             op.resent = true;
+            op.late = late;
         }
     }
+    tree.enter_unsent();
     Ok(())
 }
 
-/// Restores identities and first answers, and finds the changes without an outcome.
+/// Restores identities and first answers, and finds the changes without an outcome, each with whether it was refused
+/// or given another form.
 fn unretired(
     replies: &mut Replies,
     volume: u32,
     tree: &mut Tree,
     records: Vec<(u64, Body)>,
-) -> BTreeMap<u64, Change> {
-    let mut open: BTreeMap<u64, Change> = BTreeMap::new();
+) -> BTreeMap<u64, (Change, bool)> {
+    let mut open: BTreeMap<u64, (Change, bool)> = BTreeMap::new();
     for (seq, body) in records {
         match body {
             Body::Bind(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
@@ -339,11 +351,11 @@ fn unretired(
                     replies.insert(key, Oid { volume, id: change.object });
                 }
                 crate::mutate::restore_ctimes(tree, &change);
-                open.insert(seq, change);
+                open.insert(seq, (change, false));
             }
             Body::Amend(amend) => {
-                if let Some(change) = open.get_mut(&amend.seq) {
-                    change.op = amend.op;
+                if let Some((change, late)) = open.get_mut(&amend.seq) {
+                    (change.op, *late) = (amend.op, true);
                 }
             }
             Body::Retire(retire) => {
@@ -351,7 +363,7 @@ fn unretired(
                 match retire.how {
                     Fate::Done(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
                     _ => {
-                        if let Some(key) = change.and_then(|c| c.retry) {
+                        if let Some(key) = change.and_then(|(c, _)| c.retry) {
                             replies.remove(&key);
                         }
                     }

@@ -292,12 +292,12 @@ async fn a_repeated_call_gets_its_first_answer_after_a_restart() {
     let key = RetryKey([7; 16]);
     let ctx = Ctx { retry: Some(key), ..e.ctx() };
     let made = e.vfs.mkdir(ctx, lab, b"d", SetAttrs::default()).await.unwrap();
-    assert_eq!(e.vfs.first_reply(key).unwrap().oid, made.oid);
+    assert_eq!(e.vfs.first_reply(key).await.unwrap().oid, made.oid);
     world.disk.kill();
     drop(e);
     let e = world.start().await;
-    assert_eq!(e.vfs.first_reply(key).unwrap().oid, made.oid);
-    assert_eq!(e.vfs.first_reply(RetryKey([8; 16])), None);
+    assert_eq!(e.vfs.first_reply(key).await.unwrap().oid, made.oid);
+    assert_eq!(e.vfs.first_reply(RetryKey([8; 16])).await, None);
 }
 
 #[tokio::test]
@@ -344,4 +344,26 @@ async fn the_first_of_two_names_goes_and_then_the_second() {
         e.sync().await;
         assert_eq!(world.names_at_home("").await, [""; 0]);
     }
+}
+
+#[tokio::test]
+async fn a_refused_operation_is_parked_and_the_rest_goes_on() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.sync().await;
+    world.memory.set_space(10);
+    let big = e.create(lab, "big").await.unwrap();
+    e.write(big, 0, &[b'x'; 100]).await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"big", lab, b"bigger").await.unwrap();
+    e.vfs.mkdir(e.ctx(), lab, b"other", SetAttrs::default()).await.unwrap();
+    let started = std::time::Instant::now();
+    let unsent = e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+    assert!(started.elapsed() < Duration::from_secs(10), "nothing more can go, so nobody waits");
+    assert_eq!(unsent[0].ops, 2, "{unsent:?}");
+    assert!(world.names_at_home("").await.contains(&"other".to_owned()));
+    let status = e.vfs.status();
+    assert_eq!(status.volumes[0].parked.len(), 1);
+    assert_eq!(status.volumes[0].parked[0].kind, ErrorKind::NoSpace);
+    assert_eq!(e.read(big).await.unwrap(), [b'x'; 100], "what is parked is kept");
 }

@@ -24,6 +24,10 @@ pub enum Fault {
     AnswersLost,
     /// Calls wait, without effect, until another fault is set.
     Hang,
+    /// Changes wait, without effect, until another fault is set; questions are answered.
+    HangChanges,
+    /// Changes are refused for this reason.
+    Refuse(ErrorKind),
 }
 
 /// A home with faults.
@@ -61,7 +65,7 @@ impl FaultHome {
                 tokio::time::sleep(time).await;
                 call.await
             }
-            Fault::None | Fault::Hang => call.await,
+            Fault::None | Fault::Hang | Fault::HangChanges | Fault::Refuse(_) => call.await,
         }
     }
 }
@@ -105,6 +109,11 @@ impl Home for FaultHome {
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        let mut fault = self.fault.subscribe();
+        let now = fault.wait_for(|f| *f != Fault::HangChanges).await.map(|f| *f).unwrap_or_default();
+        if let Fault::Refuse(kind) = now {
+            return Ok(vec![Outcome::Refused(kind)]);
+        }
         self.through(self.inner.apply(ops)).await
     }
 }

@@ -147,6 +147,22 @@ impl Lane {
         self.synced.load(Ordering::Acquire) >= seq
     }
 
+    /// Whether a record that carries so many bytes would be taken now, as far as space is concerned.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        const REST: u64 = 4096;
+        self.buffer.lock().admit(bytes + REST, false, &self.limits).is_ok()
+    }
+
+    /// The last record that is durable.
+    pub fn durable(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Ends the lane because what it says would no longer be true; a restart reads what is durable.
+    pub fn give_up(&self, why: &str) {
+        self.poison(why.into());
+    }
+
     /// Why nothing more becomes durable, if so.
     pub fn poisoned(&self) -> Option<String> {
         self.progress.borrow().poisoned.clone()

@@ -21,7 +21,7 @@ mod tests;
 mod writer;
 
 pub use lane::Lane;
-pub use record::{Amend, Binding, Body, Change, Extent, Fate, Retire, Stored};
+pub use record::{Amend, Binding, Body, Change, Extent, Fate, Place, Retire, Stored};
 
 use crate::data::DataLog;
 use crate::env::{Clock, Env, Error, Result};

@@ -68,6 +68,15 @@ oncrpc::xdr! {
         pub crc: u32,
     }
 
+    /// A name in a directory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Place {
+        /// The id of the directory.
+        pub parent: u64,
+        /// The name in it.
+        pub name: Name,
+    }
+
     /// What an object id stands for.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Binding {
@@ -89,6 +98,8 @@ oncrpc::xdr! {
         pub ctime_shown: Option<Time>,
         /// The verifier of the exclusive create that made it.
         pub verifier: Option<[u8; 8]>,
+        /// Its other names at the home, as far as they are known.
+        pub more: Vec<Place>,
     }
 
     /// What became of a change.

@@ -362,6 +362,7 @@ fn records_keep_their_form() {
         fileid: 7,
         ctime_shown: Some(home::Time { sec: 8, nsec: 9 }),
         verifier: Some([10; 8]),
+        more: vec![Place { parent: 6, name: Name::new(b"other").unwrap() }],
     };
     let extent = Extent { segment: 11, pos: 12, len: 13, crc: 14 };
     let bodies = [

@@ -5,8 +5,9 @@ use super::object::strip_set_ids;
 use crate::data::{Part, Pin};
 use crate::fetch::{Want, is_whole};
 use crate::inode::local;
-use crate::journal::Stored;
+use crate::journal::{INLINE_MAX, Stored};
 use crate::mutate::{Ticket, changed};
+use crate::sync::queue::objects;
 use crate::types::{CommitOk, Ctx, Oid, ReadOk, Stability, Verifier, WriteOk};
 use crate::volume::Volume;
 use crate::{Vfs, limits, meta};
@@ -75,7 +76,6 @@ impl Vfs {
     /// Makes everything that was written to a file stable.
     pub async fn commit(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<CommitOk> {
         let volume = self.volume(oid)?;
-        let losses = *volume.losses.lock();
         let (before, last) = {
             let mut tree = volume.tree.lock();
             let before = volume.before(&tree, oid.id);
@@ -89,16 +89,20 @@ impl Vfs {
             (before, last)
         };
         if last > 0 {
-            volume.lane.synced(last).await.map_err(local)?;
+            volume.lane.synced(last).await.map_err(|e| match e {
+                // Nothing has happened yet, so that it may come again.
+                crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
+                e => local(e),
+            })?;
         }
         if volume.plain() {
             volume.wake.notify_one();
-            volume.at_home(oid.id).await;
-            if *volume.losses.lock() != losses {
-                return Err(Error::new(ErrorKind::Io, "the home refused a write that had been taken"));
-            }
+            volume.at_home(oid.id, last).await;
         }
-        let tree = volume.tree.lock();
+        let mut tree = volume.tree.lock();
+        if let Some(kind) = tree.get(oid.id)?.lost.take() {
+            return Err(Error::new(kind, "the home refused a write that had been taken"));
+        }
         Ok(CommitOk { verifier: self.verifier(&volume), wcc: volume.wcc(&tree, oid.id, before) })
     }
 
@@ -197,7 +201,12 @@ impl Volume {
                 if data.is_empty() {
                     return Ok((before, None, self.shown_if_known(&tree, id)));
                 }
-                match self.data.put(id, at, std::slice::from_ref(&data), Pin::Dirty) {
+                let inline = if data.len() <= INLINE_MAX { data.len() as u64 } else { 0 };
+                let put = match self.lane.has_room(inline) {
+                    true => self.data.put(id, at, std::slice::from_ref(&data), Pin::Dirty),
+                    false => Err(crate::env::Error::Full("the journal has no room".into())),
+                };
+                match put {
                     Ok(extent) => {
                         let stored = Stored::Extent(extent);
                         let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data, want)?;
@@ -210,7 +219,7 @@ impl Volume {
             if slept >= limits::HOLD {
                 return Err(Error::new(
                     ErrorKind::Busy,
-                    "the cache is full of changes that the home does not have",
+                    "the cache or its disk is full of changes that the home does not have",
                 ));
             }
             self.wake.notify_one();
@@ -238,20 +247,30 @@ impl Volume {
         let after =
             Attr { size, used, mtime: time, mode: strip_set_ids(&attr), ..changed(&attr, last, time) };
         let op = Op::Write { file: id, base: inode.base, pieces: vec![Piece::Data(at, stored)] };
-        let inline = (data.len() <= crate::journal::INLINE_MAX).then(|| data.clone());
+        let inline = (data.len() <= INLINE_MAX).then(|| data.clone());
         let change = self.change(ctx, time, id, Some(after), op);
         self.submit_write(tree, change, inline, want == Stability::Stable)
     }
 
-    /// Waits until nothing of a file is unsent.
-    async fn at_home(&self, id: u64) {
+    /// Waits until nothing of an object up to record `last` is unsent.
+    pub(super) async fn at_home(&self, id: u64, last: u64) {
         let mut outcomes = self.outcomes.subscribe();
         loop {
             outcomes.borrow_and_update();
-            if self.tree.lock().get(id).map_or(0, |n| n.pending) == 0 || outcomes.changed().await.is_err() {
+            if !self.is_unsent(id, last) || outcomes.changed().await.is_err() {
                 return;
             }
         }
+    }
+
+    fn is_unsent(&self, id: u64, last: u64) -> bool {
+        let mut tree = self.tree.lock();
+        tree.get(id).is_ok_and(|n| n.pending > 0)
+            && tree
+                .queue
+                .iter()
+                .take_while(|(seq, _)| *seq <= last)
+                .any(|(_, p)| objects(&p.change).any(|object| object == id))
     }
 }
 

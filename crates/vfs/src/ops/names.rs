@@ -79,6 +79,11 @@ impl Vfs {
             self.setattr(ctx, oid, only_size, None).await?;
         }
         volume.ensure_attr(id, volume.need()).await?;
+        // It may be there only since another call that has not been answered yet.
+        let last = volume.tree.lock().get(id)?.last_seq;
+        if !volume.lane.is_synced(last) {
+            volume.journalled(last).await?;
+        }
         let tree = volume.tree.lock();
         let dir_wcc = volume.wcc(&tree, dir.id, volume.before(&tree, dir.id));
         Ok(Made { oid, attr: volume.shown_if_known(&tree, id), dir: dir_wcc })

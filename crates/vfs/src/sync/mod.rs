@@ -15,26 +15,27 @@ use std::time::Duration;
 impl Volume {
     /// Waits until everything that was accepted before is durable at the home.
     pub async fn drained(&self, timeout: Duration) -> Result<(), Unsent> {
-        let target = {
-            let mut tree = self.tree.lock();
-            let target = tree.queue.iter().next_back().map_or(0, |(seq, _)| seq);
-            tree.queue.hurry(target);
-            target
-        };
-        self.wake.notify_one();
+        let mut conflicts = *self.conflicts.lock();
+        let mut target = self.hurry_all();
         let mut outcomes = self.outcomes.subscribe();
         let wait = async {
             loop {
                 outcomes.borrow_and_update();
-                let (first, stuck) = {
+                let (done, stuck) = {
                     let tree = self.tree.lock();
-                    let mut open = tree.queue.iter().filter(|(seq, _)| *seq <= target).peekable();
-                    let first = open.peek().map(|(seq, _)| *seq);
-                    (first, first.is_some() && open.all(|(_, p)| p.parked.is_some()))
+                    let done = tree.queue.first().is_none_or(|seq| seq > target);
+                    (done, !done && tree.queue.select(self.env.clock.instant(), target).is_empty())
                 };
-                if first.is_none() {
+                if done && *self.conflicts.lock() == conflicts {
                     return true;
                 }
+                if done {
+                    // The copy of a conflict travels behind everything else.
+                    conflicts = *self.conflicts.lock();
+                    target = self.hurry_all();
+                    continue;
+                }
+                // Everything that is left waits for a decision on what the home refused.
                 if stuck || self.suspended.lock().is_some() || outcomes.changed().await.is_err() {
                     return false;
                 }
@@ -44,6 +45,15 @@ impl Volume {
             Ok(true) => Ok(()),
             _ => Err(self.unsent(target)),
         }
+    }
+
+    /// Asks for everything in the queue to go without delay; answers the last number.
+    fn hurry_all(&self) -> u64 {
+        let mut tree = self.tree.lock();
+        let last = tree.queue.iter().next_back().map_or(0, |(seq, _)| seq);
+        tree.queue.hurry(last);
+        self.wake.notify_one();
+        last
     }
 
     fn unsent(&self, target: u64) -> Unsent {

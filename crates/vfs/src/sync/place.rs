@@ -25,14 +25,14 @@ pub struct Ready {
 
 /// Places a batch. An operation that has no place (what it depends on was refused) answers its error instead.
 pub fn place(tree: &mut Tree, gateway: u64, volume: u32, batch: Vec<Group>) -> Vec<(Group, Result<Ready>)> {
-    let mut placer = Placer { tree, moved: HashMap::new(), touched: HashSet::new() };
+    let mut placer = Placer { tree, names: HashMap::new(), touched: HashSet::new() };
     batch.into_iter().map(|group| (group.clone(), placer.group(gateway, volume, group))).collect()
 }
 
 struct Placer<'a> {
     tree: &'a mut Tree,
-    /// Where the batch puts objects.
-    moved: HashMap<u64, (u64, Name)>,
+    /// The names at the home of the objects whose names the batch changes, at the point that was reached.
+    names: HashMap<u64, Vec<(u64, Name)>>,
     /// Objects whose identity or version the batch changes.
     touched: HashSet<u64>,
 }
@@ -51,63 +51,69 @@ impl Placer<'_> {
             last = Some((*seq, pending.change.clone()));
         }
         let (seq, change) = last.ok_or_else(|| home::Error::from(ErrorKind::Stale))?;
-        let base_of = |placer: &mut Self, id: u64| {
+        let base_of = |placer: &mut Self, id: u64, seen: Option<home::Version>| {
             let known = !change.plain && !placer.touched.contains(&id) && !group.newborn;
-            if known { placer.tree.get(id).ok().and_then(|n| n.base) } else { None }
+            if known { placer.tree.get(id).ok().and_then(|n| n.base).or(seen) } else { None }
         };
         let op = match change.op.clone() {
             Op::Write { file, .. } => {
-                let base = base_of(self, file);
+                let base = base_of(self, file, None);
                 Op::Write { file, base, pieces: in_order(pieces) }
             }
             Op::Remove { dir, name, object, is_dir, base } => {
-                let base = base.and_then(|_| base_of(self, object));
+                let base = base.and_then(|seen| base_of(self, object, Some(seen)));
                 Op::Remove { dir, name, object, is_dir, base }
             }
             Op::Rename { from, name, object, to, new_name, replaced } => {
-                let replaced = replaced.map(|(r, base)| (r, base.and_then(|_| base_of(self, r))));
+                let replaced =
+                    replaced.map(|(r, base)| (r, base.and_then(|seen| base_of(self, r, Some(seen)))));
                 Op::Rename { from, name, object, to, new_name, replaced }
             }
             other => other,
         };
-        let fresh = match &op {
-            Op::Create { dir, name, .. } => Some((*dir, name.clone())),
-            _ => None,
-        };
-        if let Some(place) = fresh {
-            self.moved.insert(change.object, place);
+        if matches!(op, Op::Create { .. }) {
             self.touched.insert(change.object);
         }
-        let moved = self.moves(&op);
-        let op = self.locate(op)?;
-        self.touched.insert(change.object);
-        if let Some((object, place)) = moved {
-            self.moved.insert(object, place);
+        let located = self.locate(op.clone())?;
+        self.run(&op, change.object);
+        let op = located;
+        if matches!(op, Op::Write { .. } | Op::SetAttr { .. }) {
+            self.touched.insert(change.object);
         }
         let id = OpId { gateway, volume, seq };
         Ok(Ready { group, id, time: change.time, plain: change.plain, resent, op })
     }
 
-    /// Where an operation puts the object by which it was reached; also a file whose name goes while others stay.
-    fn moves(&mut self, op: &Op<u64, Stored>) -> Option<(u64, (u64, Name))> {
+    /// What an operation does to the names of its objects.
+    fn run(&mut self, op: &Op<u64, Stored>, id: u64) {
         match op {
-            Op::Rename { from, name, object, to, new_name, .. } => {
-                let was = self.place_of(*object)?;
-                (was == (*from, name.clone())).then(|| (*object, (*to, new_name.clone())))
+            Op::Create { dir, name, .. } => *self.names_of(id) = vec![(*dir, name.clone())],
+            Op::Link { dir, name, .. } => self.names_of(id).push((*dir, name.clone())),
+            Op::Remove { dir, name, .. } => self.names_of(id).retain(|p| *p != (*dir, name.clone())),
+            Op::Rename { from, name, to, new_name, replaced, .. } => {
+                let place = (*to, new_name.clone());
+                if let Some((old, _)) = replaced {
+                    self.names_of(*old).retain(|p| *p != place);
+                }
+                let names = self.names_of(id);
+                names.retain(|p| *p != (*from, name.clone()));
+                names.push(place);
             }
-            Op::Remove { dir, name, object, .. } => {
-                let was = self.place_of(*object)?;
-                let inode = self.tree.get(*object).ok()?;
-                let other = inode.link.iter().chain(&inode.more_links).find(|l| **l != was)?.clone();
-                (was == (*dir, name.clone())).then_some((*object, other))
-            }
-            _ => None,
+            Op::Write { .. } | Op::SetAttr { .. } => {}
         }
     }
 
+    fn names_of(&mut self, id: u64) -> &mut Vec<(u64, Name)> {
+        let tree = &mut *self.tree;
+        self.names.entry(id).or_insert_with(|| {
+            let known = tree.get(id).map(|n| n.binding.iter().chain(&n.more_bindings).cloned().collect());
+            known.unwrap_or_default()
+        })
+    }
+
     fn place_of(&mut self, id: u64) -> Option<(u64, Name)> {
-        match self.moved.get(&id) {
-            Some(place) => Some(place.clone()),
+        match self.names.get(&id) {
+            Some(names) => names.first().cloned(),
             None => self.tree.get(id).ok()?.binding.clone(),
         }
     }

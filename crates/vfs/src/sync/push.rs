@@ -31,10 +31,16 @@ pub async fn run(volume: Weak<Volume>) {
             }
             Some(_) => {}
         }
-        match volume.push().await {
-            Ok(()) => {
+        let pushed = volume.push().await;
+        // Whoever waits looks again, whatever became of it: a part may be done, or nothing more can be.
+        volume.outcomes.send_modify(|n| *n += 1);
+        match pushed {
+            Ok(Sent::Some) => {
                 backoff = Duration::ZERO;
                 volume.heard();
+            }
+            Ok(Sent::Nothing) => {
+                let _ = tokio::time::timeout(Duration::from_secs(1), volume.wake.notified()).await;
             }
             Err(e) => {
                 if crate::fetch::is_out_of_reach(&e) {
@@ -49,6 +55,14 @@ pub async fn run(volume: Weak<Volume>) {
     }
 }
 
+/// What became of an attempt to send.
+enum Sent {
+    /// A batch went, whatever its outcomes.
+    Some,
+    /// All that is left waits for a decision on what the home refused.
+    Nothing,
+}
+
 /// Operations that the home refused.
 pub fn parked(queue: &Queue) -> Vec<Parked> {
     let refused = queue.iter().filter_map(|(seq, p)| p.parked.map(|kind| (seq, p, kind)));
@@ -60,35 +74,45 @@ pub fn parked(queue: &Queue) -> Vec<Parked> {
 
 impl Volume {
     /// Sends one batch and takes its outcomes in.
-    async fn push(self: &Arc<Self>) -> Result<()> {
+    async fn push(self: &Arc<Self>) -> Result<Sent> {
         let hello = self.greeted().await?;
         self.resume(hello.class).await?;
-        let batch = self.tree.lock().queue.select();
-        let Some(last) = batch.iter().flat_map(|g| &g.seqs).max().copied() else {
-            if self.tree.lock().queue.len() == 0 {
-                return Ok(());
-            }
-            return Err(Error::new(ErrorKind::Busy, "operations that the home refused wait for a decision"));
-        };
-        // The home must never know more than the journal.
-        self.lane.synced(last).await.map_err(local)?;
+        let batch = self.next_batch().await?;
+        if batch.is_empty() {
+            return Ok(Sent::Nothing);
+        }
         let ready = self.place_or_park(batch);
         if ready.is_empty() {
-            return Ok(());
+            return Ok(Sent::Some);
         }
-        let mut placed = Vec::with_capacity(ready.len());
-        for one in &ready {
-            placed.push(self.load(one, hello.stages).await?);
+        let (ready, placed) = self.load_all(ready, hello.stages).await?;
+        if ready.is_empty() {
+            return Ok(Sent::Some);
         }
         match self.home.apply(placed).await {
-            Ok(outcomes) => self.take(&ready, outcomes).await,
-            Err(e) if e.kind == ErrorKind::NotStaged => Ok(()),
+            Ok(outcomes) => self.take(&ready, outcomes).await.map(|()| Sent::Some),
+            Err(e) if e.kind == ErrorKind::NotStaged => Ok(Sent::Some),
             Err(e) => {
-                if e.kind == ErrorKind::Unreachable {
-                    self.mark_resent(ready.iter().map(|r| &r.group));
-                }
+                // Whatever the reason, a part may have been executed.
+                self.mark_resent(ready.iter().map(|r| &r.group));
                 Err(e)
             }
+        }
+    }
+
+    /// What goes next. The home must never know more than the journal: what is not durable here because the local
+    /// disk is full stays, and what is durable goes, which is what makes room.
+    async fn next_batch(&self) -> Result<Vec<Group>> {
+        let now = self.env.clock.instant();
+        let batch = self.tree.lock().queue.select(now, u64::MAX);
+        let Some(last) = batch.iter().flat_map(|g| &g.seqs).max().copied() else { return Ok(batch) };
+        match self.lane.synced(last).await {
+            Ok(()) => Ok(batch),
+            Err(e @ crate::env::Error::Full(_)) => {
+                let durable = self.tree.lock().queue.select(now, self.lane.durable());
+                if durable.is_empty() { Err(local(e)) } else { Ok(durable) }
+            }
+            Err(e) => Err(local(e)),
         }
     }
 
@@ -100,7 +124,7 @@ impl Volume {
             match one {
                 Ok(one) => ready.push(one),
                 Err(e) => {
-                    self.park(&mut tree, &group, e.kind);
+                    self.give_up(&mut tree, &group, e.kind);
                     break;
                 }
             }
@@ -115,6 +139,32 @@ impl Volume {
                 op.resent = true;
             }
         }
+    }
+
+    /// Loads a batch. It ends before an operation whose bytes the local disk does not give back.
+    async fn load_all(&self, mut ready: Vec<Ready>, stages: bool) -> Result<(Vec<Ready>, Vec<Placed>)> {
+        let mut placed = Vec::with_capacity(ready.len());
+        for one in &ready {
+            match self.load(one, stages).await {
+                Ok(loaded) => placed.push(loaded),
+                Err(e) if e.kind == ErrorKind::Io && self.is_damaged(one) => {
+                    tracing::error!(account = %self.account, "{e}");
+                    self.give_up(&mut self.tree.lock(), &one.group, e.kind);
+                    break;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        ready.truncate(placed.len());
+        Ok((ready, placed))
+    }
+
+    fn is_damaged(&self, ready: &Ready) -> bool {
+        let home::Op::Write { pieces, .. } = &ready.op else { return false };
+        pieces.iter().any(|piece| match piece {
+            home::Piece::Data(_, Stored::Extent(extent)) => self.data.read_extent(extent).is_err(),
+            _ => false,
+        })
     }
 
     /// Fetches the bytes of an operation from the data log; long ones go ahead of it.
@@ -156,7 +206,6 @@ impl Volume {
                 Outcome::Refused(kind) => self.refused(one, kind).await?,
             }
         }
-        self.outcomes.send_modify(|n| *n += 1);
         Ok(())
     }
 }

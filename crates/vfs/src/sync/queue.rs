@@ -25,10 +25,21 @@ pub struct Pending {
     pub resent: bool,
     /// Why the home refused it.
     pub parked: Option<ErrorKind>,
+    /// When a refused operation is tried again; monotonic. `None`: not before a restart.
+    pub again: Option<Duration>,
+    /// It was refused once, or given another form: what came after it may have been executed before it.
+    pub late: bool,
     /// It is laid over the caches.
     pub overlaid: bool,
     /// Who waits for its outcome.
     pub waiter: Option<oneshot::Sender<Result<()>>>,
+}
+
+impl Pending {
+    /// Whether it stays here for now because the home refused it.
+    pub fn is_held(&self, now: Duration) -> bool {
+        self.parked.is_some() && self.again.is_none_or(|again| again > now)
+    }
 }
 
 /// Operations of one volume without an outcome, by number.
@@ -100,17 +111,17 @@ impl Queue {
 
     /// How long the next batch may still wait for company; `None`: there is nothing to send.
     pub fn patience(&self, now: Duration) -> Option<Duration> {
-        let (seq, oldest) = self.ops.iter().find(|(_, p)| p.parked.is_none())?;
+        let (seq, oldest) = self.ops.iter().find(|(_, p)| !p.is_held(now))?;
         if *seq <= self.urgent || self.bytes >= limits::AGING_BYTES || self.ops.len() >= limits::BATCH_OPS {
             return Some(Duration::ZERO);
         }
         Some((oldest.since + limits::AGING).saturating_sub(now))
     }
 
-    /// The operations that go next.
-    pub fn select(&self) -> Vec<Group> {
-        let mut batch = Selection::default();
-        for (seq, op) in &self.ops {
+    /// The operations up to number `last` that go next.
+    pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
+        let mut batch = Selection { now, ..Selection::default() };
+        for (seq, op) in self.ops.range(..=last) {
             if batch.is_full() || !batch.take(*seq, op) {
                 break;
             }
@@ -120,16 +131,35 @@ impl Queue {
     }
 }
 
+/// What operations work on that have to wait, so that what depends on them waits too.
+#[derive(Default)]
+pub struct Waiting {
+    objects: HashSet<u64>,
+    names: HashSet<(u64, home::Name)>,
+}
+
+impl Waiting {
+    /// An operation waits.
+    pub fn add(&mut self, change: &Change) {
+        self.objects.insert(change.object);
+        self.names.extend(names(change));
+    }
+
+    /// Whether an operation has to wait for those before it.
+    pub fn concerns(&self, change: &Change) -> bool {
+        (!self.objects.is_empty() && objects(change).any(|o| self.objects.contains(&o)))
+            || (!self.names.is_empty() && names(change).any(|n| self.names.contains(&n)))
+    }
+}
+
 /// A batch that is being put together.
 #[derive(Default)]
 struct Selection {
+    now: Duration,
     groups: Vec<Group>,
     bytes: u64,
     ops: usize,
-    /// Objects on which a parked operation, or one that waits for it, works.
-    blocked: HashSet<u64>,
-    /// Directory and name of such operations.
-    blocked_names: HashSet<(u64, home::Name)>,
+    waiting: Waiting,
     /// By object, what the batch does with it last.
     last: HashMap<u64, Last>,
 }
@@ -138,8 +168,10 @@ struct Selection {
 struct Last {
     /// The group, if it is a write.
     write: Option<usize>,
-    /// Whether the batch creates the object.
+    /// Whether the batch creates the object, certainly for the first time.
     newborn: bool,
+    /// Whether the version that the batch leaves is not known yet.
+    blind: bool,
 }
 
 impl Selection {
@@ -150,46 +182,54 @@ impl Selection {
     /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.
     fn take(&mut self, seq: u64, op: &Pending) -> bool {
         let change = &op.change;
-        if op.parked.is_some() || self.waits(change) {
-            self.blocked.insert(change.object);
-            self.blocked_names.extend(names(change));
+        if op.is_held(self.now) || self.waiting.concerns(change) {
+            self.waiting.add(change);
             return true;
         }
         let last = self.last.get(&change.object).copied();
         let newborn = last.is_some_and(|l| l.newborn);
         if let Op::Write { base, .. } = &change.op {
             match last {
-                Some(Last { write: Some(group), newborn }) => {
+                Some(Last { write: Some(group), newborn, .. }) => {
                     // The group moves to the place of its last record, so that a record whose effect is seen at
                     // the home proves all operations before it.
                     let mut seqs = std::mem::take(&mut self.groups[group].seqs);
                     seqs.push(seq);
                     let earlier = self.groups[group].newborn;
-                    self.last.insert(change.object, Last { write: Some(self.groups.len()), newborn });
+                    self.last
+                        .insert(change.object, Last { write: Some(self.groups.len()), newborn, blind: true });
                     self.groups.push(Group { seqs, newborn: earlier });
                     self.count(op);
                     return true;
                 }
                 // The version that an earlier operation of the batch leaves behind is not known yet.
-                Some(_) if !newborn && base.is_some() => return false,
+                Some(last) if !newborn && (base.is_some() || last.blind) => return false,
                 _ => {}
             }
+        }
+        let destroyed = match &change.op {
+            Op::Remove { object, .. } => Some(*object),
+            Op::Rename { replaced: Some((old, _)), .. } => Some(*old),
+            _ => None,
+        };
+        let unseen = destroyed
+            .and_then(|id| self.last.get(&id))
+            .is_some_and(|l| l.blind && !l.newborn && l.write.is_none());
+        if unseen {
+            return false;
         }
         let write = matches!(change.op, Op::Write { .. }).then_some(self.groups.len());
         self.groups.push(Group { seqs: vec![seq], newborn });
         self.count(op);
-        let newborn = newborn || matches!(change.op, Op::Create { .. });
+        let newborn = newborn || (matches!(change.op, Op::Create { .. }) && !op.resent);
+        let content = matches!(change.op, Op::Create { .. } | Op::Write { .. } | Op::SetAttr { .. });
+        let blind = content || last.is_some_and(|l| l.blind);
         for object in objects(change).filter(|o| *o != change.object) {
             // A directory or replaced object: a later write must not be moved before this operation.
             self.last.entry(object).and_modify(|l| l.write = None);
         }
-        self.last.insert(change.object, Last { write, newborn });
+        self.last.insert(change.object, Last { write, newborn, blind });
         true
-    }
-
-    fn waits(&self, change: &Change) -> bool {
-        (!self.blocked.is_empty() && objects(change).any(|o| self.blocked.contains(&o)))
-            || (!self.blocked_names.is_empty() && names(change).any(|n| self.blocked_names.contains(&n)))
     }
 
     fn count(&mut self, op: &Pending) {

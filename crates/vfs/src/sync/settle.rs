@@ -25,8 +25,8 @@ impl Volume {
         for (i, (seq, op)) in ops.into_iter().enumerate() {
             let bindings =
                 if i + 1 == count { tree.binding(last.object).into_iter().collect() } else { vec![] };
-            self.retire(seq, &op.change, Fate::Done(bindings))?;
             op.waiter.map(|w| w.send(Ok(())));
+            self.retire(seq, &op.change, Fate::Done(bindings))?;
         }
         tree.drop_gone(last.object);
         Ok(())
@@ -79,53 +79,58 @@ impl Volume {
     /// Confirms what a change made of its objects.
     fn confirm(&self, tree: &mut Tree, change: &Change, done: &Done) {
         let id = change.object;
-        let binding = match &change.op {
+        self.confirm_names(tree, change);
+        let Ok(inode) = tree.get(id) else { return };
+        let nameless = inode.binding.is_none();
+        let binding = inode.binding.clone();
+        match done.attr {
+            None if nameless => tree.rebind(id, HomeId::default(), None),
+            None => {}
+            Some(attr) => {
+                tree.rebind(id, attr.id, binding);
+                self.confirm_attr(tree, id, &attr, change.plain);
+            }
+        }
+        self.confirm_dirs(tree, change, done);
+    }
+
+    /// By which names the home has the objects of a change now.
+    fn confirm_names(&self, tree: &mut Tree, change: &Change) {
+        let now = self.env.clock.instant();
+        let id = change.object;
+        if let Op::Rename { to, new_name, replaced: Some((old, _)), .. } = &change.op
+            && *old != id
+        {
+            self.lose_binding(tree, *old, (*to, new_name.clone()));
+        }
+        let Ok(inode) = tree.get(id) else { return };
+        match &change.op {
             Op::Create { dir, name, .. } => {
+                inode.add_binding((*dir, name.clone()));
                 // From now on others may put names into a directory that was ours alone.
-                let now = self.env.clock.instant();
-                if let Ok(node) = tree.get(id).and_then(|n| n.names_mut()) {
+                if let Some(node) = inode.dir.as_deref_mut() {
                     node.listed_at = node.listed_at.min(now);
                 }
-                Some((*dir, name.clone()))
             }
-            Op::Rename { from, name, to, new_name, replaced, .. } => {
-                if let Some((old, _)) = replaced.as_ref().filter(|(old, _)| *old != id) {
-                    self.lose_binding(tree, *old, (*to, new_name.clone()));
-                }
-                let was = (*from, name.clone());
-                let other = tree.get(id).ok().and_then(|n| n.binding.clone()).filter(|b| *b != was);
-                Some(other.unwrap_or_else(|| (*to, new_name.clone())))
+            Op::Link { dir, name, .. } => inode.add_binding((*dir, name.clone())),
+            Op::Remove { dir, name, .. } => inode.drop_binding(&(*dir, name.clone())),
+            Op::Rename { from, name, to, new_name, .. } => {
+                inode.drop_binding(&(*from, name.clone()));
+                inode.add_binding((*to, new_name.clone()));
             }
-            Op::Remove { .. } if done.attr.is_none() => {
-                tree.rebind(id, HomeId::default(), None);
-                return;
-            }
-            Op::Remove { dir, name, .. } => {
-                let was = (*dir, name.clone());
-                let inode = tree.get(id).ok();
-                inode.and_then(|n| {
-                    if n.binding.as_ref() == Some(&was) { n.link.clone() } else { n.binding.clone() }
-                })
-            }
-            _ => tree.get(id).ok().and_then(|n| n.binding.clone()),
-        };
-        let Some(attr) = done.attr else { return };
-        tree.rebind(id, attr.id, binding);
-        self.confirm_attr(tree, id, &attr, change.plain);
-        self.confirm_dirs(tree, change, done);
+            Op::Write { .. } | Op::SetAttr { .. } => {}
+        }
     }
 
     /// The name `place` leads to another object at the home.
     fn lose_binding(&self, tree: &mut Tree, id: u64, place: (u64, Name)) {
         let Ok(inode) = tree.get(id) else { return };
-        let home_id = inode.home_id;
-        if inode.gone {
+        inode.drop_binding(&place);
+        inode.at = std::time::Duration::ZERO;
+        if inode.gone && inode.binding.is_none() {
             tree.rebind(id, HomeId::default(), None);
-        } else if inode.binding.as_ref() == Some(&place) {
-            let link = inode.link.clone();
-            inode.at = std::time::Duration::ZERO;
-            tree.rebind(id, home_id, link);
         }
+        tree.unsaved(id);
     }
 
     /// Takes over what the home has of an object whose operations are done.
@@ -172,8 +177,12 @@ impl Volume {
 
     /// Records an outcome. Only then may the bytes of the change be evicted: a record that comes back after a
     /// power cut must find its extents.
+    /// Where that is impossible nothing more is accepted: a restart would replay the change over later ones.
     fn retire(&self, seq: u64, change: &Change, how: Fate) -> Result<()> {
-        self.lane.append(Body::Retire(Retire { seq, how })).map_err(local)?;
+        if let Err(e) = self.lane.append(Body::Retire(Retire { seq, how })) {
+            self.lane.give_up(&format!("an outcome could not be recorded: {e}"));
+            return Err(local(e));
+        }
         change.extents().for_each(|e| self.data.unpin(e));
         Ok(())
     }
@@ -187,25 +196,55 @@ impl Volume {
         }
         let mut tree = self.tree.lock();
         if one.plain {
-            return self.fail(&mut tree, one, kind);
+            return self.fail(&mut tree, &one.group, kind);
+        }
+        let movable = matches!(one.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. });
+        if movable && matches!(kind, ErrorKind::NotFound | ErrorKind::Stale) {
+            // What it works on was taken away at the home, or something else is there.
+            *self.conflicts.lock() += 1;
+            drop(tree);
+            return self.drop_ours(one);
         }
         self.park(&mut tree, &one.group, kind);
         Ok(())
+    }
+
+    /// Nothing can be sent for an operation: in mode `strict` it fails, else it is parked.
+    pub fn give_up(&self, tree: &mut Tree, group: &Group, kind: ErrorKind) {
+        let plain = group.seqs.first().and_then(|s| tree.queue.get(*s)).is_some_and(|p| p.change.plain);
+        match plain {
+            true => {
+                // The lane has ended if that fails, and says so.
+                let _ = self.fail(tree, group, kind);
+            }
+            false => self.park(tree, group, kind),
+        }
     }
 
     /// Keeps an operation until somebody decides; what depends on it waits.
     pub fn park(&self, tree: &mut Tree, group: &Group, kind: ErrorKind) {
         for seq in &group.seqs {
             let Some(op) = tree.queue.get_mut(*seq) else { continue };
-            op.parked = Some(kind);
-            tracing::warn!(account = %self.account, "the home refused: {}: {kind}", describe(&op.change));
+            if op.parked.replace(kind).is_none() {
+                tracing::warn!(account = %self.account, "the home refused: {}: {kind}", describe(&op.change));
+            }
+            op.again = may_pass(kind).then(|| self.env.clock.instant() + limits::REFUSED_PAUSE);
+            if op.late {
+                continue;
+            }
+            op.late = true;
+            let note = Amend { seq: *seq, op: op.change.op.clone() };
+            if let Err(e) = self.lane.append(Body::Amend(note)) {
+                self.lane.give_up(&format!("a refusal could not be recorded: {e}"));
+            }
         }
+        self.outcomes.send_modify(|n| *n += 1);
     }
 
     /// Mode `strict`: the caller gets the error; an acknowledged unstable write is undone, and the verifier says so.
-    fn fail(&self, tree: &mut Tree, one: &Ready, kind: ErrorKind) -> Result<()> {
+    fn fail(&self, tree: &mut Tree, group: &Group, kind: ErrorKind) -> Result<()> {
         tree.tick += 1;
-        for seq in &one.group.seqs {
+        for seq in &group.seqs {
             let Some(op) = tree.queue.remove(*seq) else { continue };
             self.release(tree, *seq, &op.change);
             if let Some(key) = &op.change.retry {
@@ -213,6 +252,10 @@ impl Volume {
             }
             if op.overlaid {
                 self.undo(tree, &op.change);
+                self.relay(tree, op.change.object);
+            }
+            if op.overlaid && op.waiter.is_none() {
+                tree.get(op.change.object)?.lost = Some(kind);
                 *self.losses.lock() += 1;
             }
             self.retire(*seq, &op.change, Fate::Refused(kind))?;
@@ -229,6 +272,11 @@ impl Volume {
                 node.forget(&name);
                 node.complete = false;
             }
+        }
+        if let Op::Rename { to: dir, new_name: name, .. } | Op::Link { dir, name, .. } = &change.op
+            && let Ok(inode) = tree.get(change.object)
+        {
+            inode.drop_link(&(*dir, name.clone()));
         }
         for id in queue::objects(change) {
             let Ok(inode) = tree.get(id) else { continue };
@@ -381,9 +429,32 @@ impl Volume {
             _ => return self.retire_refused(&mut tree, &one.group),
         };
         self.amend(&mut tree, seq, op)?;
-        let node = tree.get(dir)?.names_mut()?;
-        if node.slot(&taken).is_some_and(|s| s.pending == 0) {
-            node.forget(&taken);
+        self.follow(&mut tree, seq, change.object, (dir, taken.clone()), rename(&taken))
+    }
+
+    /// An object gets the name of a copy instead of `place`: what is queued behind `seq` for it under its old name is
+    /// for the copy, and so is what clients see, unless it has another name here by now.
+    fn follow(&self, tree: &mut Tree, seq: u64, object: u64, place: (u64, Name), copy: Name) -> Result<()> {
+        let later = tree.queue.iter().filter(|(s, _)| *s > seq);
+        let found =
+            later.filter_map(|(s, p)| Some((s, renamed(&p.change.op, object, &place, &copy)?))).next();
+        if let Some((seq, op)) = found {
+            self.amend(tree, seq, op)?;
+        }
+        let inode = tree.get(object)?;
+        let lost = inode.link.is_none() && !inode.gone;
+        let here = lost || inode.link.as_ref() == Some(&place) || inode.more_links.contains(&place);
+        if here {
+            inode.drop_link(&place);
+            inode.add_link((place.0, copy.clone()));
+        }
+        let node = tree.get(place.0)?.names_mut()?;
+        if here {
+            node.slot_mut(&copy).child = Some(object);
+            match node.slot(&place.1) {
+                Some(slot) if slot.pending > 0 => node.slot_mut(&place.1).child = None,
+                _ => node.forget(&place.1),
+            }
         }
         node.complete = false;
         Ok(())
@@ -394,13 +465,14 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives an operation in the queue another form, in the journal and over the caches.
+    /// Gives an operation in the queue another form, also in the journal.
     fn amend(&self, tree: &mut Tree, seq: u64, op: Op<u64, Stored>) -> Result<()> {
         self.lane.append(Body::Amend(Amend { seq, op: op.clone() })).map_err(local)?;
         let Some(old) = tree.queue.remove(seq) else { return Ok(()) };
         self.release(tree, seq, &old.change);
         let change = Change { op, ..old.change };
-        tree.queue.push(seq, Pending { change: change.clone(), resent: false, bytes: 0, ..old });
+        let op = Pending { change: change.clone(), resent: false, late: true, bytes: 0, ..old };
+        tree.queue.push(seq, op);
         for id in queue::objects(&change) {
             if let Ok(inode) = tree.get(id) {
                 inode.pending += 1;
@@ -411,7 +483,6 @@ impl Volume {
                 node.slot_mut(&name).pending += 1;
             }
         }
-        overlay(tree, seq, &change);
         Ok(())
     }
 
@@ -430,7 +501,9 @@ impl Volume {
         let mut tree = self.tree.lock();
         let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
-        let Some((dir, name)) = tree.get(object)?.link.clone() else {
+        let inode = tree.get(object)?;
+        let named = !inode.gone;
+        let Some((dir, name)) = inode.binding.clone().filter(|_| named) else {
             return self.drop_unnamed(&mut tree, one);
         };
         let attr = tree.get(object)?.attr.or(change.after).ok_or_else(|| Error::from(ErrorKind::Stale))?;
@@ -443,12 +516,10 @@ impl Volume {
         tree.rebind(object, HomeId { fs: attr.id.fs, ..HomeId::default() }, None);
         let inode = tree.get(object)?;
         (inode.base, inode.base_len) = (None, 0);
-        if copy != name {
-            let node = tree.get(dir)?.names_mut()?;
-            node.forget(&name);
-            node.complete = false;
-        }
         self.amend(&mut tree, seq, create)?;
+        if copy != name {
+            self.follow(&mut tree, seq, object, (dir, name), copy)?;
+        }
         change.extents().for_each(|e| self.data.unpin(e));
         tree.get(object)?.attr = Some(attr);
         Ok(())
@@ -527,6 +598,37 @@ impl Volume {
             }
         }
     }
+}
+
+/// The form of an operation on `object` under the name `place` after that name was changed to `copy`.
+fn renamed(op: &Op<u64, Stored>, object: u64, place: &(u64, Name), copy: &Name) -> Option<Op<u64, Stored>> {
+    let mut op = op.clone();
+    match &mut op {
+        Op::Remove { dir, name, object: o, .. } if *o == object && (*dir, &*name) == (place.0, &place.1) => {
+            *name = copy.clone();
+        }
+        Op::Rename { from, name, object: o, .. }
+            if *o == object && (*from, &*name) == (place.0, &place.1) =>
+        {
+            *name = copy.clone();
+        }
+        Op::Rename { to, new_name, replaced, .. }
+            if replaced.as_ref().is_some_and(|(r, _)| *r == object)
+                && (*to, &*new_name) == (place.0, &place.1) =>
+        {
+            // The name leads to theirs now, which nobody meant to replace.
+            *replaced = None;
+        }
+        _ => return None,
+    }
+    Some(op)
+}
+
+/// Whether what a home refuses for this reason it may do later, when somebody has freed space, mounted the file
+/// system for writing again, or changed permissions.
+fn may_pass(kind: ErrorKind) -> bool {
+    use ErrorKind as E;
+    matches!(kind, E::NoSpace | E::Quota | E::ReadOnly | E::TextBusy | E::Busy | E::Access | E::Perm | E::Io)
 }
 
 /// A change in a few words, for a person.

@@ -10,7 +10,7 @@ use home::{Home, HomePath, Name};
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::env::testing::{SeededRng, SimDisk};
-use vfs::env::{Env, RealClock};
+use vfs::env::{Clock, Env, RealClock};
 use vfs::store::MemStore;
 use vfs::{
     Config, CreateHow, Cred, Ctx, Mode, Mount, MountOptions, Namespace, Oid, SetAttrs, Stability, Start, Vfs,
@@ -55,6 +55,7 @@ pub struct World {
     pub mode: Mode,
     pub staleness: Duration,
     pub cache: u64,
+    pub clock: Arc<dyn Clock>,
 }
 
 impl World {
@@ -68,13 +69,14 @@ impl World {
             mode,
             staleness: Duration::from_secs(5),
             cache: 1 << 30,
+            clock: Arc::new(RealClock::new()),
         }
     }
 
     pub async fn start(&self) -> Engine {
         let env = Env {
             disk: Arc::new(self.disk.clone()),
-            clock: Arc::new(RealClock::new()),
+            clock: self.clock.clone(),
             rng: Arc::new(SeededRng::new(rand::random())),
         };
         let protect = vec![HomePath::parse(b".ssh").unwrap(), HomePath::parse(b".cache/trellis").unwrap()];

@@ -81,7 +81,7 @@ pub async fn create(cx: &Cx<'_>, a: CreateArgs) -> CreateRes {
         Ok(oid) => oid,
         Err(no) => return cx.refuse(no),
     };
-    if let Some(first) = cx.first_reply() {
+    if let Some(first) = cx.first_reply().await {
         return made_before(cx, dir, first).await;
     }
     let (how, set) = match &a.how {
@@ -101,7 +101,7 @@ pub async fn mkdir(cx: &Cx<'_>, a: MkdirArgs) -> MkdirRes {
         Ok(oid) => oid,
         Err(no) => return cx.refuse(no),
     };
-    if let Some(first) = cx.first_reply() {
+    if let Some(first) = cx.first_reply().await {
         return made_before(cx, dir, first).await;
     }
     let result = match convert::set_attrs(&a.attributes) {
@@ -116,7 +116,7 @@ pub async fn symlink(cx: &Cx<'_>, a: SymlinkArgs) -> SymlinkRes {
         Ok(oid) => oid,
         Err(no) => return cx.refuse(no),
     };
-    if let Some(first) = cx.first_reply() {
+    if let Some(first) = cx.first_reply().await {
         return made_before(cx, dir, first).await;
     }
     // The engine keeps the target for long; a slice would keep the whole receive buffer.
@@ -142,7 +142,7 @@ pub async fn mknod(cx: &Cx<'_>, a: MknodArgs) -> MknodRes {
             return Res::Fail(NfsStat3::BadType, cx.after(dir));
         }
     };
-    if let Some(first) = cx.first_reply() {
+    if let Some(first) = cx.first_reply().await {
         return made_before(cx, dir, first).await;
     }
     let result = match convert::set_attrs(set) {
@@ -160,7 +160,7 @@ pub async fn remove(cx: &Cx<'_>, a: RemoveArgs) -> RemoveRes {
     if is_dots(&a.name) {
         return Res::Fail(NfsStat3::IsDir, cx.after(dir));
     }
-    if cx.first_reply().is_some() {
+    if cx.first_reply().await.is_some() {
         return Res::Ok(cx.after(dir));
     }
     match cx.vfs.remove(cx.ctx(), dir, &a.name).await {
@@ -180,7 +180,7 @@ pub async fn rmdir(cx: &Cx<'_>, a: RmdirArgs) -> RmdirRes {
         b".." => return Res::Fail(NfsStat3::Exist, cx.after(dir)),
         _ => {}
     }
-    if cx.first_reply().is_some() {
+    if cx.first_reply().await.is_some() {
         return Res::Ok(cx.after(dir));
     }
     match cx.vfs.rmdir(cx.ctx(), dir, &a.name).await {
@@ -199,7 +199,7 @@ pub async fn rename(cx: &Cx<'_>, a: RenameArgs) -> RenameRes {
     if is_dots(&a.from.name) || is_dots(&a.to.name) {
         return Res::Fail(NfsStat3::Inval, after());
     }
-    if cx.first_reply().is_some() {
+    if cx.first_reply().await.is_some() {
         return Res::Ok(after());
     }
     match cx.vfs.rename(cx.ctx(), from, &a.from.name, to, &a.to.name).await {
@@ -234,7 +234,7 @@ pub async fn link(cx: &Cx<'_>, a: LinkArgs) -> LinkRes {
             return Res::Fail(no.status, LinkWcc { file_attributes: attributes(), linkdir_wcc });
         }
     };
-    if cx.first_reply().is_some() {
+    if cx.first_reply().await.is_some() {
         return Res::Ok(LinkWcc { file_attributes: attributes(), linkdir_wcc: cx.after(dir) });
     }
     match cx.vfs.link(cx.ctx(), object, dir, &a.link.name).await {

@@ -26,7 +26,7 @@ pub async fn setattr(cx: &Cx<'_>, a: SetattrArgs) -> SetattrRes {
         Ok(oid) => oid,
         Err(no) => return cx.refuse(no),
     };
-    if cx.first_reply().is_some() {
+    if cx.first_reply().await.is_some() {
         return Res::Ok(cx.after(oid));
     }
     match set(cx, oid, &a).await {

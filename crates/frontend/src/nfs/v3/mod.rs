@@ -162,7 +162,7 @@ impl Cx<'_> {
 
     /// Set if this call was executed by a process before this one, so that only its answer has to be
     /// made again.
-    fn first_reply(&self) -> Option<FirstReply> {
-        self.retry.and_then(|key| self.vfs.first_reply(key))
+    async fn first_reply(&self) -> Option<FirstReply> {
+        self.vfs.first_reply(self.retry?).await
     }
 }

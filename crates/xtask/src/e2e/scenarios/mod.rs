@@ -3,6 +3,7 @@
 mod basic_tree;
 mod big_file;
 mod commands;
+mod crash_loop;
 mod git_objects;
 mod harness;
 mod hostile;
@@ -85,6 +86,20 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 5,
         run: kill_server::retransmit,
+    },
+    Scenario {
+        name: "crash-loop",
+        shows: "server, ssh and agent are killed in turn while two sides write: no stable byte of either is lost",
+        ci: true,
+        minutes: 4,
+        run: crash_loop::run,
+    },
+    Scenario {
+        name: "crash-long",
+        shows: "the same with 60 kills",
+        ci: false,
+        minutes: 15,
+        run: crash_loop::run_long,
     },
     Scenario {
         name: "isolation",

@@ -1,0 +1,204 @@
+//! What an answer promises: nothing is acknowledged before it is true, and what was acknowledged is not given up.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use bytes::Bytes;
+use common::{Engine, World};
+use home::ErrorKind;
+use home::testing::fault::Fault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use vfs::env::{Clock, RealClock};
+use vfs::{Ctx, Mode, Oid, RetryKey, SetAttrs, Stability, Time};
+
+/// The real clock, and what was skipped.
+struct Skipping(RealClock, AtomicU64);
+
+impl Clock for Skipping {
+    fn now(&self) -> Time {
+        let now = self.0.now();
+        Time { sec: now.sec + self.1.load(Relaxed) as i64, ..now }
+    }
+    fn instant(&self) -> Duration {
+        self.0.instant() + Duration::from_secs(self.1.load(Relaxed))
+    }
+}
+
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..500 {
+        if is_so() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("not in 5 seconds: {what}");
+}
+
+fn parked(e: &Engine) -> usize {
+    e.vfs.status().volumes[0].parked.len()
+}
+
+async fn unstable(e: &Engine, file: Oid, at: u64, data: &'static [u8]) -> vfs::Result<vfs::WriteOk> {
+    e.vfs.write(e.ctx(), file, at, Bytes::from_static(data), Stability::Unstable).await
+}
+
+#[tokio::test]
+async fn what_the_home_refuses_for_a_time_is_done_later() {
+    let mut world = World::new(Mode::Wb);
+    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+    world.clock = clock.clone();
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::Refuse(ErrorKind::NoSpace));
+    e.write(f, 0, b"kept").await.unwrap();
+    until("parked", || parked(&e) == 1).await;
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g").await.unwrap();
+    let began = std::time::Instant::now();
+    let unsent = e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(5), "sync waits for what nobody will send");
+    assert!(unsent[0].why.contains("write"), "{}", unsent[0].why);
+    world.fault(Fault::None);
+    // What waits says nothing about the way to the home: others are still answered with what is there.
+    world.write("theirs", b"1");
+    clock.1.fetch_add(6, Relaxed);
+    assert_eq!(e.names(lab).await, ["g", "theirs"]);
+    assert_eq!(parked(&e), 1, "refused only a moment ago");
+    clock.1.fetch_add(30, Relaxed);
+    until("sent again", || e.vfs.status().volumes[0].unsent_ops == 0).await;
+    assert_eq!(world.at_home("g").await.unwrap(), b"kept");
+    assert_eq!(parked(&e), 0);
+}
+
+#[tokio::test]
+async fn what_passed_a_refused_change_does_not_prove_it() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.create(lab, "old").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::Refuse(ErrorKind::NoSpace));
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    until("parked", || parked(&e) == 1).await;
+    let inside = e.create(d, "inside").await.unwrap();
+    e.write(inside, 0, b"deep").await.unwrap();
+    world.fault(Fault::AnswersLost);
+    e.vfs.rename(e.ctx(), lab, b"old", lab, b"new").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(900)).await;
+    assert_eq!(world.names_at_home("").await, ["new"]);
+    world.disk.kill();
+    drop(e);
+    world.memory.restart();
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.sync().await;
+    assert_eq!(world.at_home("d/inside").await.unwrap(), b"deep");
+    assert_eq!(world.names_at_home("").await, ["d", "new"]);
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+#[tokio::test]
+async fn what_was_so_before_proves_nothing() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    let mtime = Time { sec: 1_000_000_000, nsec: 5 };
+    let set = SetAttrs { mtime: Some(vfs::SetTime::At(mtime)), ..SetAttrs::default() };
+    e.vfs.setattr(e.ctx(), f, set, None).await.unwrap();
+    e.sync().await;
+    world.fault(Fault::Unreachable);
+    e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap();
+    e.vfs.setattr(e.ctx(), f, set, None).await.unwrap();
+    world.disk.kill();
+    drop(e);
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["d", "f"], "a directory was never made");
+}
+
+#[tokio::test]
+async fn strict_says_at_the_commit_what_became_of_unstable_writes() {
+    let world = World::new(Mode::Strict);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let (f, g) = (e.create(lab, "f").await.unwrap(), e.create(lab, "g").await.unwrap());
+    e.write(f, 0, b"before").await.unwrap();
+    world.fault(Fault::Refuse(ErrorKind::NoSpace));
+    let wrote = unstable(&e, f, 0, b"refused, and longer").await.unwrap();
+    until("refused", || e.vfs.status().volumes[0].unsent_ops == 0).await;
+    assert_eq!(e.vfs.commit(e.ctx(), f).await.unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(e.read(f).await.unwrap(), b"before");
+    // Another file of the volume is not concerned, but whoever wrote before has to look again.
+    assert_ne!(e.vfs.commit(e.ctx(), g).await.unwrap().verifier, wrote.verifier);
+    assert_eq!(e.write(f, 0, b"x").await.unwrap_err().kind, ErrorKind::NoSpace);
+    world.fault(Fault::None);
+    e.vfs.commit(e.ctx(), f).await.unwrap();
+    e.write(f, 0, b"BEF").await.unwrap();
+    assert_eq!(world.at_home("f").await.unwrap(), b"BEFore");
+}
+
+#[tokio::test]
+async fn a_repeated_call_waits_until_its_first_answer_is_true() {
+    let world = World::new(Mode::Strict);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let key = RetryKey([9; 16]);
+    e.create(lab, "f").await.unwrap();
+    // Journalled, and on its way when the process is killed.
+    world.fault(Fault::HangChanges);
+    let again = {
+        let ctx = Ctx { retry: Some(key), ..e.ctx() };
+        let never = e.vfs.remove(ctx, lab, b"f");
+        tokio::time::timeout(Duration::from_millis(300), never).await
+    };
+    assert!(again.is_err(), "strict answers before the home has it");
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    let early = tokio::time::timeout(Duration::from_millis(500), e.vfs.first_reply(key)).await;
+    assert!(early.is_err(), "a call sent again was answered before it was done");
+    world.fault(Fault::Refuse(ErrorKind::Access));
+    let refused = tokio::time::timeout(Duration::from_secs(5), e.vfs.first_reply(key)).await;
+    assert_eq!(refused.unwrap(), None, "a call that failed has no good first answer");
+    assert_eq!(world.names_at_home("").await, ["f"]);
+}
+
+#[tokio::test]
+async fn a_full_disk_keeps_promises_and_takes_nothing_new() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, b"before").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::Unreachable);
+    world.disk.set_capacity(Some(0));
+    let mut taken = 0u64;
+    let refused = loop {
+        let data = vec![taken as u8; 60_000];
+        match e.vfs.write(e.ctx(), f, 6 + taken * 60_000, data.into(), Stability::Stable).await {
+            Ok(_) => taken += 1,
+            Err(e) => break e.kind,
+        }
+        assert!(taken < 2000, "the disk is never full");
+    };
+    assert!(matches!(refused, ErrorKind::NoSpace | ErrorKind::Busy), "{refused:?}");
+    let size = e.vfs.getattr(e.ctx(), f).await.unwrap().size;
+    assert_eq!(size, 6 + taken * 60_000, "what was refused is not seen");
+    // The way home makes room.
+    world.fault(Fault::None);
+    let seen = e.read(f).await.unwrap();
+    e.sync().await;
+    world.disk.set_capacity(None);
+    assert_eq!(world.at_home("f").await.unwrap(), seen);
+    tokio::time::sleep(Duration::from_millis(1200)).await;
+    e.write(f, 0, b"BEFORE").await.unwrap();
+    e.sync().await;
+    assert_eq!(&world.at_home("f").await.unwrap()[..6], b"BEFORE");
+}

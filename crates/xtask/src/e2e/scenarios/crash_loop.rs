@@ -1,0 +1,341 @@
+//! One part after the other is killed, again and again, while a client writes and another program changes the same
+//! folder at the home. In the end every byte that was acknowledged as stable, and every byte of the other program,
+//! is at the home, under its name or in the copy of a conflict.
+
+use crate::e2e::accounts::{ANN, GATEWAY};
+use crate::e2e::proc;
+use crate::e2e::server::Server;
+use crate::e2e::trees::Noise;
+use crate::e2e::world::World;
+use crate::nfs::{Client, at, mode};
+use anyhow::{Context, Result, bail, ensure};
+use bytes::Bytes;
+use oncrpc::nfs3::*;
+use oncrpc::xdr::Xdr;
+use rustix::process::{Pid, Signal};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// A call that no server has answered for so long is lost.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Pauses between two kills, in milliseconds: short ones hit logins, long ones hit work.
+const PAUSES: [u64; 5] = [1700, 600, 1100, 250, 2300];
+
+/// The compact version.
+pub fn run(world: &World) -> Result<()> {
+    crash(world, 10)
+}
+
+/// Long enough to meet rare moments.
+pub fn run_long(world: &World) -> Result<()> {
+    crash(world, 60)
+}
+
+fn crash(world: &World, kills: usize) -> Result<()> {
+    let (own, shared) = (world.home_dir(ANN, "own")?, world.home_dir(ANN, "shared")?);
+    let _lab = world.host("lab", "", None)?;
+    let mut server = world.serve(&[])?;
+    let alone = phase(world, &mut server, kills / 2, &own, None)?;
+    compare(&alone.files, &own)?;
+    let status = server.home_status("ann@lab")?;
+    let calm = status["conflicts"] == 0 && status["parked"].as_array().is_some_and(Vec::is_empty);
+    ensure!(calm, "nobody else changed anything, and yet: {status}");
+
+    let other = Meddler { dir: shared.clone(), step: Arc::default() };
+    let both = phase(world, &mut server, kills - kills / 2, &shared, Some(other))?;
+    let there = contents(&shared)?;
+    for (whose, tokens) in [("ours", &both.tokens), ("theirs", &both.theirs)] {
+        let is_there = |token: &&String| !there.values().any(|text| contains(text, token.as_bytes()));
+        let lost: Vec<_> = tokens.iter().filter(is_there).collect();
+        println!("{} of {whose}, {} lost", tokens.len(), lost.len());
+        ensure!(lost.is_empty(), "lost of {whose}: {lost:?}\nthere is: {:?}", there.keys());
+    }
+    ensure!(both.tokens.len() > 5 && both.theirs.len() > 5, "too little was done to mean anything");
+    Ok(())
+}
+
+/// What has to be at the home.
+#[derive(Default)]
+struct Promised {
+    /// Name and whole content; where nobody else changes anything.
+    files: BTreeMap<String, Vec<u8>>,
+    /// Written and acknowledged as stable.
+    tokens: Vec<String>,
+    /// Written by the other program.
+    theirs: Vec<String>,
+}
+
+/// Work under kills, and its arrival at the home.
+fn phase(
+    world: &World,
+    server: &mut Server,
+    kills: usize,
+    dir: &Path,
+    other: Option<Meddler>,
+) -> Result<Promised> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let path = format!("/ann@lab{}", dir.display());
+    let mut worker = Worker::new(server.addr, &path)?;
+    let (worker_stop, alone) = (stop.clone(), other.is_none());
+    let step = other.as_ref().map(|o| o.step.clone()).unwrap_or_default();
+    let work = std::thread::spawn(move || {
+        while !worker_stop.load(Relaxed) {
+            let n = step.fetch_add(1, Relaxed);
+            if alone { worker.own_step(n)? } else { worker.shared_step(n)? }
+        }
+        anyhow::Ok((n_steps(&step), worker.promised))
+    });
+    let other_stop = stop.clone();
+    let meddling = other.map(|o| std::thread::spawn(move || o.run(&other_stop)));
+    for n in 0..kills {
+        std::thread::sleep(Duration::from_millis(PAUSES[n % PAUSES.len()]));
+        kill(world, server, n)?;
+        if work.is_finished() {
+            break;
+        }
+    }
+    stop.store(true, Relaxed);
+    let (steps, mut promised) = work.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+    if let Some(meddling) = meddling {
+        promised.theirs = meddling.join().map_err(|_| anyhow::anyhow!("the other program panicked"))??;
+    }
+    server.sync()?;
+    println!("{steps} steps under {kills} kills");
+    Ok(promised)
+}
+
+fn n_steps(step: &AtomicU32) -> u32 {
+    step.load(Relaxed)
+}
+
+/// Kills one part: the server with everything below it, its ssh, or whatever runs at the home.
+fn kill(world: &World, server: &mut Server, n: usize) -> Result<()> {
+    match n % 3 {
+        0 => {
+            server.kill()?;
+            server.restart().with_context(|| format!("kill {n}; state in {}", world.dir.display()))?;
+        }
+        1 => proc::signal_all(&processes(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
+        _ => proc::signal_all(&processes(ANN.uid, |name| !name.starts_with("sshd")), Signal::KILL),
+    }
+    server.must_run()
+}
+
+/// Processes of a user, by name.
+fn processes(uid: u32, wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let field = |name| status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next());
+        if field("Uid:") == Some(&uid.to_string()) && field("Name:").is_some_and(&wanted) {
+            found.extend(Pid::from_raw(pid));
+        }
+    }
+    found
+}
+
+/// A client that sends a call, with the same xid, until there is an answer.
+struct Worker {
+    server: SocketAddr,
+    client: Option<Client>,
+    xid: u32,
+    dir: NfsFh3,
+    promised: Promised,
+}
+
+impl Worker {
+    fn new(server: SocketAddr, path: &str) -> Result<Self> {
+        let client = Client::connect(server, GATEWAY.uid)?;
+        let dir = client.walk(&client.mount("/")?, path)?;
+        let xid = std::process::id().wrapping_mul(7919) ^ u32::from(client.local.port()) << 20;
+        Ok(Self { server, client: Some(client), xid, dir, promised: Promised::default() })
+    }
+
+    fn call<A: Xdr, T: Xdr, E: Xdr>(&mut self, proc: u32, args: &A) -> Result<Result<T, NfsStat3>> {
+        let began = Instant::now();
+        self.xid = self.xid.wrapping_add(1);
+        loop {
+            if began.elapsed() > PATIENCE {
+                bail!("procedure {proc} has no answer");
+            }
+            let connected = match self.client.take() {
+                Some(client) => Ok(client),
+                None => Client::connect(self.server, GATEWAY.uid),
+            };
+            let answer = connected.and_then(|client| {
+                let answer = client.raw(self.xid, proc, args)?;
+                self.client = Some(client);
+                Ok(answer)
+            });
+            let Ok(answer) = answer else {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            match Res::<T, E>::from_bytes(answer)? {
+                Res::Fail(NfsStat3::Jukebox, _) => {
+                    self.xid = self.xid.wrapping_add(1);
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                Res::Fail(status, _) => return Ok(Err(status)),
+                Res::Ok(ok) => return Ok(Ok(ok)),
+            }
+        }
+    }
+
+    fn create(&mut self, name: &str) -> Result<Result<NfsFh3, NfsStat3>> {
+        let args = CreateArgs { at: at(&self.dir, name), how: CreateHow3::Guarded(mode(0o644)) };
+        let made = self.call::<_, CreateOk, WccData>(procs::CREATE, &args)?;
+        made.map(|ok| ok.obj.context("CREATE gives no handle")).map_or_else(|e| Ok(Err(e)), |fh| fh.map(Ok))
+    }
+
+    fn write(
+        &mut self,
+        file: NfsFh3,
+        offset: u64,
+        data: &[u8],
+        stable: StableHow,
+    ) -> Result<Result<WriteOk, NfsStat3>> {
+        let data = Bytes::copy_from_slice(data);
+        let args = WriteArgs { file, offset, count: data.len() as u32, stable, data };
+        self.call::<_, _, WccData>(procs::WRITE, &args)
+    }
+
+    /// Unstable writes and a commit, once more where the verifier says that some may have been lost.
+    fn write_all(&mut self, file: NfsFh3, data: &[u8]) -> Result<()> {
+        for _ in 0..10 {
+            let mut verifiers = BTreeSet::new();
+            for (n, part) in data.chunks(40_000).enumerate() {
+                let wrote = self.write(file, n as u64 * 40_000, part, StableHow::Unstable)?;
+                let wrote = wrote.map_err(|e| anyhow::anyhow!("WRITE answers {e:?}"))?;
+                ensure!(wrote.count as usize == part.len(), "a short WRITE");
+                verifiers.insert(wrote.verf);
+            }
+            let args = CommitArgs { file, offset: 0, count: 0 };
+            let done = self.call::<_, CommitOk, WccData>(procs::COMMIT, &args)?;
+            verifiers.insert(done.map_err(|e| anyhow::anyhow!("COMMIT answers {e:?}"))?.verf);
+            if verifiers.len() == 1 {
+                return Ok(());
+            }
+        }
+        bail!("the write verifier never stays")
+    }
+
+    /// Work in a folder that nobody else changes: every call must have the answer of a call that comes once.
+    fn own_step(&mut self, n: u32) -> Result<()> {
+        let good = |what: &str, n: u32, status: NfsStat3| anyhow::anyhow!("{what} of step {n}: {status:?}");
+        let name = format!("p{n}");
+        let file = self.create(&name)?.map_err(|e| good("CREATE", n, e))?;
+        let data = Noise::new(u64::from(n)).bytes([90, 5_000, 130_000][n as usize % 3]);
+        self.write_all(file, &data)?;
+        self.promised.files.insert(name.clone(), data);
+        if n % 3 == 1 {
+            let new = format!("q{n}");
+            let args = RenameArgs { from: at(&self.dir, &name), to: at(&self.dir, &new) };
+            self.call::<_, RenameWcc, RenameWcc>(procs::RENAME, &args)?.map_err(|e| good("RENAME", n, e))?;
+            let data = self.promised.files.remove(&name).unwrap_or_default();
+            self.promised.files.insert(new, data);
+        }
+        if n % 5 == 4 {
+            let doomed = self.promised.files.keys().next().cloned().unwrap_or_default();
+            let args = at(&self.dir, &doomed);
+            self.call::<_, WccData, WccData>(procs::REMOVE, &args)?.map_err(|e| good("REMOVE", n, e))?;
+            self.promised.files.remove(&doomed);
+        }
+        if n % 4 == 2 {
+            let more = Noise::new(u64::from(n) << 32).bytes(3_000);
+            let whole =
+                self.promised.files.entry(if n % 3 == 1 { format!("q{n}") } else { name }).or_default();
+            let end = whole.len() as u64;
+            whole.extend(&more);
+            self.write(file, end, &more, StableHow::FileSync)?.map_err(|e| good("WRITE", n, e))?;
+        }
+        Ok(())
+    }
+
+    /// Work in a folder that another program changes too: what fails was not promised.
+    fn shared_step(&mut self, n: u32) -> Result<()> {
+        let (name, log) = (format!("c{n}"), format!("log{}", n % 3));
+        if let Ok(file) = self.create(&name)? {
+            self.token(file, 0, format!("ours {n} new\n"))?;
+        }
+        let found = self.call::<_, LookupOk, PostOpAttr>(procs::LOOKUP, &at(&self.dir, &log))?;
+        if let Ok(found) = found {
+            let args = GetattrArgs { object: found.object };
+            if let Ok(ok) = self.call::<_, GetattrOk, ()>(procs::GETATTR, &args)? {
+                self.token(found.object, ok.obj_attributes.size, format!("ours {n} log\n"))?;
+            }
+        }
+        std::thread::sleep(Duration::from_millis(15));
+        Ok(())
+    }
+
+    fn token(&mut self, file: NfsFh3, offset: u64, token: String) -> Result<()> {
+        if self.write(file, offset, token.as_bytes(), StableHow::FileSync)?.is_ok() {
+            self.promised.tokens.push(token);
+        }
+        Ok(())
+    }
+}
+
+/// Another program at the home. It never destroys anything itself: it makes new files, and appends.
+struct Meddler {
+    dir: PathBuf,
+    /// The step that the client is at.
+    step: Arc<AtomicU32>,
+}
+
+impl Meddler {
+    fn run(&self, stop: &AtomicBool) -> Result<Vec<String>> {
+        let mut tokens = Vec::new();
+        for n in 0u32.. {
+            if stop.load(Relaxed) {
+                break;
+            }
+            // A name that the client is about to use, or has just used.
+            let soon = self.step.load(Relaxed) + n % 3;
+            let name = if n % 2 == 0 { format!("c{soon}") } else { format!("log{}", n % 3) };
+            let path = self.dir.join(name);
+            let fresh = !path.exists();
+            let token = format!("theirs {n}\n");
+            let mut file = fs::File::options().append(true).create(true).open(&path)?;
+            if fresh {
+                ANN.own(&path)?;
+            }
+            file.write_all(token.as_bytes())?;
+            tokens.push(token);
+            std::thread::sleep(Duration::from_millis(40));
+        }
+        Ok(tokens)
+    }
+}
+
+/// Every file of a folder.
+fn contents(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        all.insert(entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path())?);
+    }
+    Ok(all)
+}
+
+fn compare(promised: &BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<()> {
+    let there = contents(dir)?;
+    let (wanted, have): (Vec<_>, Vec<_>) = (promised.keys().collect(), there.keys().collect());
+    ensure!(wanted == have, "names that were promised: {wanted:?}\nnames at the home: {have:?}");
+    for (name, data) in promised {
+        ensure!(there[name] == *data, "{name} has another content at the home");
+    }
+    Ok(())
+}
+
+fn contains(text: &[u8], token: &[u8]) -> bool {
+    text.windows(token.len()).any(|w| w == token)
+}
