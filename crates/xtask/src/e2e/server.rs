@@ -28,12 +28,18 @@ pub struct Server {
 pub struct Gateway {
     binary: PathBuf,
     world: PathBuf,
+    name: String,
 }
 
 impl Gateway {
     /// The program in this world.
     pub fn new(world: &World) -> Self {
-        Self { binary: world.trellis.clone(), world: world.dir.clone() }
+        Self::named(world, "server")
+    }
+
+    /// The same, with a state directory of its own.
+    pub fn named(world: &World, name: &str) -> Self {
+        Self { binary: world.trellis.clone(), world: world.dir.clone(), name: name.into() }
     }
 
     /// `trellis ARGS`.
@@ -49,11 +55,11 @@ impl Gateway {
 
     /// The state directory.
     pub fn state(&self) -> PathBuf {
-        GATEWAY.home(&self.world).join("state")
+        GATEWAY.home(&self.world).join(format!("{}-state", self.name))
     }
 
     fn ready_file(&self) -> PathBuf {
-        GATEWAY.home(&self.world).join("ready.json")
+        GATEWAY.home(&self.world).join(format!("{}-ready.json", self.name))
     }
 
     fn serve(&self, args: &[String]) -> Result<(Daemon, SocketAddr)> {
@@ -61,7 +67,8 @@ impl Gateway {
         let _ = fs::remove_file(&ready);
         let mut cmd = self.command(&["serve"]);
         cmd.arg("--state").arg(self.state()).arg("--ready").arg(&ready).args(args);
-        let mut daemon = Daemon::start("trellis serve", &mut cmd, &self.world.join("server.log"))?;
+        let mut daemon =
+            Daemon::start("trellis serve", &mut cmd, &self.world.join(format!("{}.log", self.name)))?;
         let addr = wait_for("the server", Duration::from_secs(60), || match daemon.ended() {
             Ok(Some(status)) => Some(Err(format!("trellis serve ended ({status}):\n{}", daemon.tail()))),
             _ => fs::read(&ready).ok().and_then(|text| parse_ready(&text)).map(Ok),
@@ -78,8 +85,7 @@ fn parse_ready(text: &[u8]) -> Option<SocketAddr> {
 
 impl Server {
     /// Starts it with these arguments besides state and ready file.
-    pub fn start(world: &World, args: Vec<String>) -> Result<Self> {
-        let program = Gateway::new(world);
+    pub fn start(program: Gateway, args: Vec<String>) -> Result<Self> {
         let (daemon, addr) = program.serve(&args)?;
         Ok(Self { args, program, daemon, addr })
     }

@@ -3,7 +3,7 @@
 use super::accounts::{self, ANN, Account, BOB, GATEWAY};
 use super::isolate;
 use super::proc;
-use super::server::Server;
+use super::server::{Gateway, Server};
 use super::sshd::{self, Sshd};
 use crate::nfs::Client;
 use anyhow::{Context, Result};
@@ -84,11 +84,16 @@ impl World {
 
     /// The server, reachable by guests, for the given hosts; `args` follow the usual ones.
     pub fn serve(&self, args: &[&str]) -> Result<Server> {
+        self.serve_as("server", args)
+    }
+
+    /// A server with a state directory of its own, named after it.
+    pub fn serve_as(&self, name: &str, args: &[&str]) -> Result<Server> {
         let listen = format!("{SERVER_IP}:0");
         let config = self.ssh_config().display().to_string();
         let usual =
             ["--listen", &listen, "--allow", "10.199.0.0/24", "--hosts", "*", "--ssh-config", &config];
-        Server::start(self, usual.iter().chain(args).map(ToString::to_string).collect())
+        Server::start(Gateway::named(self, name), usual.iter().chain(args).map(ToString::to_string).collect())
     }
 
     /// A client in user space that is the server's user, at the root of the export.
