@@ -20,6 +20,10 @@ pub const SPARE_BUFFERS_MAX: usize = 4;
 /// Parts of one vectored write; Linux takes 1024 (`IOV_MAX`) at most.
 pub const IO_SLICES_MAX: usize = 256;
 
+/// Replies of so many bytes are sent before further requests run: what was just read from a cache is then still in
+/// the processor's, and its memory is free for the next one.
+pub const WRITE_SOON: usize = 512 << 10;
+
 /// The longest body of a credential or verifier in bytes (RFC 5531 section 8.2).
 pub const AUTH_BODY_MAX: usize = 400;
 

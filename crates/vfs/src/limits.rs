@@ -12,6 +12,10 @@ pub const LINK_MAX: u32 = 65_000;
 pub const TARGET_MAX: usize = 4096;
 /// Fetched at once and cached as one piece, in bytes.
 pub const FETCH_CHUNK: u64 = 1 << 20;
+/// Reads of at least this many bytes use a buffer that is kept for the next one.
+pub const BUFFER_MIN: usize = 64 << 10;
+/// Bytes of such buffers that are kept while nobody uses them.
+pub const BUFFERS_KEPT: usize = 16 << 20;
 /// Chunks that read-ahead keeps under way for one file.
 pub const READ_AHEAD_CHUNKS: u64 = 8;
 /// Entries asked for in one page of a listing.

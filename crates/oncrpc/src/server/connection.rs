@@ -2,7 +2,7 @@
 
 use super::requests::{Requests, Ticket};
 use super::{Call, Peer, Reply};
-use crate::limits::Limits;
+use crate::limits::{Limits, WRITE_SOON};
 use crate::msg::{BadCall, CallHeader, REPLY_HEADER_LEN, encode_refusal, encode_success};
 use crate::outbox::Outbox;
 use crate::record::Records;
@@ -98,10 +98,11 @@ where
         }
     }
 
-    /// Runs whole records that have arrived, as long as the bounds allow.
+    /// Runs whole records that have arrived, as long as the bounds allow and the replies are short.
     fn run_records(&mut self) {
         self.backlog = self.stream.is_some();
-        while self.backlog && self.has_room() {
+        let waiting = self.out.len();
+        while self.backlog && self.has_room() && self.out.len() < waiting + WRITE_SOON {
             match self.records.next_record() {
                 Ok(Some(record)) => self.run(record),
                 Ok(None) => self.backlog = false,

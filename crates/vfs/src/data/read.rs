@@ -4,6 +4,7 @@
 //! reached the disk: its checksum is computed on the first read, over the whole extent.
 
 use super::DataLog;
+use super::buffers;
 use super::index::Piece;
 use crate::env::{Error, File, Result};
 use crate::journal::Extent;
@@ -154,12 +155,11 @@ fn run_len(wants: &[Want]) -> usize {
 }
 
 fn read_exact(file: &dyn File, at: u64, len: u64) -> Result<Bytes> {
-    let mut buf = vec![0; len as usize];
-    match file.pread(&mut buf, at) {
-        Ok(n) if n == buf.len() => Ok(buf.into()),
+    buffers::filled(len as usize, |buf| match file.pread(buf, at) {
+        Ok(n) if n == buf.len() => Ok(()),
         Ok(n) => Err(Error::Corrupt(format!("{n} of {len} bytes at {at}"))),
         Err(e) => Err(Error::io("read", &e)),
-    }
+    })
 }
 
 fn read_verified(file: &dyn File, e: &Extent) -> Result<Bytes> {
