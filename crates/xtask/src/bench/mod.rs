@@ -20,6 +20,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
+use workload::Workload;
 
 /// Arguments of `cargo xtask bench`.
 #[derive(clap::Args)]
@@ -33,6 +34,9 @@ pub struct Args {
     /// Seconds of each run
     #[arg(long, default_value_t = 3)]
     seconds: u64,
+    /// Measure only calls whose line in the table contains this, and print the table only
+    #[arg(long, default_value = "")]
+    only: String,
     /// Print the table only
     #[arg(long)]
     dry: bool,
@@ -55,6 +59,7 @@ pub struct InsideArgs {
     binary: PathBuf,
     runs: usize,
     seconds: u64,
+    only: String,
 }
 
 /// Builds, measures in namespaces, and writes the table.
@@ -75,13 +80,14 @@ pub fn command(args: Args) -> Result<()> {
     let dir = tempfile::Builder::new().prefix("trellis-bench.").tempdir()?;
     let (path, binary) = (dir.path().to_string_lossy(), binary.to_string_lossy());
     let (runs, seconds) = (args.runs.to_string(), args.seconds.to_string());
-    let mut child = e2e::start_isolated(&["bench-inside", &path, &binary, &runs, &seconds], None)?;
+    let mut child =
+        e2e::start_isolated(&["bench-inside", &path, &binary, &runs, &seconds, &args.only], None)?;
     if !child.wait()?.success() {
         bail!("the measurement failed; see above");
     }
     let table = fs::read_to_string(dir.path().join("table.md"))?;
     println!("{table}");
-    if args.dry {
+    if args.dry || !args.only.is_empty() {
         return Ok(());
     }
     report::splice(&run::tree().join("docs/BENCHMARKS.md"), &table)
@@ -90,17 +96,26 @@ pub fn command(args: Args) -> Result<()> {
 /// The process inside the namespaces.
 pub fn inside(args: InsideArgs) -> Result<()> {
     let world = World::new(&args.dir, &args.binary)?;
-    let table = measure(&world, args.runs, Duration::from_secs(args.seconds)).inspect_err(|_| {
-        println!("{}", world.logs());
-    })?;
+    let workloads: Vec<_> = workload::ALL.iter().filter(|w| w.name.contains(&args.only)).collect();
+    let table =
+        measure(&world, &workloads, args.runs, Duration::from_secs(args.seconds)).inspect_err(|_| {
+            println!("{}", world.logs());
+        })?;
     fs::write(args.dir.join("table.md"), table).context("table.md")
 }
 
 /// Every server in turn, `runs` times, so that a change of the machine's load meets all of them.
-fn measure(world: &World, runs: usize, time: Duration) -> Result<String> {
+fn measure(world: &World, workloads: &[&Workload], runs: usize, time: Duration) -> Result<String> {
     let servers = servers::start_all(world)?;
     let mut report = report::Report::default();
-    for workload in workload::ALL {
+    for server in servers.iter().filter(|s| !s.for_changes_only) {
+        let before = server.memory()?;
+        let entries = workload::walk_once(server)?;
+        let per_entry = server.memory()?.saturating_sub(before) / entries;
+        eprintln!("memory {}: {per_entry} bytes for each of {entries} entries", server.name);
+        report.memory.push((server.name, per_entry));
+    }
+    for workload in workloads {
         let ready: Vec<_> =
             servers.iter().map(|s| workload.prepare(s).map(|calls| (s, calls))).collect::<Result<_>>()?;
         for run in 0..runs {
@@ -114,5 +129,5 @@ fn measure(world: &World, runs: usize, time: Duration) -> Result<String> {
             }
         }
     }
-    report.table(&servers, runs, time)
+    report.table(workloads, &servers, runs, time)
 }

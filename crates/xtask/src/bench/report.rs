@@ -1,7 +1,7 @@
 //! Medians, and the table in docs/BENCHMARKS.md.
 
 use super::servers::Target;
-use super::workload::{self, Workload};
+use super::workload::Workload;
 use crate::run;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
@@ -32,6 +32,8 @@ impl std::fmt::Display for Figure {
 #[derive(Default)]
 pub struct Report {
     figures: BTreeMap<(&'static str, &'static str), Vec<Figure>>,
+    /// For each server, by how many bytes its process grew for each entry of the tree.
+    pub memory: Vec<(&'static str, u64)>,
 }
 
 impl Report {
@@ -41,7 +43,13 @@ impl Report {
     }
 
     /// The table, with how it was made.
-    pub fn table(&self, servers: &[Target], runs: usize, time: Duration) -> Result<String> {
+    pub fn table(
+        &self,
+        workloads: &[&Workload],
+        servers: &[Target],
+        runs: usize,
+        time: Duration,
+    ) -> Result<String> {
         let mut out = format!(
             "Made by `cargo xtask bench nfs --runs {runs} --seconds {}` on {}, {} CPUs, Linux {}, {}.\n\
              Medians of {runs} interleaved runs: rate, and CPU time of the server's process for each unit.\n\n",
@@ -55,9 +63,14 @@ impl Report {
         out +=
             &format!("| call | connections × in flight | {} | CPU, Trellis ÷ ganesha |\n", heads.join(" | "));
         out += &format!("|---|---|{}---|\n", "---|".repeat(heads.len()));
-        for w in workload::ALL {
+        for w in workloads {
             out += &self.row(w, &heads);
         }
+        let memory: Vec<_> = self.memory.iter().map(|(s, bytes)| format!("{s} {bytes} bytes")).collect();
+        out += &format!(
+            "\nMemory for each entry of the whole tree, after the first walk: {}.\n",
+            memory.join(", ")
+        );
         Ok(out)
     }
 

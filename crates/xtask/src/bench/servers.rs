@@ -1,6 +1,6 @@
 //! The servers that are measured, each with the same files, and their CPU time.
 
-use super::workload::{FILES, HOT_BYTES, file_name};
+use super::workload::{FILES, HOT_BYTES, TREE_DIRS, TREE_FILES, file_name};
 use crate::e2e::{ANN, Daemon, GATEWAY, SERVER_IP, Server, Sshd, World, noise_file, wait_for};
 use crate::nfs::Client;
 use crate::run;
@@ -27,6 +27,8 @@ pub struct Target {
     pub dir: NfsFh3,
     /// A folder of [`FILES`] files in it.
     pub many: NfsFh3,
+    /// A folder with the folders of a large tree.
+    pub tree: NfsFh3,
     /// Whether only changes are measured.
     pub for_changes_only: bool,
     /// Privileged ports are taken from here downwards.
@@ -42,6 +44,13 @@ enum Running {
 }
 
 impl Target {
+    /// Memory of the server's process in bytes.
+    pub fn memory(&self) -> Result<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid))?;
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<u64>()? << 10)
+    }
+
     /// CPU time of the server's process since its start: user and system, all threads, without children.
     pub fn cpu(&self) -> Result<Duration> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
@@ -66,13 +75,13 @@ pub fn start_all(world: &World) -> Result<Vec<Target>> {
 /// Trellis on a home that a loopback sshd serves.
 fn trellis(world: &World) -> Result<Target> {
     let work = world.home_dir(ANN, "bench")?;
-    make_files(&work, ANN.uid)?;
+    make_files(&work, ANN.uid, TREE_DIRS)?;
     let home = world.host("lab", "", None)?;
     // Figures are of the caches, so answers may be as old as the run is long.
     let server = world.serve(&["--staleness", "1h"])?;
     let (client, root) = world.client(&server)?;
     let dir = client.walk(&root, &format!("ann@lab{}", work.display()))?;
-    let many = client.lookup(&dir, "many")?;
+    let (many, tree) = (client.lookup(&dir, "many")?, client.lookup(&dir, "tree")?);
     let (addr, pid) = (server.addr, server.pid());
     let running = Running::Trellis { _server: Box::new(server), _home: Box::new(home) };
     let next_port = RefCell::new(590);
@@ -83,6 +92,7 @@ fn trellis(world: &World) -> Result<Target> {
         client,
         dir,
         many,
+        tree,
         for_changes_only: false,
         next_port,
         pid,
@@ -98,7 +108,7 @@ fn ganesha(
     export: &Path,
     for_changes_only: bool,
 ) -> Result<Target> {
-    make_files(export, GATEWAY.uid)?;
+    make_files(export, GATEWAY.uid, if for_changes_only { 0 } else { TREE_DIRS })?;
     let config = world.dir.join(format!("ganesha-{port}.conf"));
     let log = world.dir.join(format!("ganesha-{port}.log"));
     let text = format!(
@@ -123,7 +133,7 @@ fn ganesha(
         Client::connect(mount, GATEWAY.uid).ok()?.mount(&export.to_string_lossy()).ok()
     })?;
     let client = Client::connect(addr, GATEWAY.uid)?;
-    let many = client.lookup(&dir, "many")?;
+    let (many, tree) = (client.lookup(&dir, "many")?, client.lookup(&dir, "tree")?);
     let pid = daemon.pid().as_raw_nonzero().get();
     let running = Running::Ganesha { _daemon: daemon };
     let next_port = RefCell::new(if for_changes_only { 290 } else { 440 });
@@ -134,6 +144,7 @@ fn ganesha(
         client,
         dir,
         many,
+        tree,
         for_changes_only,
         next_port,
         pid,
@@ -165,12 +176,21 @@ fn start_rpcbind(world: &World) -> Result<()> {
     run::output(Command::new("rpcbind").arg("-w").current_dir(&world.dir)).map(drop)
 }
 
-fn make_files(dir: &Path, uid: u32) -> Result<()> {
-    let many = dir.join("many");
-    fs::create_dir_all(&many)?;
-    for i in 0..FILES {
-        fs::write(many.join(file_name(i)), b"a file")?;
+fn make_files(dir: &Path, uid: u32, tree_dirs: usize) -> Result<()> {
+    fill(&dir.join("many"), FILES)?;
+    let tree = dir.join("tree");
+    fs::create_dir_all(&tree)?;
+    for i in 0..tree_dirs {
+        fill(&tree.join(format!("dir{i:05}")), TREE_FILES)?;
     }
     noise_file(&dir.join("hot"), 5, HOT_BYTES)?;
     run::output(Command::new("chown").args(["-R", &format!("{uid}:{uid}")]).arg(dir)).map(drop)
+}
+
+fn fill(dir: &Path, files: usize) -> Result<()> {
+    fs::create_dir_all(dir)?;
+    for i in 0..files {
+        fs::write(dir.join(file_name(i)), b"a file")?;
+    }
+    Ok(())
 }

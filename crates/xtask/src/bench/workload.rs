@@ -5,15 +5,23 @@ use super::report::Figure;
 use super::servers::Target;
 use crate::nfs::{at, mode};
 use anyhow::{Context, Result, ensure};
+use bytes::Bytes;
 use oncrpc::msg::Credential;
 use oncrpc::nfs3::*;
 use std::time::Duration;
 
 /// Files in the directory that is looked at.
 pub const FILES: usize = 1000;
-/// Bytes of the file that is read.
+/// Directories of the tree.
+pub const TREE_DIRS: usize = 2220;
+/// Files in each of them.
+pub const TREE_FILES: usize = 50;
+/// Bytes of the file that is read, and of the one that is written.
 pub const HOT_BYTES: u64 = 32 << 20;
-const READ_BYTES: u32 = 1 << 20;
+const IO_BYTES: u32 = 1 << 20;
+const SMALL_BYTES: u32 = 4 << 10;
+/// Every bit that ACCESS can be asked for.
+const ALL_ACCESS: u32 = 0x3f;
 
 /// Makes the calls of a workload.
 type Make = fn(&Target, &Credential) -> Result<Vec<Call>>;
@@ -35,20 +43,27 @@ const fn shape(connections: usize, depth: usize) -> Shape {
     Shape { connections, depth }
 }
 
+const fn looks(name: &'static str, unit: &'static str, shape: Shape, make: Make) -> Workload {
+    Workload { name, unit, shape, changes: false, make }
+}
+
+const fn changes(name: &'static str, unit: &'static str, shape: Shape, make: Make) -> Workload {
+    Workload { name, unit, shape, changes: true, make }
+}
+
 /// All workloads, in the order of the table.
 pub const ALL: &[Workload] = &[
-    Workload { name: "GETATTR", unit: "calls", shape: shape(8, 8), changes: false, make: getattr },
-    Workload {
-        name: "GETATTR, one at a time",
-        unit: "calls",
-        shape: shape(1, 1),
-        changes: false,
-        make: getattr,
-    },
-    Workload { name: "LOOKUP", unit: "calls", shape: shape(8, 8), changes: false, make: lookup },
-    Workload { name: "READDIRPLUS", unit: "entries", shape: shape(1, 16), changes: false, make: readdirplus },
-    Workload { name: "READ 1 MiB, hot", unit: "MiB", shape: shape(1, 8), changes: false, make: read },
-    Workload { name: "CREATE", unit: "calls", shape: shape(4, 8), changes: true, make: create },
+    looks("GETATTR", "calls", shape(8, 8), getattr),
+    looks("GETATTR, one at a time", "calls", shape(1, 1), getattr),
+    looks("LOOKUP", "calls", shape(8, 8), lookup),
+    looks("ACCESS", "calls", shape(8, 8), access),
+    looks("READDIRPLUS, one directory", "entries", shape(1, 16), readdirplus),
+    looks("READDIRPLUS, whole tree", "entries", shape(1, 16), walk),
+    looks("READ 1 MiB, hot", "MiB", shape(1, 8), read),
+    looks("READ 4 KiB, hot", "calls", shape(8, 8), read_small),
+    changes("WRITE 1 MiB, unstable", "MiB", shape(1, 8), write),
+    changes("CREATE", "calls", shape(4, 8), create),
+    changes("CREATE, one at a time", "calls", shape(1, 1), create),
 ];
 
 /// Calls that are ready to be sent to one server.
@@ -90,10 +105,36 @@ impl Workload {
     }
 }
 
+/// Lists the whole tree; answers how many entries it has.
+pub fn walk_once(target: &Target) -> Result<u64> {
+    let dirs = target.client.list(&target.tree)?;
+    let mut entries = dirs.len();
+    for dir in dirs.iter().filter_map(|e| e.name_handle) {
+        entries += target.client.list(&dir)?.len();
+    }
+    Ok(entries as u64)
+}
+
+/// Files of the whole tree, so that none is found in a small table.
+fn files(target: &Target) -> Result<Vec<NfsFh3>> {
+    let dirs = target.client.list(&target.tree)?;
+    let dirs: Vec<_> = dirs.iter().filter_map(|e| e.name_handle).collect();
+    let mut files = Vec::new();
+    for dir in dirs.iter().step_by(TREE_DIRS * TREE_FILES / CALLS_MAX) {
+        files.extend(target.client.list(dir)?.iter().filter_map(|e| e.name_handle));
+    }
+    files.truncate(CALLS_MAX);
+    Ok(files)
+}
+
 fn getattr(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
-    let files = target.client.list(&target.many)?;
-    let handles = files.iter().filter_map(|e| e.name_handle);
-    Ok(handles.map(|object| Call::new(procs::GETATTR, &GetattrArgs { object }, cred, 1)).collect())
+    let call = |object| Call::new(procs::GETATTR, &GetattrArgs { object }, cred, 1);
+    Ok(files(target)?.into_iter().map(call).collect())
+}
+
+fn access(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
+    let call = |object| Call::new(procs::ACCESS, &AccessArgs { object, access: ALL_ACCESS }, cred, 1);
+    Ok(files(target)?.into_iter().map(call).collect())
 }
 
 fn lookup(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
@@ -101,12 +142,21 @@ fn lookup(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
     Ok(names.map(|args| Call::new(procs::LOOKUP, &args, cred, 1)).collect())
 }
 
-/// READDIRPLUS from every place at which a client would go on.
 fn readdirplus(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
+    pages(target, cred, target.many)
+}
+
+fn walk(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
+    let dirs = target.client.list(&target.tree)?;
+    let dirs = dirs.iter().filter_map(|e| e.name_handle);
+    Ok(dirs.map(|dir| pages(target, cred, dir)).collect::<Result<Vec<_>>>()?.concat())
+}
+
+/// READDIRPLUS from every place at which a client would go on.
+fn pages(target: &Target, cred: &Credential, dir: NfsFh3) -> Result<Vec<Call>> {
     let (mut calls, mut cookie, mut cookieverf) = (Vec::new(), 0, [0; COOKIEVERFSIZE]);
     loop {
-        let args =
-            ReaddirplusArgs { dir: target.many, cookie, cookieverf, dircount: 16 << 10, maxcount: 64 << 10 };
+        let args = ReaddirplusArgs { dir, cookie, cookieverf, dircount: 16 << 10, maxcount: 64 << 10 };
         let ok: ReaddirplusOk = target.client.call::<_, _, PostOpAttr>(procs::READDIRPLUS, &args)?;
         calls.push(Call::new(procs::READDIRPLUS, &args, cred, ok.entries.0.len() as u64));
         if ok.eof {
@@ -118,19 +168,46 @@ fn readdirplus(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
 }
 
 fn read(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
+    reads(target, cred, IO_BYTES)
+}
+
+fn read_small(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
+    let mut calls = reads(target, cred, SMALL_BYTES)?;
+    // 2531 has no factor in common with the number of calls: neighbours in time are none in the file.
+    calls = (0..calls.len()).map(|i| calls[i * 2531 % calls.len()].clone()).collect();
+    calls.truncate(CALLS_MAX);
+    Ok(calls)
+}
+
+fn reads(target: &Target, cred: &Credential, count: u32) -> Result<Vec<Call>> {
     let file = target.client.lookup(&target.dir, "hot")?;
-    let offsets = (0..HOT_BYTES).step_by(READ_BYTES as usize);
-    for offset in offsets.clone() {
-        let (data, _) = target.client.read(&file, offset, READ_BYTES)?;
-        ensure!(data.len() == READ_BYTES as usize, "READ gives {} bytes at once", data.len());
+    for offset in (0..HOT_BYTES).step_by(IO_BYTES as usize) {
+        let (data, _) = target.client.read(&file, offset, IO_BYTES)?;
+        ensure!(data.len() == IO_BYTES as usize, "READ gives {} bytes at once", data.len());
     }
-    let args = offsets.map(|offset| ReadArgs { file, offset, count: READ_BYTES });
+    let args = (0..HOT_BYTES).step_by(count as usize).map(|offset| ReadArgs { file, offset, count });
     Ok(args.map(|args| Call::new(procs::READ, &args, cred, 1)).collect())
+}
+
+/// Overwrites a file and commits it each time when its end is reached.
+fn write(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
+    let file = target.client.create(&target.dir, "written")?;
+    let data = Bytes::from(vec![7; IO_BYTES as usize]);
+    let args = (0..HOT_BYTES).step_by(IO_BYTES as usize).map(|offset| WriteArgs {
+        file,
+        offset,
+        count: IO_BYTES,
+        stable: StableHow::Unstable,
+        data: data.clone(),
+    });
+    let mut calls: Vec<_> = args.map(|args| Call::new(procs::WRITE, &args, cred, 1)).collect();
+    calls.push(Call::new(procs::COMMIT, &CommitArgs { file, offset: 0, count: 0 }, cred, 0));
+    Ok(calls)
 }
 
 fn create(target: &Target, cred: &Credential) -> Result<Vec<Call>> {
     assert_eq!(NUMBER.len(), DIGITS);
-    let dir = target.client.mkdir(&target.dir, "created")?;
+    let dir = target.client.mkdir(&target.dir, format!("created{}", target.next_port.borrow()))?;
     let args = CreateArgs { at: at(&dir, format!("new{NUMBER}")), how: CreateHow3::Guarded(mode(0o644)) };
     Ok(vec![Call::new(procs::CREATE, &args, cred, 1)])
 }
