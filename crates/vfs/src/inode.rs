@@ -21,6 +21,8 @@ use std::time::Duration;
 pub const ROOT_ID: u64 = 1;
 /// Fileids from here up are ours; below are the home's inode numbers.
 const OWN_FILEIDS: u64 = 1 << 62;
+/// Fileids of the roots of volumes, by their numbers: no two homes in the root directory share one.
+const ROOT_FILEIDS: u64 = OWN_FILEIDS + (1 << 61);
 /// Cookies 1 and 2 stand for `.` and `..`.
 pub const FIRST_COOKIE: u64 = 3;
 
@@ -283,7 +285,8 @@ impl Tree {
             tree.next_id = u64::from_bytes(bytes).map_err(|_| damaged("id counter"))?;
         }
         if tree.load(ROOT_ID).is_none() {
-            tree.insert(ROOT_ID, Inode::new(Kind::Dir, ROOT_ID, HomeId::default()));
+            let fileid = ROOT_FILEIDS + u64::from(volume);
+            tree.insert(ROOT_ID, Inode::new(Kind::Dir, fileid, HomeId::default()));
         }
         tree.reserve()?;
         Ok(tree)
@@ -344,7 +347,9 @@ impl Tree {
             Some(id) => id,
             None => {
                 let id = self.new_id()?;
-                let fileid = self.fileid_for(id, &attr.id);
+                let above = self.get(dir)?;
+                let above = above.attr.map_or(above.home_id, |a| a.id);
+                let fileid = self.fileid_for(id, &above, &attr.id);
                 self.insert(id, Inode::new(attr.kind, fileid, attr.id));
                 id
             }
@@ -593,9 +598,14 @@ impl Tree {
         self.inodes.insert(id, inode);
     }
 
-    /// The home's inode number where it is free, else a number of ours: two live files never share one.
-    fn fileid_for(&mut self, id: u64, home_id: &HomeId) -> u64 {
+    /// The home's inode number where it is free, else a number of ours: two live files never share one. The root of
+    /// a file system has one of ours too: a client shows it with the device of the folder above until it has mounted it,
+    /// and most file systems have the same number for their roots, so that `find` would see a loop.
+    fn fileid_for(&mut self, id: u64, above: &HomeId, home_id: &HomeId) -> u64 {
         let ino = home_id.ino;
+        if above.ino != 0 && above.fs != home_id.fs {
+            return OWN_FILEIDS + id;
+        }
         let kept = self.key(b'f', &[home_id.fs.to_be_bytes(), ino.to_be_bytes()].concat());
         let taken = self.by_fileid.contains_key(&(home_id.fs, ino))
             || self.store.get(&kept).is_ok_and(|owner| owner.is_some());

@@ -71,6 +71,27 @@ fn two_live_files_never_share_a_fileid() {
 }
 
 #[test]
+fn roots_of_file_systems_have_fileids_that_nothing_above_has() {
+    let store = Arc::new(MemStore::new());
+    let (mut tree, mut other) = (Tree::open(1, store.clone()).unwrap(), Tree::open(2, store).unwrap());
+    let root = tree.get(ROOT_ID).unwrap();
+    root.attr = Some(attr(Kind::Dir, 2));
+    let above = root.fileid;
+    assert_ne!(above, other.get(ROOT_ID).unwrap().fileid);
+    assert!(above > OWN_FILEIDS && above >> 63 == 0);
+    let inner = Attr { id: HomeId { fs: 8, ino: 2, generation: 1 }, ..attr(Kind::Dir, 2) };
+    let mounted = tree.bind(ROOT_ID, &name(1), &inner, None).unwrap();
+    tree.get(mounted).unwrap().attr = Some(inner);
+    let mounted_fileid = tree.get(mounted).unwrap().fileid;
+    let file = tree.bind(ROOT_ID, &name(2), &attr(Kind::File, 2), None).unwrap();
+    assert_eq!(tree.get(file).unwrap().fileid, 2, "the number is free: the root has one of ours");
+    let below = Attr { id: HomeId { fs: 8, ino: 3, generation: 1 }, ..attr(Kind::File, 3) };
+    let below = tree.bind(mounted, &name(3), &below, None).unwrap();
+    assert_eq!(tree.get(below).unwrap().fileid, 3);
+    assert!(mounted_fileid > OWN_FILEIDS && mounted_fileid != above);
+}
+
+#[test]
 fn cookies_depend_on_the_name_alone() {
     let (mut a, mut b) = (DirNode::default(), DirNode::default());
     for n in 0..1000 {
