@@ -130,6 +130,8 @@ impl Placer<'_> {
                 let (from, to) = (self.loc(from)?, self.loc(to)?);
                 let object = self.at(&from, &name, object)?;
                 let replaced = match replaced {
+                    // What the home was never seen to have under that name cannot be told from theirs.
+                    Some((old, _)) if self.is_unseen(old) => None,
                     Some((old, base)) => Some((self.at(&to, &new_name, old)?, base)),
                     None => None,
                 };
@@ -137,6 +139,12 @@ impl Placer<'_> {
             }
             op => op.try_map(|id| self.loc(id), Ok),
         }
+    }
+
+    /// Whether the home has identities, but not for this object.
+    fn is_unseen(&mut self, id: u64) -> bool {
+        let mut ino = |id| self.tree.get(id).map_or(0, |n| n.home_id.ino);
+        ino(ROOT_ID) != 0 && ino(id) == 0 && !self.touched.contains(&id)
     }
 
     fn at(&mut self, dir: &Loc, name: &Name, id: u64) -> Result<Loc> {

@@ -451,10 +451,10 @@ impl Volume {
         let node = tree.get(place.0)?.names_mut()?;
         if here {
             node.slot_mut(&copy).child = Some(object);
-            match node.slot(&place.1) {
-                Some(slot) if slot.pending > 0 => node.slot_mut(&place.1).child = None,
-                _ => node.forget(&place.1),
-            }
+            node.slot_mut(&place.1).child = None;
+        }
+        if node.slot(&place.1).is_some_and(|s| s.pending == 0) {
+            node.forget(&place.1);
         }
         node.complete = false;
         Ok(())

@@ -1,0 +1,120 @@
+//! What the random tests found once, as small as it can be.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::World;
+use home::testing::fault::Fault;
+use std::time::Duration;
+use vfs::{Mode, SetAttrs};
+
+#[tokio::test]
+async fn removing_our_copy_leaves_theirs_alone() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, b"ours").await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    world.write("f", b"theirs");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs");
+    assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"theirs");
+}
+
+#[tokio::test]
+async fn renaming_our_copy_leaves_theirs_alone() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, b"ours").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g").await.unwrap();
+    world.write("f", b"theirs");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs");
+    assert_eq!(world.at_home("g").await.unwrap(), b"ours");
+    assert!(e.vfs.status().volumes[0].parked.is_empty());
+}
+
+#[tokio::test]
+async fn a_file_is_reached_by_the_name_that_it_has_at_that_point() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"1");
+    world.mkdir("d");
+    let e = world.start().await;
+    let (lab, d) = (e.lab().await, e.find("/lab/d").await.unwrap());
+    let f = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"1");
+    e.names(lab).await;
+    e.names(d).await;
+    world.fault(Fault::Unreachable);
+    e.vfs.link(e.ctx(), f, lab, b"b").await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"a").await.unwrap();
+    e.write(f, 1, b"2").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"b", d, b"c").await.unwrap();
+    e.write(f, 2, b"3").await.unwrap();
+    e.vfs.link(e.ctx(), f, lab, b"a").await.unwrap();
+    e.vfs.remove(e.ctx(), d, b"c").await.unwrap();
+    e.write(f, 3, b"4").await.unwrap();
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("a").await.unwrap(), b"1234");
+    assert_eq!(world.names_at_home("d").await, [""; 0]);
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+#[tokio::test]
+async fn unsent_bytes_survive_that_their_file_is_removed_and_listed() {
+    let mut world = World::new(Mode::Wb);
+    world.staleness = Duration::ZERO;
+    world.write("f", b"base");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    e.write(f, 0, b"ours").await.unwrap();
+    world.remove("f");
+    assert_eq!(e.names(lab).await, ["f"]);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"ours");
+}
+
+#[tokio::test]
+async fn what_others_put_into_our_directory_is_seen() {
+    let mut world = World::new(Mode::Wb);
+    world.staleness = Duration::from_millis(50);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.sync().await;
+    world.write("d/theirs", b"x");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(e.names(d).await, ["theirs"]);
+}
+
+#[tokio::test]
+async fn unsent_names_and_links_count_after_a_restart() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    let before = e.vfs.getattr(e.ctx(), lab).await.unwrap();
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    assert_eq!(e.names(d).await, [""; 0]);
+    world.fault(Fault::None);
+    let after = e.vfs.getattr(e.ctx(), lab).await.unwrap();
+    assert_eq!((after.nlink, after.mtime), (before.nlink, before.mtime));
+    assert!(after.ctime >= before.ctime);
+}
