@@ -20,7 +20,8 @@
 //! 4. The tree's lock is taken before the locks of journal and data log, and never held across a wait.
 //! 5. A name or object with unsent operations is never overwritten by an answer of the home.
 
-pub mod config;
+pub mod barrier;
+mod config;
 mod conflict;
 mod data;
 pub mod env;
@@ -225,8 +226,8 @@ impl Vfs {
 
     /// The volume of an object.
     fn volume(&self, oid: Oid) -> Result<Arc<Volume>> {
-        if oid == Oid::ROOT {
-            return Err(Error::new(ErrorKind::Invalid, "the root directory has neither bytes nor a target"));
+        if oid.volume == Oid::ROOT_VOLUME {
+            return Err(Error::new(ErrorKind::Invalid, "nothing of ours is a link or has a home"));
         }
         self.volumes.read().get(&oid.volume).cloned().ok_or_else(|| ErrorKind::Stale.into())
     }

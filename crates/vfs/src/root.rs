@@ -270,7 +270,8 @@ impl Vfs {
     }
 }
 
-fn name_hash(name: &Name) -> u64 {
+/// A number of 62 bits for a name: its cookie, or its id.
+pub fn name_hash(name: &Name) -> u64 {
     let mut hasher = siphasher::sip::SipHasher13::new();
     hasher.write(name.as_bytes());
     (hasher.finish() >> 2).max(FIRST_COOKIE)

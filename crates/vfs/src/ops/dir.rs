@@ -13,7 +13,10 @@ impl Vfs {
     /// What a name stands for. `.` and `..` are names too; `..` of a volume's root is the root directory.
     pub async fn lookup(&self, ctx: Ctx<'_>, dir: Oid, name: &[u8]) -> Result<Found> {
         if dir.volume == Oid::ROOT_VOLUME {
-            return self.lookup_root(ctx, name).await;
+            return match self.lookup_own(ctx, dir, name)? {
+                Some(found) => Ok(found),
+                None => self.lookup_root(ctx, name).await,
+            };
         }
         let volume = self.volume(dir)?;
         let need = volume.need();
@@ -55,7 +58,10 @@ impl Vfs {
     /// At most `max` entries behind a cookie (0: the start). `.` has cookie 1, `..` has 2.
     pub async fn readdir(&self, ctx: Ctx<'_>, dir: Oid, after: u64, max: usize) -> Result<DirPage> {
         if dir.volume == Oid::ROOT_VOLUME {
-            return Ok(self.list_root(after, max));
+            return match dir {
+                Oid::ROOT => Ok(self.list_root(after, max)),
+                ours => self.list_own(ours, after, max),
+            };
         }
         let volume = self.volume(dir)?;
         let need = volume.need();

@@ -15,7 +15,7 @@ impl Vfs {
     /// Attributes from memory, whatever their age: post-op attributes of calls that failed.
     pub fn peek(&self, oid: Oid) -> Option<FileAttr> {
         if oid.volume == Oid::ROOT_VOLUME {
-            return Some(self.root_attr());
+            return self.own_attr(oid).ok();
         }
         let volume = self.volume(oid).ok()?;
         let tree = volume.tree.lock();
@@ -25,7 +25,7 @@ impl Vfs {
     /// Attributes.
     pub async fn getattr(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<FileAttr> {
         if oid.volume == Oid::ROOT_VOLUME {
-            return Ok(self.root_attr());
+            return self.own_attr(oid);
         }
         let volume = self.volume(oid)?;
         volume.ensure_attr(oid.id, volume.need()).await?;
@@ -60,7 +60,7 @@ impl Vfs {
     pub async fn access(&self, ctx: Ctx<'_>, oid: Oid, want: AccessMask) -> Result<(AccessMask, FileAttr)> {
         if oid.volume == Oid::ROOT_VOLUME {
             let granted = AccessMask { read: want.read, lookup: want.lookup, ..AccessMask::default() };
-            return Ok((granted, self.root_attr()));
+            return Ok((granted, self.own_attr(oid)?));
         }
         let volume = self.volume(oid)?;
         volume.ensure_attr(oid.id, volume.need()).await?;
