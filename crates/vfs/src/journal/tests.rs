@@ -293,7 +293,7 @@ fn segments_are_forgotten_from_the_oldest_on_and_two_stay() {
     }
     wait(p.lane.synced(50)).unwrap();
     // The size is counted after the waiters are told.
-    eventually(|| p.lane.bytes() > 6 * SMALL.segment as u64);
+    eventually(|| p.lane.bytes() > 6 * SMALL.segment);
     let before = p.lane.bytes();
     p.lane.forget_below(51);
     eventually(|| p.lane.bytes() < before);
