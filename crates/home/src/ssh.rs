@@ -97,7 +97,10 @@ fn base_command(target: &SshTarget) -> Command {
     if let Some(config) = &target.config {
         command.arg("-F").arg(config);
     }
-    command.process_group(0).kill_on_drop(true);
+    command.env("SSH_ASKPASS_REQUIRE", "never").kill_on_drop(true);
+    // SAFETY: setsid is async-signal-safe and touches no memory. A session of its own is a group of its own, and has no
+    // terminal: the ssh that ssh runs for a jump host is not in batch mode, and would stop there with a question.
+    unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into)) };
     command
 }
 

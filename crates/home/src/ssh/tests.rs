@@ -95,6 +95,19 @@ async fn what_a_child_says_is_bounded_and_escaped() {
 }
 
 #[tokio::test]
+async fn no_child_can_ask_at_a_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("ssh");
+    // Field 6 of stat(5) is the session, which is its leader's pid; field 7 is the terminal.
+    let text = "#!/bin/sh\nread -r pid _ _ _ _ session tty _ < /proc/self/stat\n\
+                echo \"$(($$ == session)) $tty $SSH_ASKPASS_REQUIRE\" >&2\nexit 255\n";
+    std::fs::write(&script, text).unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let channel = Channel::open(&target().with_program(&script), Far::Command("true")).unwrap();
+    assert_eq!(channel.child.farewell().await.said.trim(), "1 0 never");
+}
+
+#[tokio::test]
 async fn a_dropped_child_takes_its_group_along() {
     let dir = tempfile::tempdir().unwrap();
     let (script, pid) = (dir.path().join("ssh"), dir.path().join("pid"));
