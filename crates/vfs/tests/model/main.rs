@@ -101,3 +101,8 @@ fn two_who_write() {
         });
     }
 }
+
+#[test]
+fn a_process_that_dies() {
+    check(Plan { restarts: true, ..PLAN });
+}
