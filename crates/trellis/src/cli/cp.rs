@@ -126,14 +126,14 @@ async fn destination(
         Ok(_) if sources > 1 => return Err(Failure::Usage(format!("{}: not a directory", shown()))),
         Ok(_) => {}
         Err(e) if e.kind == ErrorKind::NotFound && sources == 1 => {}
-        Err(e) => return Err(format!("{}: {}", shown(), show::message(&e.detail)).into()),
+        Err(e) => return Err(naming(path, &show::message(&e.detail)).into()),
     }
     let (dir, name) = split(path);
     if name.is_empty() {
         return Err(Failure::Usage(format!("{}: no such directory", shown())));
     }
     let node = follow(tree, &dir).await;
-    let node = node.map_err(|e| format!("{}: {}", show::text(&dir), show::message(&e.detail)))?;
+    let node = node.map_err(|e| naming(&dir, &show::message(&e.detail)))?;
     Ok((node, Some(name)))
 }
 
@@ -201,6 +201,13 @@ mod tests {
             assert_eq!(end(OsStr::new(arg), &names).unwrap(), want, "{arg}");
         }
         assert!(matches!(end(OsStr::new("-x:y"), &names), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn an_error_names_its_path_once() {
+        assert_eq!(naming(b"/nope", "/nope: No such file"), "/nope: No such file");
+        assert_eq!(naming(b"lab:x", "no such file"), "lab:x: no such file");
+        assert_eq!(naming(b"/no", "/nope: No such file"), "/no: /nope: No such file");
     }
 
     #[test]

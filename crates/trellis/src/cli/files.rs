@@ -292,6 +292,9 @@ async fn cat_one(tree: &mut dyn Tree, path: &[u8]) -> Done {
     if file.attr.is_dir() {
         return Err(home::Error::from(home::ErrorKind::IsDir).into());
     }
+    if !file.attr.is_file() {
+        return Err("neither a file nor a link to one; its bytes are not passed on".to_owned().into());
+    }
     let mut at = 0;
     loop {
         let (data, eof) = tree.read(&file, at).await?;
