@@ -11,7 +11,7 @@ use crate::sync::queue::{Pending, objects, payload};
 use crate::types::Oid;
 use crate::volume::Volume;
 use bytes::Bytes;
-use home::{Attr, ErrorKind, New, Op, Piece, Result, Time};
+use home::{Attr, Error, ErrorKind, New, Op, Piece, Result, Time};
 use tokio::sync::oneshot;
 
 /// A change that was accepted: what to wait for before its answer is true.
@@ -69,7 +69,11 @@ impl Volume {
                 }
             }
         }
-        let seq = self.lane.append(Body::Change(record)).map_err(local)?;
+        let seq = self.lane.append(Body::Change(record)).map_err(|e| match e {
+            // Nothing has happened, and there will be room again: the way home makes it.
+            crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
+            e => local(e),
+        })?;
         let (sender, outcome) = if wait { Some(oneshot::channel()).unzip() } else { (None, None) };
         if let Some(key) = change.retry {
             self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });

@@ -384,6 +384,13 @@ impl DataLog {
         }
     }
 
+    /// The journal found no space on the disk that it shares with the data logs: drops the oldest clean bytes, if any.
+    pub(crate) fn make_room(&self) {
+        if self.budget.evict_one() {
+            tracing::debug!("data log: a segment went, so that the journal has room");
+        }
+    }
+
     /// Allows eviction: everything that unretired records name is held.
     pub(crate) fn allow_eviction(&self) {
         self.held.store(false, Ordering::Release);

@@ -256,6 +256,9 @@ impl Lane {
         }
         let stalled = self.is_stalled();
         let ready = if writer.wants_spare() || stalled { writer.prepare() } else { Ok(true) };
+        if let Err(Error::Full(_)) = &ready {
+            self.data.make_room();
+        }
         if let (Err(e), false) = (&ready, stalled) {
             tracing::warn!("journal: no further segment: {e}");
         }
