@@ -171,9 +171,12 @@ impl Volume {
         }
         let hello = self.home.attach().await?;
         self.recognise(&hello)?;
-        self.health.estranged.store(false, Ordering::Relaxed);
-        let guard = crate::perm::Guard::learn(self, &hello).await;
+        // Before anybody goes on: where nothing may be changed.
+        let guard = crate::guard::Guard::learn(self, &hello).await?;
+        guard.keep(&*self.shared.store, self.id, &self.policy.options.protect)?;
         *self.guard.lock() = Arc::new(guard);
+        *self.hello.lock() = Some(hello.clone());
+        self.health.estranged.store(false, Ordering::Relaxed);
         Ok(hello)
     }
 

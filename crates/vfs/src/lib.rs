@@ -26,6 +26,7 @@ mod conflict;
 mod data;
 pub mod env;
 mod fetch;
+mod guard;
 mod inode;
 mod journal;
 mod limits;

@@ -1,63 +1,13 @@
 //! Who may do what. For the server's own user the home's access bits decide, because mapped mode bits would be
 //! wrong under ACLs and groups. Everybody else has nothing, or with `share` what the mode gives to others.
 
-use crate::inode::{Inode, Tree};
+use crate::inode::Inode;
 use crate::types::{AccessMask, Cred, FileAttr};
 use crate::volume::Volume;
-use home::{Access, Attr, Error, ErrorKind, Hello, HomeId, HomePath, Kind, Name, Result};
-use std::sync::Arc;
+use home::{Access, Attr, Error, ErrorKind, Kind, Result};
 
 /// User and group that stand for everybody who is not mapped.
 pub const NOBODY: u32 = 65_534;
-
-/// Folders of the account's home directory in which nothing may be changed, by identity.
-#[derive(Debug, Default, Clone)]
-pub struct Guard {
-    folders: Vec<(HomePath, Option<HomeId>)>,
-}
-
-impl Guard {
-    /// Asks the home which objects the folders are.
-    pub async fn learn(volume: &Arc<Volume>, hello: &Hello) -> Guard {
-        let mut folders = Vec::new();
-        for below in &volume.policy.options.protect {
-            let mut path = hello.home_dir.clone();
-            below.names().for_each(|n| path.push(&n));
-            let id = volume.probe(path.clone()).await.ok().map(|a| a.id).filter(|id| id.ino != 0);
-            folders.push((path, id));
-        }
-        Guard { folders }
-    }
-
-    /// Fails where a change of `name` in `dir` (or, without a name, of the object `dir` itself) reaches into a
-    /// protected folder, or takes away what leads there.
-    pub fn check(&self, tree: &mut Tree, dir: u64, name: Option<&Name>) -> Result<()> {
-        if self.folders.is_empty() {
-            return Ok(());
-        }
-        let path = tree.local_path(dir).ok().map(|p| name.map_or(p.clone(), |n| p.join(n)));
-        let child = name.and_then(|n| tree.get(dir).ok()?.names().ok()?.slot(n)?.child);
-        let mut chain = tree.ancestors(dir);
-        chain.extend([Some(dir), child].into_iter().flatten());
-        for (folder, id) in &self.folders {
-            let inside = path.as_ref().is_some_and(|p| is_below(p, folder));
-            let leads = child.is_some() && path.as_ref().is_some_and(|p| is_below(folder, p));
-            let same = id.is_some_and(|id| chain.iter().any(|c| tree.get(*c).is_ok_and(|n| n.home_id == id)));
-            if inside || leads || same {
-                let text =
-                    format!("{folder} is protected; set protect = [] for this home to allow changes there");
-                return Err(Error::new(ErrorKind::Access, text));
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether `path` is `folder` or lies below it.
-fn is_below(path: &HomePath, folder: &HomePath) -> bool {
-    let (p, f) = (path.as_bytes(), folder.as_bytes());
-    f.is_empty() || p == f || (p.starts_with(f) && p.get(f.len()) == Some(&b'/'))
-}
 
 impl Volume {
     /// What somebody may do with an object.

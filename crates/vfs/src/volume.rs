@@ -4,10 +4,10 @@ use crate::config::{Mode, MountOptions, VolumeStatus};
 use crate::data::{Budget, DataLog};
 use crate::env::Env;
 use crate::fetch::Flights;
+use crate::guard::Guard;
 use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Fate, Journal, Lane};
 use crate::mutate::{enqueue, lay_bytes};
-use crate::perm::Guard;
 use crate::replies::Replies;
 use crate::store::MetaStore;
 use crate::types::Oid;
@@ -145,6 +145,7 @@ impl Volume {
         let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
         let mut tree = Tree::open(id, shared.store.clone())?;
         recover(shared, id, &mut tree, &data, records)?;
+        let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
         let volume = Arc::new(Volume {
             id,
             account,
@@ -160,7 +161,7 @@ impl Volume {
             hello: Mutex::new(None),
             record: Mutex::new(record),
             suspended: Mutex::new(None),
-            guard: Mutex::new(Arc::default()),
+            guard: Mutex::new(Arc::new(guard)),
             space: Mutex::new(None),
             wake: Notify::new(),
             outcomes: watch::channel(0).0,
@@ -205,7 +206,7 @@ impl Volume {
         save_record(&self.shared, self.id, &record)
     }
 
-    /// Checks that the account is the one whose changes are kept here, and remembers what it said.
+    /// Checks that the account is the one whose changes are kept here.
     pub fn recognise(&self, hello: &Hello) -> Result<()> {
         let mut record = self.record.lock();
         let unsent = self.tree.lock().queue.len() > 0;
@@ -234,7 +235,6 @@ impl Volume {
             save_record(&self.shared, self.id, &record)?;
         }
         *self.suspended.lock() = None;
-        *self.hello.lock() = Some(hello.clone());
         Ok(())
     }
 
@@ -397,6 +397,7 @@ fn save_record(shared: &Shared, id: u32, record: &VolumeRecord) -> Result<()> {
 
 /// Forgets a volume that never had anything in it.
 pub fn remove_record(shared: &Shared, id: u32) -> Result<()> {
+    Guard::forget(&*shared.store, id)?;
     shared.store.commit(vec![(record_key(id), None)]).map_err(local)
 }
 

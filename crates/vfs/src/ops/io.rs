@@ -200,7 +200,7 @@ impl Volume {
                 let attr = Volume::attr_of(&mut tree, id)?;
                 is_file(attr.kind)?;
                 self.may_write(ctx.cred, &attr)?;
-                self.guard.lock().clone().check(&mut tree, id, None)?;
+                self.guard.lock().clone().check_object(&mut tree, id)?;
                 if data.is_empty() {
                     return Ok((before, None, self.shown_if_known(&tree, id)));
                 }

@@ -2,6 +2,7 @@
 
 use super::live;
 use crate::fetch::{Extent, Want};
+use crate::guard;
 use crate::inode::Tree;
 use crate::journal::Stored;
 use crate::limits;
@@ -245,8 +246,8 @@ impl Vfs {
             if attr.nlink >= limits::LINK_MAX {
                 return Err(ErrorKind::TooManyLinks.into());
             }
-            volume.check_names(&mut tree, ctx, dir.id, &name)?;
-            volume.guard.lock().clone().check(&mut tree, object.id, None)?;
+            volume.check_names(&mut tree, ctx, dir.id, &name, guard::Change::Other)?;
+            volume.guard.lock().clone().check_object(&mut tree, object.id)?;
             same_fs(&mut tree, object.id, dir.id)?;
             let time = volume.env.clock.now();
             let last = meta::shown_ctime(tree.get(object.id)?, &attr);
@@ -275,10 +276,17 @@ impl Volume {
     }
 
     /// Checks what every change of a name must pass, under the lock that the change is made under.
-    fn check_names(&self, tree: &mut Tree, ctx: Ctx<'_>, dir: u64, name: &Name) -> Result<Option<u64>> {
+    fn check_names(
+        &self,
+        tree: &mut Tree,
+        ctx: Ctx<'_>,
+        dir: u64,
+        name: &Name,
+        change: guard::Change,
+    ) -> Result<Option<u64>> {
         let attr = Volume::attr_of(tree, dir)?;
         self.may_change_names(ctx.cred, &attr)?;
-        self.guard.lock().clone().check(tree, dir, Some(name))?;
+        self.guard.lock().clone().check_name(tree, dir, name, change)?;
         Ok(tree.get(dir)?.names()?.slot(name).and_then(|s| s.child))
     }
 
@@ -291,7 +299,7 @@ impl Volume {
         id: u64,
         is_dir: bool,
     ) -> Result<()> {
-        if self.check_names(tree, ctx, dir, name)? != Some(id) {
+        if self.check_names(tree, ctx, dir, name, guard::Change::Other)? != Some(id) {
             return Err(ErrorKind::NotFound.into());
         }
         let (dir_attr, attr) = (Volume::attr_of(tree, dir)?, Volume::attr_of(tree, id)?);
@@ -313,8 +321,8 @@ impl Volume {
         id: u64,
         target: Option<u64>,
     ) -> Result<()> {
-        let moving = self.check_names(tree, ctx, from.0, from.1)?;
-        let there = self.check_names(tree, ctx, to.0, to.1)?;
+        let moving = self.check_names(tree, ctx, from.0, from.1, guard::Change::Other)?;
+        let there = self.check_names(tree, ctx, to.0, to.1, guard::Change::Other)?;
         if moving != Some(id) || there != target {
             return Err(Error::new(ErrorKind::NotFound, "the names changed meanwhile"));
         }
@@ -362,7 +370,8 @@ impl Volume {
         let (before, id, tickets) = {
             let mut tree = self.tree.lock();
             let before = self.before(&tree, dir.id);
-            if self.check_names(&mut tree, ctx, dir.id, name)?.is_some() {
+            let change = if wanted.new == New::Dir { guard::Change::NewDir } else { guard::Change::Other };
+            if self.check_names(&mut tree, ctx, dir.id, name, change)?.is_some() {
                 return Err(ErrorKind::Exists.into());
             }
             let (id, tickets) = self.submit_new(&mut tree, ctx, dir.id, name, &wanted)?;

@@ -45,7 +45,7 @@ impl Vfs {
             }
             let attr = Volume::attr_of(&mut tree, oid.id)?;
             volume.may_set(ctx, &attr, &set)?;
-            volume.guard.lock().clone().check(&mut tree, oid.id, None)?;
+            volume.guard.lock().clone().check_object(&mut tree, oid.id)?;
             (before, volume.set(&mut tree, ctx, oid.id, &set)?)
         };
         let after = volume.shown_if_known(&volume.tree.lock(), oid.id);
