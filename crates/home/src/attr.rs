@@ -125,10 +125,10 @@ impl Time {
         i128::from(self.sec) * 1_000_000_000 + i128::from(self.nsec)
     }
 
-    /// One nanosecond later.
+    /// One nanosecond later; the last time there is has none.
     pub fn next(self) -> Time {
         match self.nsec {
-            999_999_999 => Time { sec: self.sec + 1, nsec: 0 },
+            999_999_999.. => Time { sec: self.sec.saturating_add(1), nsec: 0 },
             n => Time { sec: self.sec, nsec: n + 1 },
         }
     }

@@ -5,6 +5,7 @@
 //! away takes its request along, unless it is a change. When the pipe breaks or stays silent too long, every
 //! caller gets [`ErrorKind::Unreachable`]; making a new connection is the business of [`crate::remote`].
 
+mod sane;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -147,7 +148,7 @@ impl Drop for Session {
 fn unexpected(reply: &Reply) -> Error {
     let text = match reply {
         Reply::Failed(failure) => return failure.0.clone(),
-        _ => "the agent answered something else than was asked",
+        _ => "the agent answered something else, or more, than was asked",
     };
     Error::new(ErrorKind::Io, text)
 }
@@ -256,7 +257,13 @@ fn deliver(shared: &Shared, header: Header, body: Bytes) -> Result<()> {
     // An answer makes room in the window.
     shared.work.notify_one();
     match Reply::from_bytes(body) {
-        Ok(reply) => waiter.answer(reply),
+        Ok(mut reply) => match sane::nonsense(&mut reply) {
+            None => waiter.answer(reply),
+            Some(what) => {
+                let text = format!("the agent's answer has an impossible {what}");
+                waiter.fail(&Error::new(ErrorKind::Io, text));
+            }
+        },
         Err(e) => waiter.fail(&Error::new(ErrorKind::Io, format!("the agent's answer makes no sense: {e}"))),
     }
     Ok(())
@@ -297,7 +304,7 @@ impl Home for Session {
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         let args = ListArgs { dir: dir.clone(), after: after.cloned(), max };
         match self.call(Class::Metadata, Request::List(args)).await? {
-            Reply::List(page) => Ok(page),
+            Reply::List(page) if page.entries.len() <= max.max(1) as usize => Ok(page),
             other => Err(unexpected(&other)),
         }
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const BODY_MAX: usize = 2 << 20;
 /// A body longer than this many bytes is sent in parts, so that a short message can go between them.
 pub const PART_MAX: usize = 128 << 10;
+/// Bytes of answers of which the last part has not arrived, over all requests.
+pub const PARTS_MAX: usize = 64 << 20;
 /// Most bytes that one READ answers.
 pub const READ_MAX: u32 = 1 << 20;
 /// Most bytes that one STAGE carries; longer data is split by the client.

@@ -4,7 +4,7 @@ use super::super::frame::{CLASSES, Class, Frame, Type};
 use super::super::verbs::Request;
 use super::window::Window;
 use super::{Answer, SeenAnswer};
-use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, STATS_MAX};
+use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, PARTS_MAX, STATS_MAX};
 use crate::remote::{Meter, Rounds};
 use crate::{Error, ErrorKind, Loc, Result};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -43,6 +43,8 @@ pub(super) struct Table {
     queues: [VecDeque<Queued>; CLASSES],
     stats: VecDeque<(Loc, SeenAnswer)>,
     sent: HashMap<u64, Sent>,
+    /// Bytes of answers that have arrived in part.
+    parts: usize,
     rounds: Rounds,
     windows: [Window; CLASSES],
     end: Option<Error>,
@@ -55,6 +57,7 @@ impl Table {
             queues: Default::default(),
             stats: VecDeque::new(),
             sent: HashMap::new(),
+            parts: 0,
             rounds: Rounds::default(),
             windows: std::array::from_fn(|_| Window::new()),
             end: None,
@@ -99,6 +102,7 @@ impl Table {
             return false;
         }
         let Some(sent) = self.sent.remove(&id) else { return false };
+        self.parts -= sent.parts.len();
         self.windows[sent.class as usize].give_back(sent.weight);
         let frame = Frame::new(Type::Cancel, Class::Control, id, Vec::new());
         self.queues[0].push_back(Queued { frame, waiter: None, weight: 0 });
@@ -172,14 +176,16 @@ impl Table {
     /// A part of an answer arrived. With the last one, the waiter and the whole body are given out.
     pub fn arrived(&mut self, id: u64, body: Bytes, last: bool) -> Result<Option<(Waiter, Bytes)>> {
         let Some(sent) = self.sent.get_mut(&id) else { return Ok(None) };
-        if sent.parts.len() + body.len() > BODY_MAX {
-            return Err(Error::new(ErrorKind::Unreachable, "the agent's answer is longer than allowed"));
+        if sent.parts.len() + body.len() > BODY_MAX || self.parts + body.len() > PARTS_MAX {
+            return Err(Error::new(ErrorKind::Unreachable, "the agent's answers are longer than allowed"));
         }
         if !last {
+            self.parts += body.len();
             sent.parts.extend_from_slice(&body);
             return Ok(None);
         }
         let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
+        self.parts -= sent.parts.len();
         self.rounds.answered(sent.round);
         self.windows[sent.class as usize].answered(sent.weight, sent.since.elapsed());
         let body = if sent.parts.is_empty() {

@@ -51,6 +51,97 @@ async fn every_verb_goes_there_and_back() {
     assert_eq!(s.apply(vec![op(1)]).await.unwrap(), [Outcome::Refused(ErrorKind::Busy)]);
 }
 
+/// An agent that greets as it should and then answers each request with `lie`.
+async fn liar(lie: impl Fn(Header) -> Vec<Frame> + Send + 'static) -> Arc<Session> {
+    use std::io::{Read, Write};
+    let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    std::thread::spawn(move || {
+        theirs.write_all(&frame::preamble()).unwrap();
+        theirs.read_exact(&mut [0; frame::PREAMBLE_LEN]).unwrap();
+        let mut head = [0; HEADER_LEN];
+        let mut greeted = false;
+        while theirs.read_exact(&mut head).is_ok() {
+            let header = Header::decode(&head).unwrap();
+            theirs.read_exact(&mut vec![0; header.length as usize]).unwrap();
+            let greeting = Reply::Hello(Accept::nothing());
+            let frames =
+                if std::mem::replace(&mut greeted, true) { lie(header) } else { one(header, &greeting) };
+            for frame in frames {
+                // The client may have hung up already.
+                let _ = theirs.write_all(&frame.to_vec());
+            }
+        }
+    });
+    session_on(ours).await.0
+}
+
+fn one(header: Header, reply: &Reply) -> Vec<Frame> {
+    vec![Frame::new(Type::Reply, header.class, header.id, vec![reply.to_bytes()])]
+}
+
+#[tokio::test]
+async fn what_cannot_be_true_is_refused() {
+    let good = super::super::server::tests::attr(3);
+    let bad_size = crate::Attr { size: 1 << 63, ..good };
+    let bad_time = crate::Attr { mtime: Time { sec: 0, nsec: u32::MAX }, ..good };
+    let entry = |name: &[u8], attr| crate::Entry { name: Name::new(name).unwrap(), attr, target: None };
+    let page = |entries| Reply::List(Page { applied: 0, dir: good, entries, more: false });
+    let seen = |attr| Reply::Stat(vec![super::super::verbs::StatResult::Seen(Seen { applied: 0, attr })]);
+    let done = |attr| Outcome::Done(crate::Done { attr: Some(attr), dirs: vec![] });
+    let lies = [
+        seen(bad_size),
+        seen(bad_time),
+        Reply::Stat(vec![]),
+        page(vec![entry(b"a", Some(bad_size))]),
+        page(vec![entry(b"a", None), entry(b"a", None)]),
+        page(vec![entry(b"b", None), entry(b"a", None)]),
+        page(vec![entry(b"a", None), entry(b"b", None), entry(b"c", None)]),
+        Reply::Read(Chunk { attr: good, data: vec![0; 11].into() }),
+        Reply::Read(Chunk { attr: bad_size, data: Bytes::new() }),
+        Reply::Readlink(vec![b'x'; 5000].into()),
+        Reply::Readlink(Bytes::from_static(b"a\0b")),
+        Reply::Apply(vec![]),
+        Reply::Apply(vec![done(good), done(good)]),
+        Reply::Apply(vec![done(bad_time)]),
+        Reply::Stage(7),
+    ];
+    for lie in lies {
+        let text = format!("{lie:?}");
+        let said = lie.clone();
+        let s = liar(move |header| one(header, &said)).await;
+        let asked = loc(b"x");
+        let answers = [
+            s.stat(&asked).await.err(),
+            s.list(&asked, None, 2).await.err(),
+            s.read(&asked, 0, 10).await.err(),
+            s.readlink(&asked).await.err(),
+            s.apply(vec![op(1)]).await.err(),
+        ];
+        assert!(answers.iter().flatten().all(|e| e.kind == ErrorKind::Io), "{text}: {answers:?}");
+        assert_eq!(answers.iter().flatten().count(), 5, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn garbage_ends_the_session_and_answers_that_nobody_asked_for_do_not() {
+    let good = Reply::Readlink(Bytes::from_static(b"target"));
+    let s = liar(move |header| {
+        let stray = |id| one(Header { id, ..header }, &Reply::Apply(vec![])).remove(0);
+        [vec![stray(0), stray(u64::MAX), stray(header.id + 1)], one(header, &good)].concat()
+    });
+    assert_eq!(&s.await.readlink(&loc(b"x")).await.unwrap()[..], b"target");
+    // Counts that the bytes do not have, cut and random bodies.
+    let huge = Bytes::from_static(b"\0\0\0\x03\0\0\0\0\0\0\0\0\xff\xff\xff\xff");
+    for body in [huge, Bytes::new(), Bytes::from_static(b"\xff\xff\xff\xff"), vec![0xa5; 1 << 16].into()] {
+        let s = liar(move |h| vec![Frame::new(Type::Reply, h.class, h.id, vec![body.clone()])]).await;
+        assert_eq!(s.list(&loc(b"x"), None, 9).await.unwrap_err().kind, ErrorKind::Io);
+    }
+    // Parts without end.
+    let part = Bytes::from(vec![0; 1 << 20]);
+    let s = liar(move |h| vec![Frame::new(Type::ReplyPart, h.class, h.id, vec![part.clone()]); 4]).await;
+    assert_eq!(s.readlink(&loc(b"x")).await.unwrap_err().kind, ErrorKind::Unreachable);
+}
+
 #[tokio::test]
 async fn concurrent_stats_are_one_round_trip() {
     let (s, meter, _) = session().await;

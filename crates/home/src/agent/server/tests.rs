@@ -20,7 +20,7 @@ impl Gated {
     }
 }
 
-fn attr(size: u64) -> Attr {
+pub(crate) fn attr(size: u64) -> Attr {
     Attr {
         id: HomeId { fs: 1, ino: size, generation: 0 },
         kind: Kind::File,
@@ -69,7 +69,7 @@ impl Serve for Gated {
         Ok(Page { applied: 0, dir: attr(0), entries: (0..max).map(entry).collect(), more: false })
     }
     fn read(&self, _: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        Ok(Chunk { attr: attr(u64::MAX), data: vec![at as u8; len as usize].into() })
+        Ok(Chunk { attr: attr(i64::MAX as u64), data: vec![at as u8; len as usize].into() })
     }
     fn readlink(&self, _: &Loc) -> Result<Bytes> {
         Ok(Bytes::from_static(b"target"))
