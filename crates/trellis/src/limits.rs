@@ -12,6 +12,8 @@ pub const CONNECT_WAIT: Duration = Duration::from_secs(30);
 pub const NAMES_KNOWN: usize = 10_000;
 /// Homes that are connected at the same time.
 pub const HOMES_CONNECTED: usize = 128;
+/// Processes that tell which account a name means, at the same time.
+pub const SSH_ASKS: usize = 8;
 /// How long what ssh says of a name is believed.
 pub const SSH_CONFIG_AGE: Duration = Duration::from_secs(60);
 /// How long the table of mounts of this machine is believed.

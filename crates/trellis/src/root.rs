@@ -16,6 +16,7 @@ use home::{Error, ErrorKind, Home, HomePath, Name, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
+use tokio::sync::Semaphore;
 use vfs::{Mode, Mount, MountOptions, Namespace, Start};
 
 /// Folders of an account's home directory that hold the keys to other places.
@@ -56,6 +57,8 @@ pub struct Root<A> {
     dynamic: Dynamic,
     accounts: A,
     door: Arc<Door>,
+    /// Places for processes that are asked which account a name means.
+    asks: Semaphore,
     known: Mutex<Known>,
 }
 
@@ -72,7 +75,8 @@ struct Known {
 impl<A: Accounts> Root<A> {
     /// The root with these configured homes.
     pub fn new(entries: Vec<HomeEntry>, dynamic: Dynamic, accounts: A, door: Arc<Door>) -> Root<A> {
-        let root = Root { entries, dynamic, accounts, door, known: Mutex::default() };
+        let asks = Semaphore::new(limits::SSH_ASKS);
+        let root = Root { entries, dynamic, accounts, door, asks, known: Mutex::default() };
         for entry in root.entries.iter().filter(|e| e.symlinks == Symlinks::Rebase) {
             if root.root_name(std::slice::from_ref(&entry.name)).is_none() {
                 tracing::warn!(
@@ -141,7 +145,10 @@ impl<A: Accounts> Root<A> {
         {
             return Ok(identity);
         }
-        let identity = self.accounts.identity(account).await?;
+        let identity = {
+            let _place = self.asks.acquire().await;
+            self.accounts.identity(account).await?
+        };
         let mut known = self.known();
         known.make_room()?;
         known.identities.insert(account.clone(), (identity.clone(), Instant::now()));

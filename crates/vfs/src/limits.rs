@@ -56,6 +56,8 @@ pub const GIVE_UP: Duration = Duration::from_secs(60);
 pub const FAILED_NAME: Duration = Duration::from_secs(30);
 /// Names of hosts that the root directory remembers.
 pub const HOSTS_MAX: usize = 10_000;
+/// Names of hosts that are being reached at the same time.
+pub const OPENINGS_MAX: usize = 256;
 /// Between two checkpoints of identities.
 pub const CHECKPOINT: Duration = Duration::from_secs(1);
 /// Pause before an operation is tried again that the home refused for a reason that may pass.

@@ -71,18 +71,19 @@ impl Vfs {
         let known = self.root.lock().names.get(&name).copied().flatten();
         let oid = match known {
             Some(oid) => oid,
-            None if ctx.cred.uid != self.shared.server_uid => return Err(self.stranger(&name).await),
+            None if ctx.cred.uid != self.shared.server_uid => return Err(self.stranger(&name)),
             None => self.reach(&name).await?,
         };
         let attr = self.getattr(ctx, oid).await?;
         Ok(Found { oid, attr, dir: Some(self.root_attr()) })
     }
 
-    /// What somebody who may not cause a connection hears of a name that is not connected.
-    async fn stranger(&self, name: &Name) -> Error {
-        match self.namespace.resolve(name).await {
-            Err(e) => e,
-            Ok(_) => {
+    /// What somebody who may not cause a connection hears of a name that is not connected. Nothing is asked for him:
+    /// even that would be a process for each name that he makes up.
+    fn stranger(&self, name: &Name) -> Error {
+        match self.namespace.permits(name) {
+            false => Error::new(ErrorKind::NotFound, format!("{name}: no name of a host")),
+            true => {
                 Error::new(ErrorKind::Access, format!("{name}: only the server's user may connect to a host"))
             }
         }
@@ -99,6 +100,9 @@ impl Vfs {
             }
             match root.opening.get(name) {
                 Some(opening) => opening.clone(),
+                None if root.opening.len() >= limits::OPENINGS_MAX => {
+                    return Err(Error::new(ErrorKind::Busy, "too many names are being reached"));
+                }
                 None => {
                     let opening = self.start_opening(name.clone());
                     root.opening.insert(name.clone(), opening.clone());

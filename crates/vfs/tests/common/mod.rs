@@ -28,8 +28,11 @@ impl Namespace for OneHome {
     fn configured(&self) -> Vec<Name> {
         Vec::new()
     }
+    fn permits(&self, name: &Name) -> bool {
+        matches!(name.as_bytes(), b"lab" | b"scp:lab:")
+    }
     async fn resolve(&self, name: &Name) -> home::Result<Mount> {
-        if !matches!(name.as_bytes(), b"lab" | b"scp:lab:") {
+        if !self.permits(name) {
             return Err(home::ErrorKind::NotFound.into());
         }
         Ok(Mount {
