@@ -138,10 +138,16 @@ async fn listeners_serve_until_they_are_dropped_or_stopped() {
     serving.await.unwrap();
 }
 
-/// Strangers are told that they are refused, but cannot take all connections.
+/// Strangers are told that they are refused, but cannot take all connections; nor can users of an allowed client
+/// who are not root there.
 #[tokio::test]
 async fn strangers_get_few_connections() {
-    let world = World::with(Mode::Wb, ExportPolicy { allow: vec![], ..policy() }).await;
+    few_connections(ExportPolicy { allow: vec![], ..policy() }).await;
+    few_connections(ExportPolicy { any_port: false, ..policy() }).await;
+}
+
+async fn few_connections(policy: ExportPolicy) {
+    let world = World::with(Mode::Wb, policy).await;
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     let serving = tokio::spawn(world.server.clone().listen(listener, std::future::pending()));

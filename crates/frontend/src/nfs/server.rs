@@ -110,8 +110,9 @@ impl Service for NfsServer {
         }
     }
 
+    /// A user of an allowed client who is not root there must not take the connections away from its kernel.
     fn welcomes(&self, addr: SocketAddr) -> bool {
-        self.policy.access(addr.ip()) != Access::None
+        self.policy.access(addr.ip()) != Access::None && self.policy.trusts_port(addr)
     }
 
     fn reply_hint(&self, call: &Call) -> usize {
