@@ -4,6 +4,7 @@ mod basic_tree;
 mod big_file;
 mod commands;
 mod crash_loop;
+mod full_disks;
 mod git_objects;
 mod harness;
 mod hostile;
@@ -100,6 +101,13 @@ pub const ALL: &[Scenario] = &[
         ci: false,
         minutes: 15,
         run: crash_loop::run_long,
+    },
+    Scenario {
+        name: "full-disks",
+        shows: "no space at the home, or here: nothing acknowledged is lost, and work goes on when there is space",
+        ci: true,
+        minutes: 6,
+        run: full_disks::run,
     },
     Scenario {
         name: "isolation",
