@@ -8,7 +8,8 @@
 //! - [`fetch`]: IN, the only reader of a home. [`mutate`]: CHANGE, the only door for a change. [`sync`]: OUT, the
 //!   only way home; [`conflict`] is its table of decisions.
 //! - [`volume`]: one account on one host: recovery, checkpoints, health.
-//! - [`inode`], [`meta`], [`replies`]: identity, attributes and names, first answers; passive.
+//! - [`inode`], [`meta`], [`overlay`], [`replies`]: identity, attributes and names, how a change looks in them, first
+//!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
 //!   comes out.
@@ -33,6 +34,7 @@ mod limits;
 mod meta;
 mod mutate;
 mod ops;
+mod overlay;
 mod perm;
 mod replies;
 mod root;

@@ -48,7 +48,7 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
         tree.rebind(id, attr.id, binding);
     }
     if unsent {
-        crate::mutate::overlay_attributes(tree, id, asked.applied)?;
+        crate::overlay::overlay_attributes(tree, id, asked.applied)?;
     }
     Ok(if changed { Content::Changed } else { Content::Kept })
 }

@@ -7,7 +7,8 @@ use crate::fetch::Flights;
 use crate::guard::Guard;
 use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Fate, Journal, Lane};
-use crate::mutate::{enqueue, lay_bytes};
+use crate::mutate::enqueue;
+use crate::overlay::{lay_bytes, restore_ctimes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
 use crate::types::Oid;
@@ -350,7 +351,7 @@ fn unretired(
                 if let Some(key) = change.retry {
                     replies.insert(key, Oid { volume, id: change.object });
                 }
-                crate::mutate::restore_ctimes(tree, &change);
+                restore_ctimes(tree, &change);
                 open.insert(seq, (change, false));
             }
             Body::Amend(amend) => {

@@ -3,7 +3,8 @@
 use super::live;
 use crate::fetch::Want;
 use crate::journal::{Change, Stored};
-use crate::mutate::{Ticket, changed};
+use crate::mutate::Ticket;
+use crate::overlay::changed;
 use crate::types::{AccessMask, Ctx, FileAttr, Oid, SetAttrs, StatFs, Wcc};
 use crate::volume::Volume;
 use crate::{Vfs, limits, meta};

@@ -9,7 +9,7 @@ use crate::inode::{Tree, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
 use crate::limits;
 use crate::meta;
-use crate::mutate::overlay;
+use crate::overlay::overlay;
 use crate::volume::Volume;
 use home::{Attr, Done, Error, ErrorKind, HomeId, Loc, Name, New, Op, Piece, Result};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 //! A failing run prints its seed: `TRELLIS_SEED=n` runs that one again, `TRELLIS_SEEDS=n` runs n others,
 //! `TRELLIS_STEPS=n` makes runs shorter or longer.
 
-#![allow(missing_docs, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
 
 mod clock;
 #[path = "../common/mod.rs"]

@@ -310,6 +310,7 @@ impl Model {
     }
 
     /// A random call.
+    // tidy: long because it is one table, a line or two for each kind of call
     pub fn choose(&self, rng: &mut StdRng, big: bool) -> Act {
         let dirs = self.dirs();
         let any_dir = |rng: &mut StdRng| dirs[rng.random_range(0..dirs.len())].0;

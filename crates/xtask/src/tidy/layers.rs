@@ -28,6 +28,7 @@ const ENGINE: &[(&str, &[&str])] = &[
     ("perm", &["ops", "fetch", "mutate", "sync", "journal", "data", "store"]),
     ("inode", ACTIVE),
     ("meta", ACTIVE),
+    ("overlay", ACTIVE),
     ("replies", ACTIVE),
     ("data", ACTIVE),
     ("journal", ACTIVE),
@@ -39,12 +40,12 @@ const ENGINE: &[(&str, &[&str])] = &[
 
 /// What a module without state and questions does not name.
 const PURE: &[&str] = &[
-    "ops", "fetch", "mutate", "sync", "volume", "root", "perm", "inode", "meta", "replies", "data",
-    "journal", "store", "lock",
+    "ops", "fetch", "mutate", "sync", "volume", "root", "perm", "inode", "meta", "overlay", "replies",
+    "data", "journal", "store", "lock",
 ];
 
 /// Passive modules of the engine: they hold what others fetched, so they never name the trait `Home`.
-const CACHES: &[&str] = &["inode", "meta", "replies", "data", "journal", "store", "lock"];
+const CACHES: &[&str] = &["inode", "meta", "overlay", "replies", "data", "journal", "store", "lock"];
 
 /// What no module of the engine names: protocols, sockets, other programs, error numbers.
 const FOREIGN: &[&str] = &[

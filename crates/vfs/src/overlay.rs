@@ -1,0 +1,226 @@
+//! How a change looks in the caches. Passive, and the only code that lays a change over them: it runs when a change
+//! is accepted (in mode `strict`: when the home has it) and again at recovery, from the same record.
+
+use crate::data::{DataLog, Pin};
+use crate::inode::{Tree, local};
+use crate::journal::{Change, Extent, Stored};
+use crate::sync::queue::objects;
+use home::{Attr, New, Op, Piece, Result, Time};
+
+/// Lays a change over the caches. Total: what cannot be laid over (because memory of it was dropped) will be asked for.
+pub fn overlay(tree: &mut Tree, seq: u64, change: &Change) {
+    let laid = match &change.op {
+        Op::Create { dir, name, new, .. } => overlay_create(tree, change, *dir, name, new),
+        Op::Write { base, .. } => overlay_write(tree, seq, change, *base),
+        Op::SetAttr { .. } => overlay_attr(tree, change),
+        Op::Remove { dir, name, object, .. } => overlay_remove(tree, change.time, *dir, name, *object),
+        Op::Rename { from, name, object, to, new_name, replaced } => {
+            let replaced = replaced.as_ref().map(|(r, _)| *r);
+            overlay_rename(tree, change, (*from, name), *object, (*to, new_name), replaced)
+        }
+        Op::Link { object, dir, name } => overlay_link(tree, change, *object, *dir, name),
+    };
+    if let Err(e) = laid {
+        tracing::debug!(seq, "change could not be laid over the caches: {e}");
+    }
+}
+
+fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name, new: &New) -> Result<()> {
+    let id = change.object;
+    if let Some(attr) = change.after
+        && tree.get(id).is_err()
+    {
+        tree.insert_new(id, attr);
+    }
+    let shown = change.after.map(|a| (None, a.ctime));
+    let inode = tree.get(id)?;
+    inode.attr = inode.attr.or(change.after);
+    inode.link = Some((dir, name.clone()));
+    inode.verifier = change.verifier;
+    inode.shown = shown;
+    if let New::Symlink(target) = new {
+        inode.target = Some(target.clone());
+    }
+    if let Some(node) = inode.dir.as_deref_mut().filter(|_| inode.binding.is_none()) {
+        node.complete = true;
+        node.listed_at = std::time::Duration::MAX;
+    }
+    take_name(tree, dir, name, Some(id))?;
+    touch_dir(tree, dir, change.time, if matches!(new, New::Dir) { 1 } else { 0 })
+}
+
+fn overlay_write(tree: &mut Tree, seq: u64, change: &Change, base: Option<home::Version>) -> Result<()> {
+    let Op::Write { pieces, .. } = &change.op else { return Ok(()) };
+    let inode = tree.get(change.object)?;
+    if inode.pending == 0 && inode.base.is_none() {
+        inode.base = base;
+        inode.base_len = base.map_or(0, |v| v.size);
+    }
+    for piece in pieces {
+        if let Piece::Truncate(size) = piece {
+            inode.cuts.push((seq, *size));
+            inode.base_len = inode.base_len.min(*size);
+        }
+    }
+    overlay_attr(tree, change)
+}
+
+fn overlay_attr(tree: &mut Tree, change: &Change) -> Result<()> {
+    let inode = tree.get(change.object)?;
+    if let Some(after) = change.after {
+        inode.attr = Some(after);
+        inode.shown = Some((inode.base, after.ctime));
+    }
+    Ok(())
+}
+
+fn overlay_remove(tree: &mut Tree, time: Time, dir: u64, name: &home::Name, id: u64) -> Result<()> {
+    let is_dir = tree.get(id).is_ok_and(|n| n.kind == home::Kind::Dir);
+    take_name(tree, dir, name, None)?;
+    drop_link(tree, dir, name, id, time);
+    touch_dir(tree, dir, time, if is_dir { -1 } else { 0 })
+}
+
+fn overlay_rename(
+    tree: &mut Tree,
+    change: &Change,
+    from: (u64, &home::Name),
+    object: u64,
+    to: (u64, &home::Name),
+    replaced: Option<u64>,
+) -> Result<()> {
+    let is_dir = tree.get(object)?.kind == home::Kind::Dir;
+    if let Some(old) = replaced.filter(|old| *old != object) {
+        drop_link(tree, to.0, to.1, old, change.time);
+    }
+    take_name(tree, from.0, from.1, None)?;
+    take_name(tree, to.0, to.1, Some(object))?;
+    let inode = tree.get(object)?;
+    inode.drop_link(&(from.0, from.1.clone()));
+    inode.add_link((to.0, to.1.clone()));
+    overlay_attr(tree, change)?;
+    let moved = is_dir && from.0 != to.0;
+    touch_dir(tree, from.0, change.time, if moved { -1 } else { 0 })?;
+    let replaced_dir = is_dir && replaced.is_some();
+    touch_dir(tree, to.0, change.time, i32::from(moved) - i32::from(replaced_dir))
+}
+
+fn overlay_link(tree: &mut Tree, change: &Change, object: u64, dir: u64, name: &home::Name) -> Result<()> {
+    take_name(tree, dir, name, Some(object))?;
+    tree.get(object)?.add_link((dir, name.clone()));
+    overlay_attr(tree, change)?;
+    touch_dir(tree, dir, change.time, 0)
+}
+
+fn take_name(tree: &mut Tree, dir: u64, name: &home::Name, child: Option<u64>) -> Result<()> {
+    tree.get(dir)?.names_mut()?.slot_mut(name).child = child;
+    Ok(())
+}
+
+fn drop_link(tree: &mut Tree, dir: u64, name: &home::Name, id: u64, time: Time) {
+    if let Ok(inode) = tree.get(id) {
+        inode.drop_link(&(dir, name.clone()));
+        lose_link(tree, id, time);
+    }
+}
+
+fn lose_link(tree: &mut Tree, id: u64, time: Time) {
+    let Ok(inode) = tree.get(id) else { return };
+    let last = match &inode.attr {
+        _ if inode.kind == home::Kind::Dir => true,
+        Some(attr) => attr.nlink <= 1,
+        None => inode.link.is_none(),
+    };
+    inode.gone = last;
+    if let Some(attr) = &mut inode.attr {
+        attr.nlink = if last { 0 } else { attr.nlink - 1 };
+        attr.ctime = time.max(attr.ctime.next());
+        inode.shown = Some((inode.base, attr.ctime));
+    }
+}
+
+fn touch_dir(tree: &mut Tree, dir: u64, time: Time, links: i32) -> Result<()> {
+    tree.unsaved(dir);
+    let inode = tree.get(dir)?;
+    if let Some(attr) = &mut inode.attr {
+        let last = crate::meta::shown_ctime_of(inode.shown, attr);
+        attr.nlink = attr.nlink.saturating_add_signed(links);
+        attr.mtime = time;
+        attr.ctime = time.max(last.next());
+        inode.shown = Some((None, attr.ctime));
+    }
+    Ok(())
+}
+
+/// Lays what unsent operations do to the attributes of an object over an answer of the home that contains the
+/// operations up to `applied`. After a restart that is the first that is known of them.
+pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> {
+    let later: Vec<Change> = tree
+        .queue
+        .iter()
+        .filter(|(seq, p)| *seq > applied && p.overlaid)
+        .map(|(_, p)| &p.change)
+        .filter(|c| objects(c).any(|o| o == id))
+        .cloned()
+        .collect();
+    for change in later {
+        if change.object == id && change.after.is_some() {
+            overlay_attr(tree, &change)?;
+            continue;
+        }
+        let is_dir = tree.get(change.object)?.kind == home::Kind::Dir;
+        match &change.op {
+            Op::Create { .. } => touch_dir(tree, id, change.time, i32::from(is_dir))?,
+            Op::Remove { object, .. } if *object == id => lose_link(tree, id, change.time),
+            Op::Remove { .. } => touch_dir(tree, id, change.time, -i32::from(is_dir))?,
+            Op::Rename { replaced: Some((old, _)), .. } if *old == id => lose_link(tree, id, change.time),
+            Op::Rename { from, to, replaced, .. } => {
+                let moved = is_dir && from != to;
+                if *from == id {
+                    touch_dir(tree, id, change.time, -i32::from(moved))?;
+                }
+                if *to == id {
+                    let freed = is_dir && replaced.is_some();
+                    touch_dir(tree, id, change.time, i32::from(moved) - i32::from(freed))?;
+                }
+            }
+            Op::Link { .. } => touch_dir(tree, id, change.time, 0)?,
+            Op::Write { .. } | Op::SetAttr { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+/// Recovery: directories show no earlier ctime than before.
+pub fn restore_ctimes(tree: &mut Tree, change: &Change) {
+    for (dir, _) in crate::sync::queue::names(change) {
+        if let (Ok(inode), false) = (tree.get(dir), change.plain) {
+            let shown = inode.shown.map_or(change.time, |(_, t)| t.max(change.time));
+            inode.shown = Some((None, shown));
+        }
+    }
+}
+
+/// Attributes after a change of content or attributes at `time`; ctime strictly increases.
+pub fn changed(attr: &Attr, last_shown: Time, time: Time) -> Attr {
+    Attr { ctime: time.max(last_shown.next()), ..*attr }
+}
+
+/// Lays the bytes of a journalled write over the data cache; at recovery.
+pub fn lay_bytes(data: &DataLog, change: &mut Change) -> Result<()> {
+    let object = change.object;
+    let Op::Write { pieces, .. } = &mut change.op else { return Ok(()) };
+    for piece in pieces {
+        match piece {
+            Piece::Truncate(size) => data.truncate(object, *size),
+            Piece::Data(at, Stored::Extent(extent)) => data.insert(object, *at, *extent),
+            Piece::Data(at, stored @ Stored::Inline(_)) => {
+                let Stored::Inline(bytes) = &*stored else { continue };
+                let extent: Extent =
+                    data.put(object, *at, std::slice::from_ref(bytes), Pin::Dirty).map_err(local)?;
+                *stored = Stored::Extent(extent);
+            }
+        }
+    }
+    Ok(())
+}
