@@ -154,7 +154,10 @@ fn the_script_has_nothing_that_a_login_shell_would_touch() {
 fn only_a_far_side_in_good_health_says_that_nothing_can_run_there() {
     use std::os::unix::process::ExitStatusExt;
     let ended = |raw: i32, said: &str| {
-        is_a_refusal(&ssh::Farewell { status: Some(std::process::ExitStatus::from_raw(raw)), said: said.into() })
+        is_a_refusal(&ssh::Farewell {
+            status: Some(std::process::ExitStatus::from_raw(raw)),
+            said: said.into(),
+        })
     };
     assert!(ended(1 << 8, "This account is currently not available."));
     assert!(ended(127 << 8, "exec: /bin/sh: not found"));
