@@ -41,6 +41,8 @@ struct Inner {
     door: Arc<Door>,
     /// The home is on this machine and in this boot.
     here: AtomicBool,
+    /// The host has a name of this machine; decides where the home tells no boot (SFTP).
+    named_here: bool,
     use_: Mutex<Use>,
 }
 
@@ -125,12 +127,12 @@ impl Connector for Turnstile {
 }
 
 impl Gate {
-    /// A home over connections that are made in turn.
-    pub fn new(connector: Arc<dyn Connector>, door: Arc<Door>, host: HostLock) -> Gate {
+    /// A home over connections that are made in turn. `named_here`: see [`is_this_machine`].
+    pub fn new(connector: Arc<dyn Connector>, door: Arc<Door>, host: HostLock, named_here: bool) -> Gate {
         let turnstile = Turnstile { connector, door: Arc::clone(&door), host };
         let home = RemoteHome::new(Arc::new(turnstile));
         let use_ = Mutex::new(Use { calls: 0, last: Instant::now() });
-        let inner = Arc::new(Inner { home, door, here: AtomicBool::new(false), use_ });
+        let inner = Arc::new(Inner { home, door, here: AtomicBool::new(named_here), named_here, use_ });
         locked(&inner.door.homes).push(Arc::downgrade(&inner));
         Gate { inner }
     }
@@ -149,10 +151,20 @@ impl Gate {
     }
 }
 
+/// Whether `HOST:PORT`, as ssh resolved it, is surely this machine: loopback, or its own name.
+pub fn is_this_machine(host: &str) -> bool {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+    let own = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    name == "localhost" || name == own || name.parse().is_ok_and(|a: std::net::IpAddr| a.is_loopback())
+}
+
 impl Inner {
     fn greet(&self, hello: &Hello) {
         let boot = crate::state::boot_id();
-        let here = !boot.is_empty() && hello.boot_id.windows(boot.len()).any(|w| w == boot.as_bytes());
+        let here = match hello.boot_id.is_empty() {
+            true => self.named_here,
+            false => !boot.is_empty() && hello.boot_id.windows(boot.len()).any(|w| w == boot.as_bytes()),
+        };
         self.here.store(here, Ordering::Relaxed);
     }
 }

@@ -162,8 +162,9 @@ impl<A: Accounts> Root<A> {
         }
         let connector = self.accounts.remote(account)?;
         let host = identity.rsplit_once('@').map_or(identity, |(_, host)| host).to_owned();
+        let here = crate::gate::is_this_machine(&host);
         let host = Arc::clone(known.hosts.entry(host).or_default());
-        let gate: Arc<dyn Home> = Arc::new(Gate::new(connector, Arc::clone(&self.door), host));
+        let gate: Arc<dyn Home> = Arc::new(Gate::new(connector, Arc::clone(&self.door), host, here));
         known.homes.insert(identity.to_owned(), Arc::clone(&gate));
         Ok(gate)
     }

@@ -116,7 +116,7 @@ impl Home for Dirs {
 }
 
 fn gate(knocker: &Arc<Knocker>, door: &Arc<Door>, host: &HostLock) -> Gate {
-    Gate::new(Arc::clone(knocker) as Arc<dyn Connector>, Arc::clone(door), Arc::clone(host))
+    Gate::new(Arc::clone(knocker) as Arc<dyn Connector>, Arc::clone(door), Arc::clone(host), false)
 }
 
 fn at(path: &str) -> Loc {
@@ -172,9 +172,12 @@ async fn the_home_that_nobody_needs_leaves_for_a_new_one() {
 async fn no_descent_into_our_own_tree() {
     let boot = crate::state::boot_id();
     assert!(!boot.is_empty());
-    for (boot, refused) in [(boot.as_str(), true), ("another boot", false)] {
+    // SFTP tells no boot: then the name of the host decides.
+    let cases = [(boot.as_str(), "far:22", true), ("another boot", "localhost:22", false)];
+    for (boot, host, refused) in cases.into_iter().chain([("", "localhost:22", true), ("", "far:22", false)])
+    {
         let door = Door::new(OwnMounts::fixed(&["trellis", "srv/deep"]));
-        let gate = gate(&Knocker::new(boot), &door, &HostLock::default());
+        let gate = Gate::new(Knocker::new(boot), door, HostLock::default(), is_this_machine(host));
         gate.attach().await.unwrap();
         assert_eq!(gate.list(&at("trellis"), None, 1).await.is_err(), refused);
         assert_eq!(gate.stat(&at("trellis/lab")).await.is_err(), refused);
@@ -182,5 +185,16 @@ async fn no_descent_into_our_own_tree() {
         assert!(gate.stat(&at("trellis")).await.is_ok());
         assert!(gate.list(&at("trellis2"), None, 1).await.is_ok());
         assert!(gate.list(&at("srv"), None, 1).await.is_ok());
+    }
+}
+
+#[test]
+fn names_of_this_machine() {
+    let own = rustix::system::uname().nodename().to_string_lossy().to_ascii_lowercase();
+    for host in ["localhost:22", "127.0.0.2:22", "::1:22", "[::1]:22", &format!("{own}:2222")] {
+        assert!(is_this_machine(host), "{host}");
+    }
+    for host in ["localhost.example.org:22", "10.0.0.1:22", "far:22"] {
+        assert!(!is_this_machine(host), "{host}");
     }
 }
