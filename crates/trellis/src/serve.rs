@@ -9,7 +9,7 @@ use crate::options::Options;
 use crate::root::{Dynamic, Root};
 use crate::state::{self, StateDir};
 use crate::{limits, show, unsent};
-use frontend::nfs::{Allow, ExportPolicy, NfsServer};
+use frontend::nfs::{Access, Allow, ExportPolicy, NfsServer};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,6 @@ pub async fn run(serve: Serve) -> Result<(), String> {
         some => some.to_vec(),
     };
     check_identity(rustix::process::geteuid().is_root(), options.no_root_squash)?;
-    check_ports(&listen, &options)?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     raise_open_files();
     let state = StateDir::create(serve.state.as_deref(), options.allow_network_state)?;
@@ -50,7 +49,8 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     leave_directory()?;
     unsent::forget(&state)?;
     let mut signals = Signals::catch()?;
-    let allow = networks(&options).await?;
+    let policy = policy(&options).await?;
+    check_ports(&listen, &policy)?;
     let listeners = bind(&state, &listen).await?;
     let nfs: Vec<SocketAddr> = listeners.iter().filter_map(|l| l.local_addr().ok()).collect();
     let mounts = OwnMounts::default();
@@ -62,13 +62,6 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let cred = own_cred();
     let vfs = open_engine(&state, &options, Arc::clone(&namespace), &cred).await?;
     let (stop, stopped) = watch::channel(false);
-    let policy = ExportPolicy {
-        allow,
-        any_port: options.insecure,
-        no_root_squash: options.no_root_squash,
-        server_uid: cred.uid,
-        server_gid: cred.gid,
-    };
     let serving = serve_nfs(listeners, &vfs, policy, &stopped);
     let (wish, wishes) = mpsc::channel(1);
     let socket = control::bind(&state)?;
@@ -92,14 +85,15 @@ fn check_identity(root: bool, no_root_squash: bool) -> Result<(), String> {
 }
 
 /// NFS believes a request because of its source port; that is worth nothing where anyone may use low ports.
-fn check_ports(listen: &[SocketAddr], options: &Options) -> Result<(), String> {
+fn check_ports(listen: &[SocketAddr], policy: &ExportPolicy) -> Result<(), String> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
-    check_port_start(text.trim().parse().unwrap_or(1024), listen, options.insecure)
+    check_port_start(text.trim().parse().unwrap_or(1024), listen, policy)
 }
 
-fn check_port_start(first_open: u32, listen: &[SocketAddr], insecure: bool) -> Result<(), String> {
-    let local = listen.iter().any(|l| l.ip().is_loopback() || l.ip().is_unspecified());
-    match first_open < 1024 && local && !insecure {
+/// Users of this machine reach every listener, from the listener's own address.
+fn check_port_start(first_open: u32, listen: &[SocketAddr], policy: &ExportPolicy) -> Result<(), String> {
+    let may_call = |l: &SocketAddr| l.ip().is_unspecified() || policy.access(l.ip()) != Access::None;
+    match first_open < 1024 && listen.iter().any(may_call) && !policy.any_port {
         true => Err(format!(
             "every user of this machine may use ports from {first_open} up, and could act as you by NFS: run \
              `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` as root, or accept it with --insecure"
@@ -145,6 +139,18 @@ fn raise_open_files() {
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
         tracing::warn!("the limit of open files stays at {:?}: {e}", limit.current);
     }
+}
+
+/// The rules for all clients.
+async fn policy(options: &Options) -> Result<ExportPolicy, String> {
+    let cred = own_cred();
+    Ok(ExportPolicy {
+        allow: networks(options).await?,
+        any_port: options.insecure,
+        no_root_squash: options.no_root_squash,
+        server_uid: cred.uid,
+        server_gid: cred.gid,
+    })
 }
 
 async fn networks(options: &Options) -> Result<Vec<Allow>, String> {
@@ -389,12 +395,17 @@ mod tests {
 
     #[test]
     fn low_ports_must_mean_something() {
-        let local = addresses(&["127.0.0.1:0"]);
-        assert!(check_port_start(1024, &local, false).is_ok());
-        assert!(check_port_start(0, &local, false).unwrap_err().contains("--insecure"));
-        assert!(check_port_start(1023, &addresses(&["0.0.0.0:1"]), false).is_err());
-        assert!(check_port_start(0, &local, true).is_ok());
-        assert!(check_port_start(0, &addresses(&["10.0.0.1:1"]), false).is_ok());
+        let strict = ExportPolicy::local(1, 1);
+        let open = ExportPolicy { any_port: true, ..strict.clone() };
+        let net = ExportPolicy { allow: vec!["10.0.0.0/24".parse().unwrap()], ..strict.clone() };
+        let refused =
+            |first, listen: &str, policy| check_port_start(first, &addresses(&[listen]), policy).is_err();
+        assert!(!refused(1024, "127.0.0.1:0", &strict) && refused(0, "127.0.0.1:0", &strict));
+        assert!(refused(1023, "0.0.0.0:1", &strict) && !refused(0, "127.0.0.1:0", &open));
+        assert!(!refused(0, "10.0.0.1:1", &strict), "it may not call from there");
+        assert!(refused(0, "10.0.0.1:1", &net), "local users call from the listener's own address");
+        let why = check_port_start(0, &addresses(&["127.0.0.1:0"]), &strict).unwrap_err();
+        assert!(why.contains("--insecure"));
     }
 
     #[test]
