@@ -1,4 +1,5 @@
-//! An SFTP server that lies: it lists names that no file can have. For `ForceCommand` of a test's sshd.
+//! An SFTP server that lies: it lists names that no file can have, sizes that none can have, devices, and set-uid
+//! programs. For `ForceCommand` of a test's sshd.
 //!
 //! It speaks version 3 (draft-ietf-secsh-filexfer-02) on stdin and stdout, and knows `/` and `/dir`.
 
@@ -58,8 +59,12 @@ fn answer(kind: u8, body: &[u8], listed: &mut bool) -> Result<Vec<u8>> {
             names(&mut w, &[real]);
             NAME
         }
-        (STAT | LSTAT, b"/" | b"/dir" | b"/good" | b"/dir/dir" | b"/dir/good") => {
-            attributes(&mut w, !path.ends_with(b"good"));
+        (
+            STAT | LSTAT,
+            b"/" | b"/dir" | b"/good" | b"/dir/dir" | b"/dir/good" | b"/dir/suid" | b"/dir/huge"
+            | b"/dir/device",
+        ) => {
+            attributes(&mut w, &path);
             ATTRS
         }
         (STAT | LSTAT, _) => status(&mut w, NO_SUCH_FILE),
@@ -74,7 +79,22 @@ fn answer(kind: u8, body: &[u8], listed: &mut bool) -> Result<Vec<u8>> {
             let long = [b'x'; 300];
             names(
                 &mut w,
-                &[b".", b"..", b"", b"a/b", b"../../etc/passwd", b"nul\0", &long, b"dir", b"good", b"good"],
+                &[
+                    b".",
+                    b"..",
+                    b"",
+                    b"a/b",
+                    b"../../etc/passwd",
+                    b"nul\0",
+                    &long,
+                    b"dir",
+                    b"good",
+                    b"good",
+                    b"suid",
+                    b"huge",
+                    b"device",
+                    b"\x1b[31mred\n",
+                ],
             );
             NAME
         }
@@ -102,15 +122,22 @@ fn names(w: &mut Writer, names: &[&[u8]]) {
     for name in names {
         string(w, name);
         string(w, name);
-        attributes(w, name.starts_with(b"/") || *name == b"dir");
+        attributes(w, name);
     }
 }
 
 /// Size, owner, mode and times.
-fn attributes(w: &mut Writer, dir: bool) {
+fn attributes(w: &mut Writer, path: &[u8]) {
+    let (size, mode) = match path.rsplit(|b| *b == b'/').next().unwrap_or_default() {
+        b"" | b"dir" => (4, 0o40755),
+        b"suid" => (4, 0o106_755),
+        b"huge" => (1 << 63, 0o100_644),
+        b"device" => (4, 0o060_666),
+        _ => (4, 0o100_644),
+    };
     w.u32(0xf);
-    w.u64(4);
-    for word in [1000, 1000, if dir { 0o40755 } else { 0o100_644 }, 1_000_000_000, 1_000_000_000] {
+    w.u64(size);
+    for word in [1000, 1000, mode, 1_000_000_000, 1_000_000_000] {
         w.u32(word);
     }
 }

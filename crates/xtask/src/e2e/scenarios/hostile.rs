@@ -1,5 +1,6 @@
 //! Hostile hosts, names, bytes and callers.
 
+mod crowd;
 mod wire;
 
 use crate::e2e::accounts::{ANN, GATEWAY, STRANGER};
@@ -49,6 +50,8 @@ pub fn run(world: &World) -> Result<()> {
     other_callers(&mut client, &root, &dir, &precious)?;
     wire::garbage(server.addr, &precious)?;
     refused_options(world)?;
+    crowd::unknown_hosts(&server)?;
+    crowd::half_records(&server)?;
 
     server.must_run()?;
     let (client, _) = world.client(&server)?;
@@ -56,6 +59,8 @@ pub fn run(world: &World) -> Result<()> {
     server.sync()?;
     ensure!(fs::read(work.join("precious"))? == b"precious", "the home lost something");
     ensure!(fs::read(ssh.join("authorized_keys"))? == b"ann's key");
+    let log = fs::read(world.dir.join("server.log"))?;
+    ensure!(!log.contains(&0x1b), "the log holds escape sequences that came from outside");
     says_why(&server)
 }
 
@@ -178,14 +183,21 @@ fn protected_folders(world: &World, client: &Client, root: &NfsFh3, ssh: &Path) 
     Ok(())
 }
 
-/// A home that lists names which no file can have.
+/// A home that lists names which no file can have, and objects which no client should get.
 fn evil_home(client: &Client, root: &NfsFh3) -> Result<()> {
     let dir = client.walk(root, "ann@evil/dir")?;
     let entries = client.list(&dir)?;
     let mut names: Vec<_> = entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect();
     names.sort();
     names.retain(|n| n != "." && n != "..");
-    ensure!(names == ["dir", "good"], "the home's names arrive as {names:?}");
+    names.retain(|n| n != "huge");
+    ensure!(names == ["\u{1b}[31mred\n", "dir", "good", "suid"], "the home's names arrive as {names:?}");
+    let suid = client.getattr(&client.lookup(&dir, "suid")?)?;
+    ensure!(suid.mode & 0o6000 == 0, "a set-uid file arrives with mode {:o}", suid.mode);
+    for name in ["huge", "device"] {
+        let refused = [NfsStat3::NoEnt, NfsStat3::Io, NfsStat3::Fbig];
+        expect(name, &refused, || client.getattr(&client.lookup(&dir, name)?))?;
+    }
     Ok(())
 }
 

@@ -68,9 +68,9 @@ fn record(body: &[u8]) -> Vec<u8> {
 }
 
 /// From a privileged port, as far as the server is concerned a client.
-fn send(server: SocketAddr, bytes: &[u8]) -> Result<TcpStream> {
+pub fn send(server: SocketAddr, bytes: &[u8]) -> Result<TcpStream> {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket, sockopt};
-    for port in (500..600).rev() {
+    for port in (400..600).rev() {
         let fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
         sockopt::set_socket_reuseaddr(&fd, true)?;
         if bind(&fd, &SocketAddr::new(server.ip(), port)).is_err() || connect(&fd, &server).is_err() {
@@ -88,6 +88,11 @@ fn send(server: SocketAddr, bytes: &[u8]) -> Result<TcpStream> {
         }
     }
     anyhow::bail!("no privileged port")
+}
+
+/// The connection, if the server did not close it at once.
+pub fn begin(mut stream: TcpStream, bytes: &[u8]) -> Option<TcpStream> {
+    stream.write_all(bytes).ok().map(|()| stream)
 }
 
 /// The server hangs up.
