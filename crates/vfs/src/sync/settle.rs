@@ -561,7 +561,12 @@ impl Volume {
     fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr) -> Result<()> {
         let mut at = 0;
         let mut pieces = vec![Piece::Truncate(attr.size)];
+        let mut holes = self.data.gaps(object, 0, attr.size).into_iter().peekable();
         loop {
+            // A file may be nearly all hole, of any size.
+            while let Some((hole, len)) = holes.next_if(|(hole, _)| *hole <= at) {
+                at = at.max(hole + len);
+            }
             let len = (attr.size - at).min(u64::from(limits::IO_MAX)) as u32;
             let mut from = at;
             for part in self.data.get(object, at, len) {
