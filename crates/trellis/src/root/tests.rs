@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[derive(Default)]
 struct Fake {
     asked: AtomicUsize,
+    asking: AtomicUsize,
+    most_asking: AtomicUsize,
     made: AtomicUsize,
 }
 
@@ -27,6 +29,9 @@ impl Connector for Nowhere {
 impl Accounts for Fake {
     async fn identity(&self, account: &Account) -> Result<String> {
         self.asked.fetch_add(1, Ordering::SeqCst);
+        self.most_asking.fetch_max(self.asking.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        tokio::task::yield_now().await;
+        self.asking.fetch_sub(1, Ordering::SeqCst);
         let user = account.user.as_deref().unwrap_or("ann");
         let host = if account.host == "lab" { "lab.example.org" } else { &account.host };
         Ok(format!("{user}@{host}:22"))
@@ -154,4 +159,16 @@ async fn absolute_links_lead_below_a_name_of_the_root_of_the_host() {
     assert_eq!(found(&closed, &["work", "scp:lab:"]), None);
     let whole = format!("{LAB}[[home]]\nname = \"all\"\nscl = \"scp:lab:\"\n");
     assert_eq!(found(&root(&whole, Dynamic::Only(vec![])), &["work"]).as_deref(), Some("all"));
+}
+
+#[tokio::test]
+async fn few_processes_are_asked_at_the_same_time() {
+    let root = Arc::new(root("", Dynamic::All));
+    let mut lookups = tokio::task::JoinSet::new();
+    for i in 0..100 {
+        let root = Arc::clone(&root);
+        lookups.spawn(async move { resolve(&root, &format!("ann@host{i}")).await.is_ok() });
+    }
+    assert!(lookups.join_all().await.into_iter().all(|found| found));
+    assert_eq!(root.accounts.most_asking.load(Ordering::SeqCst), limits::SSH_ASKS);
 }
