@@ -23,8 +23,7 @@ impl Volume {
         self.confirm(tree, &last, done);
         let count = ops.len();
         for (i, (seq, op)) in ops.into_iter().enumerate() {
-            let bindings =
-                if i + 1 == count { tree.binding(last.object).into_iter().collect() } else { vec![] };
+            let bindings = if i + 1 == count { bindings_after(tree, &last) } else { vec![] };
             op.waiter.map(|w| w.send(Ok(())));
             self.retire(seq, &op.change, Fate::Done(bindings))?;
         }
@@ -634,6 +633,16 @@ fn renamed(op: &Op<u64, Stored>, object: u64, place: &(u64, Name), copy: &Name) 
 fn may_pass(kind: ErrorKind) -> bool {
     use ErrorKind as E;
     matches!(kind, E::NoSpace | E::Quota | E::ReadOnly | E::TextBusy | E::Busy | E::Access | E::Perm | E::Io)
+}
+
+/// Identities that an outcome changed: that of the object, and of the one whose name it took. A restart must not find
+/// the latter under that name again.
+fn bindings_after(tree: &mut Tree, change: &Change) -> Vec<crate::journal::Binding> {
+    let replaced = match &change.op {
+        Op::Rename { replaced, .. } => replaced.as_ref().map(|(old, _)| *old),
+        _ => None,
+    };
+    [Some(change.object), replaced].into_iter().flatten().filter_map(|id| tree.binding(id)).collect()
 }
 
 /// A change in a few words, for a person.
