@@ -3,7 +3,7 @@
 //! A home holds the truth; the engine holds copies of it and a journal of what the home does not know yet.
 //!
 //! # Layout
-//! - [`ops`]: what a front-end may ask, by family; [`perm`] decides who may.
+//! - [`ops`]: what a front-end may ask, by family; [`perm`] decides who may, [`guard`] where nobody may.
 //! - [`root`]: the root directory, in which the homes appear.
 //! - [`fetch`]: IN, the only reader of a home. [`mutate`]: CHANGE, the only door for a change. [`sync`]: OUT, the
 //!   only way home; [`conflict`] is its table of decisions.
