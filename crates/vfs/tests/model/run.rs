@@ -490,6 +490,8 @@ impl Run {
             return Ok(());
         }
         self.clear().await;
+        // Until it is known what arrived, calls may be told to come again.
+        let _ = self.e.vfs.sync(None, Duration::from_secs(30)).await;
         let mut whys = Vec::new();
         for mut candidate in candidates {
             // Only handles that a change has named are promised to hold.
