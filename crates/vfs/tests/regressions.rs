@@ -118,3 +118,25 @@ async fn unsent_names_and_links_count_after_a_restart() {
     assert_eq!((after.nlink, after.mtime), (before.nlink, before.mtime));
     assert!(after.ctime >= before.ctime);
 }
+
+#[tokio::test]
+async fn a_new_file_renamed_over_a_name_does_not_destroy_what_was_not_seen() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"seen");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"seen");
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    let new = e.create(lab, "f.new").await.unwrap();
+    e.write(new, 0, b"ours").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"f.new", lab, b"f").await.unwrap();
+    world.write("f", b"not seen");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"not seen");
+    let names = world.names_at_home("").await;
+    let copy = names.iter().find(|n| n.starts_with("f.trellis-conflict-")).unwrap();
+    assert_eq!(world.at_home(copy).await.unwrap(), b"ours");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+}

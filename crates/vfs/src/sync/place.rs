@@ -52,7 +52,8 @@ impl Placer<'_> {
         }
         let (seq, change) = last.ok_or_else(|| home::Error::from(ErrorKind::Stale))?;
         let base_of = |placer: &mut Self, id: u64, seen: Option<home::Version>| {
-            let known = !change.plain && !placer.touched.contains(&id) && !group.newborn;
+            let newborn = group.newborn && id == change.object;
+            let known = !change.plain && !placer.touched.contains(&id) && !newborn;
             if known { placer.tree.get(id).ok().and_then(|n| n.base).or(seen) } else { None }
         };
         let op = match change.op.clone() {

@@ -310,8 +310,8 @@ impl Model {
     }
 
     /// A random call.
-    // tidy: long because it is one table, a line or two for each kind of call
     pub fn choose(&self, rng: &mut StdRng, big: bool) -> Act {
+        // tidy: long because it is one table, a line or two for each kind of call.
         let dirs = self.dirs();
         let any_dir = |rng: &mut StdRng| dirs[rng.random_range(0..dirs.len())].0;
         let shallow: Vec<usize> = dirs.iter().filter(|d| d.1 < DEPTH).map(|d| d.0).collect();

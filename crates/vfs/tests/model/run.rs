@@ -243,8 +243,8 @@ impl Run {
         }
     }
 
-    // tidy: long because it is one match, a few lines for each kind of call
     async fn call(&mut self, act: &Act) -> Result<Result<Option<Oid>, ErrorKind>, String> {
+        // tidy: long because it is one match, a few lines for each kind of call.
         let oid = |id: &usize| self.model.objs[*id].oid.unwrap_or(Oid { volume: 0, id: 0 });
         let (v, ctx) = (&self.e.vfs, self.e.ctx());
         let set = |mode: Option<u32>| SetAttrs { mode, ..SetAttrs::default() };
