@@ -57,3 +57,13 @@ pub const CACHE_BYTES: u64 = 20 << 30;
 pub const CACHE_LEAST: u64 = 64 << 20;
 /// Bound of staleness if not told otherwise.
 pub const STALENESS: Duration = Duration::from_secs(5);
+/// Size from which the log of a server without a terminal is put aside at the next start.
+pub const LOG_BYTES: u64 = 8 << 20;
+/// How long a server that was started in the background may take until it answers.
+pub const START_WAIT: Duration = Duration::from_secs(60);
+/// Pause between looks whether it answers.
+pub const START_POLL: Duration = Duration::from_millis(20);
+/// Lines of a server's log that are shown when it could not start.
+pub const LAST_WORDS: usize = 10;
+/// How long a helper program of the system (`systemctl`, `loginctl`) may take.
+pub const SYSTEM_PROGRAM: Duration = Duration::from_secs(90);

@@ -3,7 +3,8 @@
 //! # Layout
 //! - [`cli`]: the commands, one file for each family.
 //! - [`options`], [`config`], [`allow`], [`pattern`], [`scl`]: what a user may say, and what it means.
-//! - [`serve`]: the server, put together; [`state`]: its directory on disk.
+//! - [`serve`]: the server, put together; [`state`]: its directory on disk; [`daemon`], [`service`]: who keeps it
+//!   running.
 //! - [`root`]: which names there are and which account each means; [`accounts`], [`agents`]: the homes behind them;
 //!   [`gate`], [`rate`], [`mounts`]: how often, and where not, we go.
 //! - [`control`]: how commands speak to the running server; [`tree`]: files as commands see them; [`unsent`]: when they
@@ -16,6 +17,7 @@ mod allow;
 mod cli;
 mod config;
 mod control;
+mod daemon;
 mod gate;
 mod limits;
 mod mounts;
@@ -25,6 +27,7 @@ mod rate;
 mod root;
 mod scl;
 mod serve;
+mod service;
 mod show;
 mod state;
 mod tree;

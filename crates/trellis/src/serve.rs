@@ -68,6 +68,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let control = Control { vfs: Arc::clone(&vfs), namespace, cred, nfs: nfs.clone(), stop: wish };
     let controlling = tokio::spawn(control::serve(Arc::new(control), socket));
     announce(&nfs, ready.as_deref())?;
+    tell_manager();
     let ending = wait_for_the_end(&mut signals, wishes).await;
     finish(&state, &vfs, &stop, serving, ending, &mut signals).await?;
     controlling.abort();
@@ -272,6 +273,13 @@ fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
                 .map_err(|e| format!("--ready {e}; choose another file"))
         }
         None => Ok(()),
+    }
+}
+
+/// A service manager that started us waits for this (sd_notify(3)); without one nobody listens.
+fn tell_manager() {
+    if let Err(e) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
+        tracing::warn!("the service manager could not be told that the server is ready: {e}");
     }
 }
 

@@ -1,11 +1,12 @@
 //! The command line: what is said, and which family of commands answers.
 //!
-//! Exit codes: 0 done, 1 something failed (the message says what to do), 2 wrong usage.
+//! Exit codes: 0 done, 1 something failed (the message says what to do), 2 wrong usage; others are a command's own.
 
 mod control;
 mod cp;
 mod files;
 mod serve;
+mod service;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +35,8 @@ enum Command {
     Sync(control::SyncArgs),
     /// End the server
     Stop(control::StopArgs),
+    /// Keep a server in the background, beyond the logout where the system allows it
+    Service(service::ServiceArgs),
     /// List directories
     Ls(files::LsArgs),
     /// Show attributes
@@ -65,6 +68,8 @@ pub enum Failure {
     Failed(Option<String>),
     /// The command was not used as it can be.
     Usage(String),
+    /// Everything was said; the exit code tells what was found.
+    Code(u8),
     /// Nobody reads the output any more.
     Closed,
 }
@@ -119,6 +124,7 @@ pub fn main() -> ExitCode {
             complain(&text);
             ExitCode::from(2)
         }
+        Err(Failure::Code(code)) => ExitCode::from(code),
         Err(Failure::Closed) => ExitCode::from(1),
     }
 }
@@ -129,6 +135,7 @@ async fn run(command: Command) -> Done {
         Command::Status(args) => control::status(args).await,
         Command::Sync(args) => control::sync(args).await,
         Command::Stop(args) => control::stop(args).await,
+        Command::Service(args) => service::service(args).await,
         Command::Ls(args) => files::ls(args).await,
         Command::Stat(args) => files::stat(args).await,
         Command::Cat(args) => files::cat(args).await,
