@@ -30,6 +30,8 @@ pub const E2E: &[Need] = &[
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
     ("pkill", "procps"),
+    ("/lib/systemd/systemd", "systemd"),
+    ("dbus-daemon", "dbus"),
 ];
 
 /// What `bench nfs` needs besides.

@@ -10,6 +10,7 @@ mod harness;
 mod hostile;
 mod isolation;
 mod kill_server;
+mod service;
 mod sftp_only;
 mod wan;
 
@@ -45,6 +46,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 5,
         run: commands::run,
+    },
+    Scenario {
+        name: "service",
+        shows: "a server in the background and as a unit of a real systemd user manager, which starts it again",
+        ci: true,
+        minutes: 3,
+        run: service::run,
     },
     Scenario {
         name: "git-objects",
