@@ -42,6 +42,16 @@ pub struct Ctx<'a> {
     pub cred: &'a Cred,
     /// Set where the call may come again and must not be executed twice.
     pub retry: Option<RetryKey>,
+    /// Which front-end session asks, so that it can leave out of the stream of changes what it caused itself;
+    /// 0: nobody in particular.
+    pub origin: u64,
+}
+
+impl<'a> Ctx<'a> {
+    /// A call of `cred` and of no session, that never comes again.
+    pub fn of(cred: &'a Cred) -> Ctx<'a> {
+        Ctx { cred, retry: None, origin: 0 }
+    }
 }
 
 /// Attributes as a client sees them: owner and group are local numbers.
@@ -126,6 +136,16 @@ pub enum CreateHow {
     Exclusive([u8; 8]),
 }
 
+/// How a rename treats a new name that is taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RenameHow {
+    /// What it stands for is replaced, if the kinds of both objects allow that.
+    #[default]
+    Replace,
+    /// Taken is an error.
+    NoReplace,
+}
+
 /// Attributes to set. Owner and group are local numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SetAttrs {
@@ -194,6 +214,15 @@ pub struct WriteOk {
     pub verifier: Verifier,
     /// The file.
     pub wcc: Wcc,
+}
+
+/// An append that was taken.
+#[derive(Debug, Clone, Copy)]
+pub struct AppendOk {
+    /// Offset of the first byte: the length of the file when the bytes were taken.
+    pub at: u64,
+    /// As for a write.
+    pub written: WriteOk,
 }
 
 /// A commit that was done.

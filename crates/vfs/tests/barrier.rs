@@ -61,7 +61,7 @@ async fn it_is_hidden_read_only_and_for_the_servers_user() {
     assert_eq!(e.read(sync).await.unwrap_err().kind, ErrorKind::IsDir);
     let barrier = e.find("/.trellis/sync/x").await.unwrap();
     let stranger = Cred { uid: 1, gid: 1, groups: vec![] };
-    let ctx = Ctx { cred: &stranger, retry: None };
+    let ctx = Ctx::of(&stranger);
     assert_eq!(e.vfs.lookup(ctx, sync, b"x").await.unwrap_err().kind, ErrorKind::Access);
     assert_eq!(e.vfs.read(ctx, barrier, 0, 100).await.unwrap_err().kind, ErrorKind::Access);
     assert_eq!(e.vfs.lookup(e.ctx(), barrier, b"x").await.unwrap_err().kind, ErrorKind::NotDir);

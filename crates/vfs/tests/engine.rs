@@ -8,7 +8,7 @@ use common::{UID, World};
 use home::ErrorKind;
 use home::testing::fault::Fault;
 use std::time::Duration;
-use vfs::{Cred, Ctx, Mode, RetryKey, SetAttrs, SetTime, Time};
+use vfs::{Cred, Ctx, Mode, RenameHow, RetryKey, SetAttrs, SetTime, Time};
 
 #[tokio::test]
 async fn what_is_written_here_arrives_there() {
@@ -60,13 +60,13 @@ async fn rename_of_a_parent_before_anything_was_sent() {
     let a = e.vfs.mkdir(e.ctx(), lab, b"a", SetAttrs::default()).await.unwrap().oid;
     let f = e.create(a, "f").await.unwrap();
     e.write(f, 0, b"1").await.unwrap();
-    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b", RenameHow::Replace).await.unwrap();
     e.write(f, 1, b"2").await.unwrap();
     e.create(a, "g").await.unwrap();
     e.sync().await;
     assert_eq!(world.at_home("b/f").await.unwrap(), b"12");
     assert_eq!(world.names_at_home("b").await, ["f", "g"]);
-    e.vfs.rename(e.ctx(), lab, b"b", lab, b"c").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"b", lab, b"c", RenameHow::Replace).await.unwrap();
     assert_eq!(e.read(f).await.unwrap(), b"12");
     e.sync().await;
     assert_eq!(world.names_at_home("").await, ["c"]);
@@ -110,7 +110,7 @@ async fn a_lost_answer_is_no_conflict() {
     world.fault(Fault::AnswersLost);
     e.write(f, 0, b"again").await.unwrap();
     let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
-    e.vfs.rename(e.ctx(), lab, b"f", d, b"g").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"f", d, b"g", RenameHow::Replace).await.unwrap();
     let n = e.create(lab, "n").await.unwrap();
     e.write(n, 0, b"nn").await.unwrap();
     tokio::time::sleep(Duration::from_millis(900)).await;
@@ -255,7 +255,7 @@ async fn strict_is_at_the_home_when_it_returns() {
     assert_eq!(e.read(f).await.unwrap(), b"theirs");
     world.write("g", b"");
     assert_eq!(e.create(lab, "g").await.unwrap_err().kind, ErrorKind::Exists);
-    e.vfs.rename(e.ctx(), lab, b"f", lab, b"h").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"h", RenameHow::Replace).await.unwrap();
     assert_eq!(world.names_at_home("").await, ["g", "h"]);
     e.vfs.remove(e.ctx(), lab, b"h").await.unwrap();
     assert_eq!(world.names_at_home("").await, ["g"]);
@@ -309,7 +309,7 @@ async fn strangers_and_protected_folders() {
     let ssh = e.vfs.mkdir(e.ctx(), lab, b".ssh", SetAttrs::default()).await;
     assert_eq!(ssh.unwrap_err().kind, ErrorKind::Access);
     let other = Cred { uid: 1234, gid: 1234, groups: vec![] };
-    let ctx = Ctx { cred: &other, retry: None };
+    let ctx = Ctx::of(&other);
     assert_eq!(e.vfs.lookup(ctx, lab, b"dir").await.unwrap_err().kind, ErrorKind::Access);
     assert_eq!(e.vfs.lookup(ctx, e.vfs.root(), b"scp:lab:").await.unwrap_err().kind, ErrorKind::Access);
     assert_eq!(e.vfs.lookup(ctx, e.vfs.root(), b"nohost").await.unwrap_err().kind, ErrorKind::NotFound);
@@ -339,7 +339,7 @@ async fn the_first_of_two_names_goes_and_then_the_second() {
         e.write(f, 6, b"!").await.unwrap();
         e.sync().await;
         assert_eq!(world.at_home("final").await.unwrap(), b"object!");
-        e.vfs.rename(e.ctx(), lab, b"final", lab, b"last").await.unwrap();
+        e.vfs.rename(e.ctx(), lab, b"final", lab, b"last", RenameHow::Replace).await.unwrap();
         e.vfs.remove(e.ctx(), lab, b"last").await.unwrap();
         e.sync().await;
         assert_eq!(world.names_at_home("").await, [""; 0]);
@@ -355,7 +355,7 @@ async fn a_refused_operation_is_parked_and_the_rest_goes_on() {
     world.memory.set_space(10);
     let big = e.create(lab, "big").await.unwrap();
     e.write(big, 0, &[b'x'; 100]).await.unwrap();
-    e.vfs.rename(e.ctx(), lab, b"big", lab, b"bigger").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"big", lab, b"bigger", RenameHow::Replace).await.unwrap();
     e.vfs.mkdir(e.ctx(), lab, b"other", SetAttrs::default()).await.unwrap();
     let started = std::time::Instant::now();
     let unsent = e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();

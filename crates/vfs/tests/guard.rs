@@ -17,7 +17,10 @@ async fn mkdir(e: &Engine, dir: Oid, name: &str) -> vfs::Result<Oid> {
 }
 
 async fn rename(e: &Engine, from: (Oid, &str), to: (Oid, &str)) -> vfs::Result<()> {
-    e.vfs.rename(e.ctx(), from.0, from.1.as_bytes(), to.0, to.1.as_bytes()).await.map(drop)
+    e.vfs
+        .rename(e.ctx(), from.0, from.1.as_bytes(), to.0, to.1.as_bytes(), vfs::RenameHow::Replace)
+        .await
+        .map(drop)
 }
 
 fn refused<T: std::fmt::Debug>(answer: vfs::Result<T>) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use vfs::env::{Clock, RealClock};
-use vfs::{Ctx, Mode, Oid, RetryKey, SetAttrs, Stability, Time};
+use vfs::{Ctx, Mode, Oid, RenameHow, RetryKey, SetAttrs, Stability, Time};
 
 /// The real clock, and what was skipped.
 struct Skipping(RealClock, AtomicU64);
@@ -57,7 +57,7 @@ async fn what_the_home_refuses_for_a_time_is_done_later() {
     world.fault(Fault::Refuse(ErrorKind::NoSpace));
     e.write(f, 0, b"kept").await.unwrap();
     until("parked", || parked(&e) == 1).await;
-    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g", RenameHow::Replace).await.unwrap();
     let began = std::time::Instant::now();
     let unsent = e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(5), "sync waits for what nobody will send");
@@ -87,7 +87,7 @@ async fn what_passed_a_refused_change_does_not_prove_it() {
     let inside = e.create(d, "inside").await.unwrap();
     e.write(inside, 0, b"deep").await.unwrap();
     world.fault(Fault::AnswersLost);
-    e.vfs.rename(e.ctx(), lab, b"old", lab, b"new").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"old", lab, b"new", RenameHow::Replace).await.unwrap();
     tokio::time::sleep(Duration::from_millis(900)).await;
     assert_eq!(world.names_at_home("").await, ["new"]);
     world.disk.kill();

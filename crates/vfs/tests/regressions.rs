@@ -7,7 +7,7 @@ mod common;
 use common::World;
 use home::testing::fault::Fault;
 use std::time::Duration;
-use vfs::{Mode, SetAttrs};
+use vfs::{Mode, RenameHow, SetAttrs};
 
 #[tokio::test]
 async fn removing_our_copy_leaves_theirs_alone() {
@@ -35,7 +35,7 @@ async fn renaming_our_copy_leaves_theirs_alone() {
     world.fault(Fault::Unreachable);
     let f = e.create(lab, "f").await.unwrap();
     e.write(f, 0, b"ours").await.unwrap();
-    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g", RenameHow::Replace).await.unwrap();
     world.write("f", b"theirs");
     world.fault(Fault::None);
     e.sync().await;
@@ -59,7 +59,7 @@ async fn a_file_is_reached_by_the_name_that_it_has_at_that_point() {
     e.vfs.link(e.ctx(), f, lab, b"b").await.unwrap();
     e.vfs.remove(e.ctx(), lab, b"a").await.unwrap();
     e.write(f, 1, b"2").await.unwrap();
-    e.vfs.rename(e.ctx(), lab, b"b", d, b"c").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"b", d, b"c", RenameHow::Replace).await.unwrap();
     e.write(f, 2, b"3").await.unwrap();
     e.vfs.link(e.ctx(), f, lab, b"a").await.unwrap();
     e.vfs.remove(e.ctx(), d, b"c").await.unwrap();
@@ -130,7 +130,7 @@ async fn a_new_file_renamed_over_a_name_does_not_destroy_what_was_not_seen() {
     world.fault(Fault::Unreachable);
     let new = e.create(lab, "f.new").await.unwrap();
     e.write(new, 0, b"ours").await.unwrap();
-    e.vfs.rename(e.ctx(), lab, b"f.new", lab, b"f").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"f.new", lab, b"f", RenameHow::Replace).await.unwrap();
     world.write("f", b"not seen");
     world.fault(Fault::None);
     e.sync().await;

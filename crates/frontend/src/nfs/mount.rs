@@ -100,7 +100,7 @@ impl Mounts {
 
 async fn directory(vfs: &Vfs, policy: &ExportPolicy, path: &[u8]) -> Result<Oid, MountStat3> {
     let cred = policy.server();
-    match vfs.resolve_path(Ctx { cred: &cred, retry: None }, path).await {
+    match vfs.resolve_path(Ctx::of(&cred), path).await {
         Ok((oid, attr)) if attr.kind == Kind::Dir => Ok(oid),
         Ok(_) => Err(MountStat3::NotDir),
         Err(e) => Err(status(e.kind)),

@@ -150,7 +150,7 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
 
 impl Control {
     fn ctx(&self) -> Ctx<'_> {
-        Ctx { cred: &self.cred, retry: None }
+        Ctx::of(&self.cred)
     }
 
     async fn sync(&self, path: Option<Raw>, timeout_s: f64) -> Result<Reply> {

@@ -9,13 +9,43 @@ use crate::journal::{INLINE_MAX, Stored};
 use crate::mutate::Ticket;
 use crate::overlay::changed;
 use crate::sync::queue::objects;
-use crate::types::{CommitOk, Ctx, Oid, ReadOk, Stability, Verifier, WriteOk};
+use crate::types::{AppendOk, CommitOk, Ctx, Oid, ReadOk, Stability, Verifier, WriteOk};
 use crate::volume::Volume;
 use crate::{Vfs, limits, meta};
 use bytes::Bytes;
 use home::{Attr, Error, ErrorKind, Kind, Op, Piece, Result};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Where a write goes.
+#[derive(Debug, Clone, Copy)]
+enum Position {
+    /// To this offset.
+    At(u64),
+    /// To the end that the file has in the critical section of the write.
+    End,
+}
+
+impl Position {
+    /// The offset in a file of `size` bytes; fails where `len` bytes would end beyond the largest file.
+    fn in_file(self, size: u64, len: u64) -> Result<u64> {
+        let at = match self {
+            Position::At(at) => at,
+            Position::End => size,
+        };
+        let end = at.checked_add(len).filter(|end| *end <= limits::FILE_MAX);
+        end.map(|_| at).ok_or_else(|| ErrorKind::TooBig.into())
+    }
+}
+
+/// A write that was taken, with attributes from inside its critical section.
+struct Taken {
+    at: u64,
+    before: Option<crate::Before>,
+    /// `None` where there was nothing to write.
+    ticket: Option<Ticket>,
+    after: Option<crate::FileAttr>,
+}
 
 impl Vfs {
     /// At most `len` bytes from offset `at`; short only at the end of the file.
@@ -60,21 +90,36 @@ impl Vfs {
         data: Bytes,
         want: Stability,
     ) -> Result<WriteOk> {
+        Ok(self.write_at(ctx, oid, Position::At(at), data, want).await?.written)
+    }
+
+    /// Takes bytes at the end of the file, wherever that is when they are taken: of several appends none overlaps
+    /// another. Programs at the home know nothing of this; what they append meanwhile is a conflict, as with writes.
+    pub async fn append(&self, ctx: Ctx<'_>, oid: Oid, data: Bytes, want: Stability) -> Result<AppendOk> {
+        self.write_at(ctx, oid, Position::End, data, want).await
+    }
+
+    async fn write_at(
+        &self,
+        ctx: Ctx<'_>,
+        oid: Oid,
+        position: Position,
+        data: Bytes,
+        want: Stability,
+    ) -> Result<AppendOk> {
         let volume = self.writable(oid)?;
-        let count = data.len() as u32;
-        let end = at.checked_add(data.len() as u64).filter(|end| *end <= limits::FILE_MAX);
-        if end.is_none() || count > limits::IO_MAX {
-            return Err(ErrorKind::TooBig.into());
-        }
+        let count = u32::try_from(data.len()).ok().filter(|count| *count <= limits::IO_MAX);
+        let count = count.ok_or_else(|| Error::from(ErrorKind::TooBig))?;
         volume.ensure_attr(oid.id, volume.need()).await?;
         let verifier = self.verifier(&volume);
-        let (before, ticket, after) = volume.take_write(ctx, oid.id, at, data, want).await?;
+        let taken = volume.take_write(ctx, oid.id, position, data, want).await?;
         if want == Stability::Stable
-            && let Some(ticket) = ticket
+            && let Some(ticket) = taken.ticket
         {
             volume.settled(ticket).await?;
         }
-        Ok(WriteOk { count, stability: want, verifier, wcc: crate::Wcc { before, after } })
+        let wcc = crate::Wcc { before: taken.before, after: taken.after };
+        Ok(AppendOk { at: taken.at, written: WriteOk { count, stability: want, verifier, wcc } })
     }
 
     /// Makes everything that was written to a file stable.
@@ -189,10 +234,10 @@ impl Volume {
         self: &Arc<Self>,
         ctx: Ctx<'_>,
         id: u64,
-        at: u64,
+        position: Position,
         data: Bytes,
         want: Stability,
-    ) -> Result<(Option<crate::Before>, Option<Ticket>, Option<crate::FileAttr>)> {
+    ) -> Result<Taken> {
         let mut slept = Duration::ZERO;
         loop {
             {
@@ -202,8 +247,10 @@ impl Volume {
                 is_file(attr.kind)?;
                 self.may_write(ctx.cred, &attr)?;
                 self.guard.lock().clone().check_object(&mut tree, id)?;
+                let at = position.in_file(attr.size, data.len() as u64)?;
                 if data.is_empty() {
-                    return Ok((before, None, self.shown_if_known(&tree, id)));
+                    let after = self.shown_if_known(&tree, id);
+                    return Ok(Taken { at, before, ticket: None, after });
                 }
                 let inline = if data.len() <= INLINE_MAX { data.len() as u64 } else { 0 };
                 let put = match self.lane.has_room(inline) {
@@ -214,7 +261,8 @@ impl Volume {
                     Ok(extent) => {
                         let stored = Stored::Extent(extent);
                         let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data, want)?;
-                        return Ok((before, Some(ticket), self.shown_if_known(&tree, id)));
+                        let after = self.shown_if_known(&tree, id);
+                        return Ok(Taken { at, before, ticket: Some(ticket), after });
                     }
                     Err(crate::env::Error::Full(_)) => {}
                     Err(e) => return Err(local(e)),

@@ -8,7 +8,7 @@ use crate::journal::Stored;
 use crate::limits;
 use crate::mutate::Ticket;
 use crate::overlay::changed;
-use crate::types::{CreateHow, Ctx, LinkOk, Made, Oid, RenameOk, SetAttrs, Wcc};
+use crate::types::{CreateHow, Ctx, LinkOk, Made, Oid, RenameHow, RenameOk, SetAttrs, Wcc};
 use crate::volume::Volume;
 use crate::{Vfs, meta};
 use bytes::Bytes;
@@ -181,7 +181,7 @@ impl Vfs {
         Ok(dirs[0])
     }
 
-    /// Moves a name, replacing what the new name stands for.
+    /// Moves a name. What the new name stands for is replaced, or an error, as `how` says.
     pub async fn rename(
         &self,
         ctx: Ctx<'_>,
@@ -189,6 +189,7 @@ impl Vfs {
         name: &[u8],
         to: Oid,
         new_name: &[u8],
+        how: RenameHow,
     ) -> Result<RenameOk> {
         let volume = self.writable(from)?;
         self.writable(to)?;
@@ -199,6 +200,9 @@ impl Vfs {
         let child = volume.prepare(ctx, from.id, &name).await?;
         let id = child.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
         let target = volume.prepare(ctx, to.id, &new_name).await?;
+        if target.is_some() && how == RenameHow::NoReplace {
+            return Err(ErrorKind::Exists.into());
+        }
         let target_is_dir = match target {
             Some(target) if target != id => volume.tree.lock().get(target)?.kind == Kind::Dir,
             _ => false,

@@ -144,7 +144,7 @@ pub struct Engine {
 
 impl Engine {
     pub fn ctx(&self) -> Ctx<'_> {
-        Ctx { cred: &self.cred, retry: None }
+        Ctx::of(&self.cred)
     }
 
     pub async fn lab(&self) -> Oid {

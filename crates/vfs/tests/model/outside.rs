@@ -191,7 +191,7 @@ impl Two {
                     Err(e) if e.kind == ErrorKind::NotFound => Tokens::new(),
                     Err(e) => return Err(e),
                 };
-                self.e.vfs.rename(self.e.ctx(), dir, last, to, new_last).await?;
+                self.e.vfs.rename(self.e.ctx(), dir, last, to, new_last, vfs::RenameHow::Replace).await?;
                 self.forget(&over, text);
                 Ok(())
             }

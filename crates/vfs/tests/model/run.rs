@@ -278,9 +278,17 @@ impl Run {
             Act::Link { object, dir, name } => {
                 v.link(ctx, oid(object), oid(dir), name.as_bytes()).await.map(|_| None)
             }
-            Act::Rename { from, name, to, new_name } => {
-                v.rename(ctx, oid(from), name.as_bytes(), oid(to), new_name.as_bytes()).await.map(|_| None)
-            }
+            Act::Rename { from, name, to, new_name } => v
+                .rename(
+                    ctx,
+                    oid(from),
+                    name.as_bytes(),
+                    oid(to),
+                    new_name.as_bytes(),
+                    vfs::RenameHow::Replace,
+                )
+                .await
+                .map(|_| None),
             Act::Remove { dir, name } => v.remove(ctx, oid(dir), name.as_bytes()).await.map(|_| None),
             Act::Rmdir { dir, name } => v.rmdir(ctx, oid(dir), name.as_bytes()).await.map(|_| None),
             Act::Read { file, at, len } => match v.read(ctx, oid(file), *at, *len).await {

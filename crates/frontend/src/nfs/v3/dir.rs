@@ -202,7 +202,7 @@ pub async fn rename(cx: &Cx<'_>, a: RenameArgs) -> RenameRes {
     if cx.first_reply().await.is_some() {
         return Res::Ok(after());
     }
-    match cx.vfs.rename(cx.ctx(), from, &a.from.name, to, &a.to.name).await {
+    match cx.vfs.rename(cx.ctx(), from, &a.from.name, to, &a.to.name, vfs::RenameHow::Replace).await {
         Ok(ok) => Res::Ok(RenameWcc { fromdir_wcc: convert::wcc(&ok.from), todir_wcc: convert::wcc(&ok.to) }),
         Err(e) => {
             let (fromdir_wcc, todir_wcc) = (cx.unchanged(from, e.kind), cx.unchanged(to, e.kind));
