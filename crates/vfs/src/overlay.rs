@@ -195,7 +195,8 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
 pub fn restore_ctimes(tree: &mut Tree, change: &Change) {
     for (dir, _) in crate::sync::queue::names(change) {
         if let (Ok(inode), false) = (tree.get(dir), change.plain) {
-            let shown = inode.shown.map_or(change.time, |(_, t)| t.max(change.time));
+            // Where the home's ctimes were not later, each change counted on; one that the store knows counts twice.
+            let shown = inode.shown.map_or(change.time, |(_, t)| change.time.max(t.next()));
             inode.shown = Some((None, shown));
         }
     }
