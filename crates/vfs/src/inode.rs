@@ -254,8 +254,6 @@ pub struct Tree {
     reserved: u64,
     /// Counts outcomes; tells whether an answer was asked for before or after one.
     pub tick: u64,
-    /// Objects whose last outcome did not tell what the home knows them by.
-    pub unseen: Vec<u64>,
     /// What the home does not know yet.
     pub queue: Queue,
     /// Bound since the last record of bindings.
@@ -276,7 +274,6 @@ impl Tree {
             next_id: ROOT_ID + 1,
             reserved: 0,
             tick: 1,
-            unseen: Vec::new(),
             queue: Queue::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),

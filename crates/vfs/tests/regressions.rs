@@ -140,3 +140,49 @@ async fn a_new_file_renamed_over_a_name_does_not_destroy_what_was_not_seen() {
     assert_eq!(world.at_home(copy).await.unwrap(), b"ours");
     assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
 }
+
+#[tokio::test]
+async fn an_object_whose_outcome_was_proven_by_a_later_one_keeps_its_id_when_the_process_dies() {
+    let world = World::new(Mode::Wb);
+    world.mkdir("p");
+    let e = world.start().await;
+    let (lab, p) = (e.lab().await, e.find("/lab/p").await.unwrap());
+    e.names(lab).await;
+    e.names(p).await;
+    world.fault(Fault::Unreachable);
+    let d = e.vfs.mkdir(e.ctx(), p, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.vfs.rename(e.ctx(), lab, b"p", lab, b"q", RenameHow::Replace).await.unwrap();
+    world.fault(Fault::AnswersLost);
+    while world.names_at_home("").await != ["q"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // It dies after the outcomes were taken in and while the home is slow to say more.
+    world.fault(Fault::Delay(Duration::from_secs(1)));
+    while e.vfs.status().volumes[0].unsent_ops > 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    world.disk.kill();
+    drop(e);
+    world.fault(Fault::None);
+    let e = world.start().await;
+    assert_eq!(e.find("/lab/q/d").await.unwrap(), d);
+    assert_eq!(e.names(d).await, [""; 0]);
+}
+
+#[tokio::test]
+async fn the_ctime_of_a_directory_does_not_go_back_when_the_process_dies_after_a_rename() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"x");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g", RenameHow::Replace).await.unwrap();
+    let before = e.vfs.getattr(e.ctx(), lab).await.unwrap().ctime;
+    e.sync().await;
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    let after = e.vfs.getattr(e.ctx(), lab).await.unwrap().ctime;
+    assert!(after >= before, "{before:?} {after:?}");
+}

@@ -29,6 +29,17 @@ pub fn place(tree: &mut Tree, gateway: u64, volume: u32, batch: Vec<Group>) -> V
     batch.into_iter().map(|group| (group.clone(), placer.group(gateway, volume, group))).collect()
 }
 
+/// Where the home has objects after changes that were made there and are not taken in yet.
+pub fn place_after<'a>(
+    tree: &mut Tree,
+    changes: impl Iterator<Item = &'a Change>,
+    objects: impl IntoIterator<Item = u64>,
+) -> Vec<(u64, HomePath)> {
+    let mut placer = Placer { tree, names: HashMap::new(), touched: HashSet::new() };
+    changes.for_each(|c| placer.run(&c.op, c.object));
+    objects.into_iter().filter_map(|id| Some((id, placer.loc(id).ok()?.path))).collect()
+}
+
 struct Placer<'a> {
     tree: &'a mut Tree,
     /// The names at the home of the objects whose names the batch changes, at the point that was reached.

@@ -7,11 +7,11 @@
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
 //! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it.
 
-use super::place::{Ready, place};
+use super::place::{Ready, place, place_after};
 use super::queue::{Group, Waiting};
 use crate::journal::Change;
 use crate::volume::Volume;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, HomePath, Loc, Op, Result};
 use std::sync::Arc;
 
@@ -29,45 +29,26 @@ struct Trace {
 impl Volume {
     /// Takes in what was done by a send whose answer was lost.
     pub async fn resume(self: &Arc<Self>, class: Class) -> Result<()> {
-        self.identify().await?;
         let sent = self.sent();
         if sent.is_empty() {
             return Ok(());
         }
         let traces = self.look(sent, class).await?;
-        let marks = |late| traces.iter().filter(move |t| t.mark.is_some() && t.late == late);
-        let proven = marks(false).map(|t| earliest(&traces, t)).max().unwrap_or(0);
-        if proven == 0 && marks(true).next().is_none() {
+        let proven = proven(&traces);
+        if proven.is_empty() {
             return Ok(());
         }
-        let mut waiting = Waiting::default();
-        let mut shown: HashMap<u64, (u64, Attr)> = HashMap::new();
-        for t in &traces {
-            if let Some(attr) = t.mark.filter(|_| t.seq <= proven || t.late) {
-                shown.insert(t.change.object, (t.seq, attr));
-            }
-        }
+        let identities = self.identify(&proven).await?;
         {
             let mut tree = self.tree.lock();
-            for t in traces.iter().filter(|t| t.seq <= proven || t.late) {
-                if waiting.concerns(&t.change) || (t.late && t.mark.is_none()) {
-                    waiting.add(&t.change);
-                    continue;
-                }
-                let newest = shown.get(&t.change.object);
-                if newest.is_none_or(|(seq, _)| *seq < t.seq) && run_end(&traces, t) > proven {
-                    continue;
-                }
-                let attr = newest.filter(|(seq, _)| *seq >= t.seq).map(|(_, attr)| *attr);
-                if attr.is_none() && !matches!(t.change.op, Op::Remove { .. }) {
-                    tree.unseen.push(t.change.object);
-                }
+            for (t, mark) in proven {
+                let attr = mark.or_else(|| identities.get(&t.change.object).copied());
                 let done = Done { attr, dirs: vec![] };
                 self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
             }
         }
         self.outcomes.send_modify(|n| *n += 1);
-        self.identify().await
+        Ok(())
     }
 
     /// Records that may have been executed, each with its place at that point.
@@ -126,27 +107,55 @@ impl Volume {
         }
     }
 
-    /// Learns what the home knows objects by whose operations are done. Nothing is sent before that.
-    async fn identify(&self) -> Result<()> {
-        loop {
-            let (id, path) = {
-                let mut tree = self.tree.lock();
-                let Some(id) = tree.unseen.last().copied() else { return Ok(()) };
-                (id, tree.home_path(id))
-            };
-            let seen = match path {
-                Ok(path) => self.home.stat(&Loc { path, id: None }).await,
-                Err(e) => Err(e),
-            };
+    /// What the home has of objects whose last outcome shows no mark. To be known before that outcome is taken in:
+    /// the name of an object without an identity would come to stand for another one, here or after a restart.
+    async fn identify(&self, proven: &[(&Trace, Option<Attr>)]) -> Result<HashMap<u64, Attr>> {
+        let places = {
             let mut tree = self.tree.lock();
-            match seen {
-                Ok(seen) => self.confirm_object(&mut tree, id, &seen.attr),
-                Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
-                Err(_) => {}
+            let objects: HashSet<u64> = proven.iter().map(|(t, _)| t.change.object).collect();
+            place_after(&mut tree, proven.iter().map(|(t, _)| &t.change), objects)
+        };
+        let unmarked =
+            |id| proven.iter().rfind(|(t, _)| t.change.object == id).is_some_and(|(_, m)| m.is_none());
+        let questions = places.into_iter().filter(|(id, _)| unmarked(*id)).map(|(id, path)| async move {
+            match self.home.stat(&Loc { path, id: None }).await {
+                Ok(seen) => Ok(Some((id, seen.attr))),
+                Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
+                Err(_) => Ok(None),
             }
-            tree.unseen.retain(|other| *other != id);
+        });
+        let seen = futures_util::future::try_join_all(questions).await?;
+        let mut tree = self.tree.lock();
+        let same_kind = |(id, attr): &(u64, Attr)| tree.get(*id).is_ok_and(|n| n.kind == attr.kind);
+        Ok(seen.into_iter().flatten().filter(same_kind).collect())
+    }
+}
+
+/// The records whose effect the home shows, in order, each with the mark of its object that it or a later record left.
+fn proven(traces: &[Trace]) -> Vec<(&Trace, Option<Attr>)> {
+    let marks = |late| traces.iter().filter(move |t| t.mark.is_some() && t.late == late);
+    let last = marks(false).map(|t| earliest(traces, t)).max().unwrap_or(0);
+    let counts = |t: &&Trace| t.seq <= last || t.late;
+    let mut shown: HashMap<u64, (u64, Attr)> = HashMap::new();
+    for t in traces.iter().filter(counts) {
+        if let Some(attr) = t.mark {
+            shown.insert(t.change.object, (t.seq, attr));
         }
     }
+    let mut waiting = Waiting::default();
+    let mut proven = Vec::new();
+    for t in traces.iter().filter(counts) {
+        if waiting.concerns(&t.change) || (t.late && t.mark.is_none()) {
+            waiting.add(&t.change);
+            continue;
+        }
+        let newest = shown.get(&t.change.object).filter(|(seq, _)| *seq >= t.seq);
+        if newest.is_none() && run_end(traces, t) > last {
+            continue;
+        }
+        proven.push((t, newest.map(|(_, attr)| *attr)));
+    }
+    proven
 }
 
 /// The first record that leaves the same mark as `t`.

@@ -132,13 +132,6 @@ impl Volume {
         tree.unsaved(id);
     }
 
-    /// Takes over what the home has of an object whose operations are done.
-    pub fn confirm_object(&self, tree: &mut Tree, id: u64, attr: &Attr) {
-        let binding = tree.get(id).ok().and_then(|n| n.binding.clone());
-        tree.rebind(id, attr.id, binding);
-        self.confirm_attr(tree, id, attr, false);
-    }
-
     fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, plain: bool) {
         let now = self.env.clock.instant();
         let version = attr.version();
