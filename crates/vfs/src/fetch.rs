@@ -212,8 +212,10 @@ impl Volume {
             }
             Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
             Err(e) if is_missing(&e) => {
-                if let Ok(inode) = tree.get(id) {
-                    inode.attr = None;
+                if let Ok(inode) = tree.get(id)
+                    && inode.attr.take().is_some()
+                {
+                    tree.notes.attributes(id, 0);
                 }
                 Err(Error::new(ErrorKind::Stale, e.detail))
             }

@@ -3,10 +3,15 @@
 //! An object has two places. Its *link* is where it is here; its *home binding* is where the home has it.
 //! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
 
+mod lock;
+
+pub use lock::TreeLock;
+
 use crate::journal::{Binding, Place};
 use crate::limits;
 use crate::store::{MetaStore, Write};
 use crate::sync::queue::Queue;
+use crate::watch::Notes;
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Error, ErrorKind, HomeId, HomePath, Kind, Name, Result, Time, Version};
@@ -256,6 +261,8 @@ pub struct Tree {
     pub tick: u64,
     /// What the home does not know yet.
     pub queue: Queue,
+    /// Changes that watchers hear of when the lock is released.
+    pub notes: Notes,
     /// Bound since the last record of bindings.
     unlogged: Vec<u64>,
     /// Changed since the last checkpoint.
@@ -275,6 +282,7 @@ impl Tree {
             reserved: 0,
             tick: 1,
             queue: Queue::default(),
+            notes: Notes::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
         };
@@ -548,6 +556,8 @@ impl Tree {
         if self.inodes.len() <= max {
             return;
         }
+        // What is not known any more is not seen to change.
+        self.notes.lost();
         let mut keep: HashSet<u64> = self.unsaved.clone();
         keep.insert(ROOT_ID);
         let busy: Vec<u64> = self.inodes.iter().filter(|(_, n)| n.pending > 0).map(|(id, _)| *id).collect();

@@ -11,6 +11,7 @@
 //! - [`inode`], [`meta`], [`overlay`], [`replies`]: identity, attributes and names, how a change looks in them, first
 //!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
+//! - [`watch`]: the stream of changes that front-ends may subscribe to.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
 //!   comes out.
 //!
@@ -43,11 +44,13 @@ pub mod store;
 mod sync;
 pub mod types;
 mod volume;
+mod watch;
 
 pub use config::{
     Config, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
 };
 pub use types::*;
+pub use watch::{Event, Watch};
 
 use crate::inode::local;
 use crate::root::RootDir;
@@ -56,7 +59,7 @@ use crate::volume::{Shared, Volume, known_volumes};
 use hashbrown::HashMap;
 use oncrpc::xdr::Xdr;
 use parking_lot::{Mutex, RwLock};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -84,6 +87,7 @@ pub struct Vfs {
     opening_volumes: tokio::sync::Mutex<()>,
     root: Mutex<RootDir>,
     closed: AtomicBool,
+    sessions: AtomicU64,
 }
 
 impl Vfs {
@@ -100,6 +104,7 @@ impl Vfs {
             store: config.store,
             stats: Arc::new(Stats::default()),
             replies: Arc::default(),
+            watchers: Arc::default(),
             gateway: gateway.id,
             server_uid: config.server_uid,
             server_gid: config.server_gid,
@@ -118,6 +123,7 @@ impl Vfs {
             opening_volumes: tokio::sync::Mutex::new(()),
             root: Mutex::new(root),
             closed: AtomicBool::new(false),
+            sessions: AtomicU64::new(0),
         });
         for (id, record) in known {
             vfs.reopen(id, &record).await?;
@@ -178,6 +184,17 @@ impl Vfs {
     /// Key of the MAC in file handles; stays with the state directory.
     pub fn handle_key(&self) -> [u8; 16] {
         self.handle_key
+    }
+
+    /// The stream of changes from now on: made through the engine, or found at a home.
+    pub fn watch(&self) -> Watch {
+        self.shared.watchers.watch()
+    }
+
+    /// A number for a front-end session, never given twice by this process: the origin of its calls, and the holder of
+    /// its locks.
+    pub fn new_session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// The object of a call that was executed before. Waits until the first answer is true: the change durable here,

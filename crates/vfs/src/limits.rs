@@ -40,6 +40,8 @@ pub const BATCH_BYTES: u64 = 16 << 20;
 pub const INLINE_PAYLOAD: u64 = 64 << 10;
 /// Unsent operations of one volume; more are made to wait.
 pub const QUEUE_OPS: usize = 1_000_000;
+/// Events that one watcher may leave unread before they become one that says so.
+pub const WATCH_EVENTS: usize = 65_536;
 /// Keys of executed calls that are remembered.
 pub const REPLIES_MAX: usize = 262_144;
 /// A change waits at most this long for company before it goes home.

@@ -40,6 +40,7 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
         return Ok(Content::Kept);
     }
     let changed = inode.base.is_some_and(|b| b != attr.version());
+    let before = seen(inode);
     let unsent = inode.pending > 0;
     adopt(inode, attr, asked.at);
     let moved = inode.home_id != attr.id;
@@ -50,7 +51,32 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     if unsent {
         crate::overlay::overlay_attributes(tree, id, asked.applied)?;
     }
+    if changed && attr.kind == Kind::File {
+        tree.notes.content(id, 0);
+    } else if before.is_some() && before != tree.peek(id).and_then(seen) {
+        tree.notes.attributes(id, 0);
+    }
     Ok(if changed { Content::Changed } else { Content::Kept })
+}
+
+/// What clients see of an object's attributes, but for what reading changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    owner: (u32, u32, u32),
+    nlink: u32,
+    size: u64,
+    times: (Time, Time),
+}
+
+/// What clients see of an object's attributes, where they are known.
+pub fn seen(inode: &Inode) -> Option<Seen> {
+    let attr = inode.attr.as_ref()?;
+    Some(Seen {
+        owner: (attr.mode, attr.uid, attr.gid),
+        nlink: attr.nlink,
+        size: attr.size,
+        times: (attr.mtime, shown_ctime(inode, attr)),
+    })
 }
 
 /// Takes over the home's attributes. The ctime that is shown never goes back.
@@ -94,6 +120,7 @@ pub fn merge_name(
     asked: Asked,
 ) -> Result<Option<(u64, Content)>> {
     let node = tree.get(dir)?.names_mut()?;
+    let known = node.slot(name).map(|s| s.child).or(node.complete.then_some(None));
     let slot = node.slot(name).unwrap_or_default();
     if slot.pending > 0 || !asked.knows(&slot.settled) {
         return Ok(None);
@@ -105,12 +132,17 @@ pub fn merge_name(
         set_slot(tree, dir, name, None, asked)?;
         if let Some(old) = slot.child {
             tree.unlink(dir, name, old);
+            note_unlinked(tree, dir, name, old);
         }
         return Ok(None);
     };
     let id = tree.bind(dir, name, attr, slot.child)?;
     if let Some(old) = slot.child.filter(|old| *old != id) {
         tree.unlink(dir, name, old);
+        tree.notes.attributes(old, 0);
+    }
+    if known.is_some_and(|child| child != Some(id)) {
+        tree.notes.entry(dir, name, 0);
     }
     set_slot(tree, dir, name, Some(id), asked)?;
     Ok(Some((id, observe(tree, id, attr, asked)?)))
@@ -167,7 +199,13 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
         tree.get(dir)?.names_mut()?.forget(&name);
         if let Some(id) = child {
             tree.unlink(dir, &name, id);
+            note_unlinked(tree, dir, &name, id);
         }
     }
     Ok(())
+}
+
+fn note_unlinked(tree: &mut Tree, dir: u64, name: &Name, id: u64) {
+    tree.notes.entry(dir, name, 0);
+    tree.notes.attributes(id, 0);
 }

@@ -20,11 +20,11 @@ pub struct Ticket {
 }
 
 impl Volume {
-    /// Accepts a change under the lock of the tree: journal, overlay, queue. The caller releases the lock and then
-    /// waits with [`Volume::settled`].
-    pub fn submit(&self, tree: &mut Tree, change: Change) -> Result<Ticket> {
+    /// Accepts a change of session `origin` under the lock of the tree: journal, overlay, queue. The caller releases
+    /// the lock and then waits with [`Volume::settled`].
+    pub fn submit(&self, tree: &mut Tree, origin: u64, change: Change) -> Result<Ticket> {
         let outcome = change.plain && !matches!(change.op, Op::Write { .. });
-        self.accept(tree, change, None, outcome, !outcome)
+        self.accept(tree, (origin, change), None, outcome, !outcome)
     }
 
     /// Like [`Volume::submit`], for a write whose bytes are in the data log already. A small payload is in the
@@ -32,13 +32,13 @@ impl Volume {
     pub fn submit_write(
         &self,
         tree: &mut Tree,
-        change: Change,
+        (origin, change): (u64, Change),
         inline: Option<Bytes>,
         stable: bool,
     ) -> Result<Ticket> {
         let outcome = change.plain && stable;
         let (file, extents) = (change.object, change.extents().copied().collect::<Vec<Extent>>());
-        let ticket = self.accept(tree, change, inline, outcome, true);
+        let ticket = self.accept(tree, (origin, change), inline, outcome, true);
         if ticket.is_err() {
             extents.iter().for_each(|e| self.data.unpin(e));
             self.relay(tree, file);
@@ -49,7 +49,7 @@ impl Volume {
     fn accept(
         &self,
         tree: &mut Tree,
-        change: Change,
+        (origin, change): (u64, Change),
         inline: Option<Bytes>,
         wait: bool,
         overlaid: bool,
@@ -75,7 +75,7 @@ impl Volume {
         if let Some(key) = change.retry {
             self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });
         }
-        enqueue(tree, seq, change, self.env.clock.instant(), overlaid, sender);
+        enqueue(tree, seq, change, origin, self.env.clock.instant(), overlaid, sender);
         if wait {
             tree.queue.hurry(seq);
         }
@@ -154,12 +154,14 @@ pub fn enqueue(
     tree: &mut Tree,
     seq: u64,
     change: Change,
+    origin: u64,
     since: std::time::Duration,
     overlaid: bool,
     waiter: Option<oneshot::Sender<Result<()>>>,
 ) {
     if overlaid {
         overlay(tree, seq, &change);
+        tree.notes.change(&change, origin);
     }
     for id in objects(&change) {
         if let Ok(inode) = tree.get(id) {
@@ -175,6 +177,7 @@ pub fn enqueue(
     let bytes = payload(&change);
     let op = Pending {
         change,
+        origin,
         bytes,
         since,
         resent: false,

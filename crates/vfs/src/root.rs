@@ -4,6 +4,7 @@ use crate::config::{Mount, Start};
 use crate::inode::{FIRST_COOKIE, ROOT_ID};
 use crate::types::{Ctx, DirEntry, DirPage, FileAttr, Found, Oid};
 use crate::volume::{Policy, Volume, known_volumes};
+use crate::watch::Event;
 use crate::{Vfs, limits};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
@@ -130,7 +131,10 @@ impl Vfs {
                 Ok(oid) => {
                     root.failed.remove(&name);
                     if root.names.len() < limits::HOSTS_MAX || root.names.contains_key(&name) {
-                        root.names.insert(name, Some(*oid));
+                        let event = Event::Entry { dir: Oid::ROOT, name: name.clone(), origin: 0 };
+                        if root.names.insert(name, Some(*oid)).is_none() {
+                            vfs.shared.watchers.tell(&[event]);
+                        }
                     }
                 }
                 Err(e) if e.kind == ErrorKind::NotFound => {}

@@ -5,13 +5,14 @@ use crate::data::{Budget, DataLog};
 use crate::env::Env;
 use crate::fetch::Flights;
 use crate::guard::Guard;
-use crate::inode::{Tree, local};
+use crate::inode::{Tree, TreeLock, local};
 use crate::journal::{Body, Change, Fate, Journal, Lane};
 use crate::mutate::enqueue;
 use crate::overlay::{lay_bytes, restore_ctimes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
 use crate::types::Oid;
+use crate::watch::{Notes, Watchers};
 use crate::{limits, stats::Stats};
 use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
 use parking_lot::Mutex;
@@ -50,6 +51,8 @@ pub struct Shared {
     pub stats: Arc<Stats>,
     /// First answers of calls that may come again.
     pub replies: Arc<Mutex<Replies>>,
+    /// Who hears of changes.
+    pub watchers: Arc<Watchers>,
     /// Random number of this state directory.
     pub gateway: u64,
     /// The local user that the account is mapped to.
@@ -101,7 +104,7 @@ pub struct Volume {
     /// Cached bytes.
     pub data: Arc<DataLog>,
     /// Objects and what of them is unsent. Held for microseconds, never across a wait.
-    pub tree: Mutex<Tree>,
+    pub tree: TreeLock,
     /// Questions under way.
     pub flights: Flights,
     /// Whether the home answers.
@@ -146,6 +149,7 @@ impl Volume {
         let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
         let mut tree = Tree::open(id, shared.store.clone())?;
         recover(shared, id, &mut tree, &data, records)?;
+        tree.notes = Notes::new(id, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
         let volume = Arc::new(Volume {
             id,
@@ -156,7 +160,7 @@ impl Volume {
             env: shared.env.clone(),
             lane,
             data,
-            tree: Mutex::new(tree),
+            tree: TreeLock::new(tree),
             flights: Flights::default(),
             health: Health::default(),
             hello: Mutex::new(None),
@@ -325,7 +329,7 @@ fn recover(
     for (seq, (mut change, late)) in open {
         lay_bytes(data, &mut change)?;
         let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
-        enqueue(tree, seq, change, now, overlaid, None);
+        enqueue(tree, seq, change, 0, now, overlaid, None);
         if let Some(op) = tree.queue.get_mut(seq) {
             op.resent = true;
             op.late = late;

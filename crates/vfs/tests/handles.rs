@@ -7,7 +7,8 @@ mod common;
 use common::World;
 use home::ErrorKind;
 use std::collections::BTreeMap;
-use vfs::{Mode, RenameHow, Stability};
+use std::time::Duration;
+use vfs::{CreateHow, Ctx, Event, Mode, Oid, RenameHow, SetAttrs, Stability, Watch};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_appends_never_overlap() {
@@ -83,4 +84,98 @@ async fn a_rename_that_must_not_replace() {
         assert_eq!(world.names_at_home("").await, ["b", "c"]);
         assert_eq!(world.at_home("b").await.unwrap(), b"theirs");
     }
+}
+
+/// Everything that a watcher has heard, in words.
+fn heard(watch: &mut Watch, names: &[(&str, Oid)]) -> Vec<String> {
+    let of = |oid: Oid| names.iter().find(|(_, o)| *o == oid).map_or("other", |(n, _)| *n).to_owned();
+    let events = std::iter::from_fn(|| watch.try_next());
+    events
+        .map(|event| match event {
+            Event::Attributes { oid, origin } => format!("attributes {} by {origin}", of(oid)),
+            Event::Content { oid, origin } => format!("content {} by {origin}", of(oid)),
+            Event::Entry { dir, name, origin } => format!("entry {} {name} by {origin}", of(dir)),
+            Event::Lost => "lost".to_owned(),
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn watchers_hear_of_changes_made_here_and_of_nothing_else() {
+    for mode in [Mode::Wb, Mode::Strict] {
+        let world = World::new(mode);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let (ours, others) = (e.vfs.new_session(), e.vfs.new_session());
+        assert_ne!(ours, others);
+        let mut watch = e.vfs.watch();
+        let ctx = Ctx { origin: others, ..e.ctx() };
+        let made = e.vfs.create(ctx, lab, b"f", CreateHow::Guarded, SetAttrs::default()).await.unwrap();
+        let names = [("lab", lab), ("f", made.oid)];
+        assert_eq!(heard(&mut watch, &names), [format!("entry lab f by {others}")]);
+        let ctx = Ctx { origin: ours, ..e.ctx() };
+        e.vfs.write(ctx, made.oid, 0, "12".into(), Stability::Stable).await.unwrap();
+        assert_eq!(heard(&mut watch, &names)[..1], [format!("content f by {ours}")]);
+        let set = SetAttrs { mode: Some(0o600), ..SetAttrs::default() };
+        e.vfs.setattr(ctx, made.oid, set, None).await.unwrap();
+        assert_eq!(heard(&mut watch, &names), [format!("attributes f by {ours}")]);
+        e.vfs.rename(ctx, lab, b"f", lab, b"g", RenameHow::Replace).await.unwrap();
+        let moved = ["entry lab f", "entry lab g", "attributes f"].map(|w| format!("{w} by {ours}"));
+        assert_eq!(heard(&mut watch, &names), moved);
+        e.vfs.remove(ctx, lab, b"g").await.unwrap();
+        let removed = ["entry lab g", "attributes f"].map(|w| format!("{w} by {ours}"));
+        assert_eq!(heard(&mut watch, &names), removed);
+        e.sync().await;
+        e.names(lab).await;
+        assert_eq!(heard(&mut watch, &names), [""; 0], "writing home changes nothing that anybody sees");
+    }
+}
+
+#[tokio::test]
+async fn watchers_hear_of_what_is_found_changed_at_the_home() {
+    let mut world = World::new(Mode::Wb);
+    world.staleness = Duration::from_millis(50);
+    world.write("f", b"one");
+    world.write("gone", b"");
+    world.write("same", b"");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    let names =
+        [("lab", lab), ("f", e.find("/lab/f").await.unwrap()), ("gone", e.find("/lab/gone").await.unwrap())];
+    assert_eq!(e.find("/lab/new").await.unwrap_err().kind, ErrorKind::NotFound);
+    let mut watch = e.vfs.watch();
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    e.names(lab).await;
+    assert_eq!(heard(&mut watch, &names), [""; 0], "nothing changed");
+    world.write("f", b"two!");
+    world.write("new", b"");
+    world.remove("gone");
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    e.names(lab).await;
+    let mut all = heard(&mut watch, &names);
+    all.sort();
+    let expected = [
+        "attributes gone by 0",
+        "attributes lab by 0",
+        "content f by 0",
+        "entry lab gone by 0",
+        "entry lab new by 0",
+    ];
+    assert_eq!(all, expected);
+}
+
+#[tokio::test]
+async fn watchers_hear_of_a_change_that_was_refused() {
+    let world = World::new(Mode::Strict);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    world.memory.set_space(1);
+    let mut watch = e.vfs.watch();
+    let ctx = Ctx { origin: e.vfs.new_session(), ..e.ctx() };
+    e.vfs.write(ctx, f, 0, "too long".into(), Stability::Unstable).await.unwrap();
+    assert_eq!(heard(&mut watch, &[("f", f)]), ["content f by 1"]);
+    assert_eq!(e.vfs.commit(ctx, f).await.unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(heard(&mut watch, &[("f", f)]), ["content f by 0"]);
 }

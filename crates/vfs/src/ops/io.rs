@@ -301,7 +301,7 @@ impl Volume {
         let op = Op::Write { file: id, base: inode.base, pieces: vec![Piece::Data(at, stored)] };
         let inline = (data.len() <= INLINE_MAX).then(|| data.clone());
         let change = self.change(ctx, time, id, Some(after), op);
-        self.submit_write(tree, change, inline, want == Stability::Stable)
+        self.submit_write(tree, (ctx.origin, change), inline, want == Stability::Stable)
     }
 
     /// Waits until nothing of an object up to record `last` is unsent.

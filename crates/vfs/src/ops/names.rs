@@ -175,7 +175,7 @@ impl Vfs {
             let base = volume.base_of(&mut tree, id);
             let time = volume.env.clock.now();
             let op = Op::Remove { dir: dir.id, name, object: id, is_dir, base };
-            (before, volume.submit(&mut tree, volume.change(ctx, time, id, None, op))?)
+            (before, volume.submit(&mut tree, ctx.origin, volume.change(ctx, time, id, None, op))?)
         };
         let dirs = volume.finish(&[(dir.id, before)], ticket).await?;
         Ok(dirs[0])
@@ -223,7 +223,7 @@ impl Vfs {
             let attr = Volume::attr_of(&mut tree, id)?;
             let after = changed(&attr, meta::shown_ctime(tree.get(id)?, &attr), time);
             let op = Op::Rename { from: from.id, name, object: id, to: to.id, new_name, replaced };
-            (before, volume.submit(&mut tree, volume.change(ctx, time, id, Some(after), op))?)
+            (before, volume.submit(&mut tree, ctx.origin, volume.change(ctx, time, id, Some(after), op))?)
         };
         let (before, ticket) = submitted;
         let dirs = volume.finish(&before, ticket).await?;
@@ -258,7 +258,10 @@ impl Vfs {
             let last = meta::shown_ctime(tree.get(object.id)?, &attr);
             let after = Attr { nlink: attr.nlink + 1, ..changed(&attr, last, time) };
             let op = Op::Link { object: object.id, dir: dir.id, name };
-            (before, volume.submit(&mut tree, volume.change(ctx, time, object.id, Some(after), op))?)
+            (
+                before,
+                volume.submit(&mut tree, ctx.origin, volume.change(ctx, time, object.id, Some(after), op))?,
+            )
         };
         let dirs = volume.finish(&[(dir.id, before)], ticket).await?;
         let attr = volume.shown_if_known(&volume.tree.lock(), object.id);
@@ -420,7 +423,7 @@ impl Volume {
             Op::Create { dir, name: name.clone(), new: wanted.new.clone(), mode: attr.mode };
         let mut change = self.change(ctx, time, id, Some(attr), op);
         change.verifier = wanted.verifier;
-        let mut tickets = vec![self.submit(tree, change)?];
+        let mut tickets = vec![self.submit(tree, ctx.origin, change)?];
         let later = SetAttrs { mode: None, size: wanted.set.size.filter(|s| *s > 0), ..wanted.set };
         if !self.plain() && later != SetAttrs::default() {
             let again = Ctx { retry: None, ..ctx };

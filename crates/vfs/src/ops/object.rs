@@ -184,7 +184,7 @@ impl Volume {
         let after = Attr { mode: strip_set_ids(&after), ..after };
         let op: Op<u64, Stored> =
             Op::Write { file: id, base: inode.base, pieces: vec![Piece::Truncate(size)] };
-        let ticket = self.submit(tree, self.change(ctx, time, id, Some(after), op))?;
+        let ticket = self.submit(tree, ctx.origin, self.change(ctx, time, id, Some(after), op))?;
         self.data.truncate(id, size);
         Ok(ticket)
     }
@@ -214,7 +214,11 @@ impl Volume {
             access: if set.mode.is_some() { self.access_by_mode(mode, attr.kind) } else { attr.access },
             ..changed(&attr, last, time)
         };
-        self.submit(tree, self.change(ctx, time, id, Some(after), Op::SetAttr { object: id, set }))
+        self.submit(
+            tree,
+            ctx.origin,
+            self.change(ctx, time, id, Some(after), Op::SetAttr { object: id, set }),
+        )
     }
 
     /// A change record for this volume.

@@ -17,6 +17,8 @@ use tokio::sync::oneshot;
 pub struct Pending {
     /// The change; its bytes are in the data log.
     pub change: Change,
+    /// The session that made it.
+    pub origin: u64,
     /// Bytes that it carries.
     pub bytes: u64,
     /// When it was accepted; monotonic.

@@ -20,7 +20,12 @@ impl Volume {
         tree.tick += 1;
         let ops = self.take_out(tree, group);
         let Some(last) = ops.last().map(|(_, p)| p.change.clone()) else { return Ok(()) };
+        // What nobody had seen before is noted already, with the session that waits for it.
+        let seen = ops.iter().all(|(_, op)| op.overlaid).then(|| tree.peek(last.object).and_then(meta::seen));
         self.confirm(tree, &last, done);
+        if seen.is_some_and(|seen| seen != tree.peek(last.object).and_then(meta::seen)) {
+            tree.notes.attributes(last.object, 0);
+        }
         let count = ops.len();
         for (i, (seq, op)) in ops.into_iter().enumerate() {
             let bindings = if i + 1 == count { bindings_after(tree, &last) } else { vec![] };
@@ -38,6 +43,7 @@ impl Volume {
             let Some(op) = tree.queue.remove(*seq) else { continue };
             if !op.overlaid {
                 self.overlay_done(tree, *seq, &op.change);
+                tree.notes.change(&op.change, op.origin);
             }
             self.release(tree, *seq, &op.change);
             ops.push((*seq, op));
@@ -264,6 +270,7 @@ impl Volume {
                 node.forget(&name);
                 node.complete = false;
             }
+            tree.notes.entry(dir, &name, 0);
         }
         if let Op::Rename { to: dir, new_name: name, .. } | Op::Link { dir, name, .. } = &change.op
             && let Ok(inode) = tree.get(change.object)
@@ -281,6 +288,8 @@ impl Volume {
                 inode.shown = None;
                 self.data.drop_object(id);
             }
+            let kind = inode.kind;
+            tree.notes.object(id, kind, 0);
         }
     }
 
@@ -449,6 +458,9 @@ impl Volume {
             node.forget(&place.1);
         }
         node.complete = false;
+        tree.notes.entry(place.0, &place.1, 0);
+        tree.notes.entry(place.0, &copy, 0);
+        tree.notes.attributes(object, 0);
         Ok(())
     }
 
@@ -514,6 +526,7 @@ impl Volume {
         }
         change.extents().for_each(|e| self.data.unpin(e));
         tree.get(object)?.attr = Some(attr);
+        tree.notes.content(object, 0);
         Ok(())
     }
 
@@ -588,7 +601,7 @@ impl Volume {
                 verifier: None,
                 plain: false,
             };
-            self.submit(tree, change)?;
+            self.submit(tree, 0, change)?;
             at += u64::from(len);
             if at >= attr.size {
                 return Ok(());

@@ -33,7 +33,8 @@ const ENGINE: &[(&str, &[&str])] = &[
     ("data", ACTIVE),
     ("journal", ACTIVE),
     ("store", ACTIVE),
-    ("lock", ACTIVE),
+    ("locks", ACTIVE),
+    ("watch", ACTIVE),
     ("conflict", PURE),
     ("env", PURE),
 ];
@@ -41,11 +42,12 @@ const ENGINE: &[(&str, &[&str])] = &[
 /// What a module without state and questions does not name.
 const PURE: &[&str] = &[
     "ops", "fetch", "mutate", "sync", "volume", "root", "perm", "inode", "meta", "overlay", "replies",
-    "data", "journal", "store", "lock",
+    "data", "journal", "store", "locks", "watch",
 ];
 
 /// Passive modules of the engine: they hold what others fetched, so they never name the trait `Home`.
-const CACHES: &[&str] = &["inode", "meta", "overlay", "replies", "data", "journal", "store", "lock"];
+const CACHES: &[&str] =
+    &["inode", "meta", "overlay", "replies", "data", "journal", "store", "locks", "watch"];
 
 /// What no module of the engine names: protocols, sockets, other programs, error numbers.
 const FOREIGN: &[&str] = &[
