@@ -1,16 +1,20 @@
 //! The home agent: the posix home of this machine, served on standard input and output.
 //!
 //! Trellis copies this program to a host that it reaches by ssh and starts it there as an ordinary user.
-//! It opens no port, writes nothing but what it is asked to, and leaves when its input ends.
+//! It opens no port, writes nothing but what it is asked to, and leaves when its input ends or falls silent.
 //!
 //! - `trellis-agent` serves the whole tree, as far as the account may see it.
 //! - `trellis-agent --root DIR` serves one directory, for a key that is restricted to it.
 //! - `trellis-agent --probe` prints one line with protocol, platform and BLAKE3 of the program, and leaves.
 
 use home::agent::server::{self, Program};
+use home::limits::agent::{LONELY_AFTER, MEMORY};
 use home::posix::Posix;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::fs::File;
+use std::io::{BufReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -37,16 +41,45 @@ fn main() -> ExitCode {
         Ok(home) => Arc::new(home),
         Err(e) => return fail(1, &e.detail),
     };
-    // Refused only where we are slower than that already.
-    let _ = rustix::process::nice(NICENESS);
-    // The descriptor itself: the standard library would look for line ends in what goes out.
-    let served = std::io::stdout()
-        .as_fd()
-        .try_clone_to_owned()
-        .and_then(|output| server::serve(home, program, std::io::stdin().lock(), File::from(output)));
-    match served {
+    be_polite();
+    match serve(home, program) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => fail(1, &e.to_string()),
+    }
+}
+
+/// Over the descriptors themselves: the standard library would look for line ends in what goes out, and hold what
+/// came in where poll(2) does not see it.
+fn serve(home: Arc<Posix>, program: Program) -> std::io::Result<()> {
+    let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
+    server::serve(home, program, BufReader::new(Patient(input)), output)
+}
+
+/// Steps back behind other programs, and does not take their memory whatever a peer asks for.
+fn be_polite() {
+    // Refused only where we are slower than that already.
+    let _ = rustix::process::nice(NICENESS);
+    let limit = getrlimit(Resource::Data);
+    let most = limit.maximum.unwrap_or(MEMORY).min(MEMORY);
+    if let Err(e) = setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: limit.maximum }) {
+        eprintln!("trellis-agent: memory stays unbounded: {e}");
+    }
+}
+
+/// Input that ends when nothing comes for [`LONELY_AFTER`]: the link of a machine that has vanished may stay open for
+/// ever, and a living peer gives a sign of life every few seconds.
+struct Patient<R>(R);
+
+impl<R: Read + AsFd> Read for Patient<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let wait = Timespec { tv_sec: LONELY_AFTER.as_secs() as i64, tv_nsec: 0 };
+        let mut input = [PollFd::new(&self.0, PollFlags::IN)];
+        match poll(&mut input, Some(&wait)) {
+            Ok(0) => Ok(0),
+            Ok(_) => self.0.read(buffer),
+            Err(e) => Err(e.into()),
+        }
     }
 }
 

@@ -24,7 +24,8 @@ impl Ssh {
         Ssh { config, agents: OnceLock::new() }
     }
 
-    fn target(&self, account: &Account) -> Result<SshTarget> {
+    /// What ssh is given for an account.
+    pub fn target(&self, account: &Account) -> Result<SshTarget> {
         Ok(SshTarget::new(account.user.as_deref(), &account.host)?.with_config(self.config.clone()))
     }
 }

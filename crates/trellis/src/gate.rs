@@ -17,7 +17,7 @@ use home::{
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What all gates of a server share.
 pub struct Door {
@@ -86,6 +86,28 @@ impl Door {
                 return Err(Error::new(ErrorKind::Busy, "too many hosts are being connected; try again"));
             }
             tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Closes, from now on, what nobody needed for a while: other users of a login node need its memory.
+    pub async fn close_idle(self: Arc<Door>) {
+        loop {
+            tokio::time::sleep(limits::HOME_IDLE_LOOK).await;
+            self.close_unused(limits::HOME_IDLE);
+        }
+    }
+
+    fn close_unused(&self, span: Duration) {
+        let mut homes = locked(&self.homes);
+        homes.retain(|h| h.strong_count() > 0);
+        for home in homes.iter().filter_map(Weak::upgrade) {
+            let unused = {
+                let used = locked(&home.use_);
+                used.calls == 0 && used.last.elapsed() >= span
+            };
+            if unused && home.home.status().link == Link::Up {
+                home.home.close();
+            }
         }
     }
 

@@ -12,6 +12,10 @@ pub const CONNECT_WAIT: Duration = Duration::from_secs(30);
 pub const NAMES_KNOWN: usize = 10_000;
 /// Homes that are connected at the same time.
 pub const HOMES_CONNECTED: usize = 128;
+/// A connection that nobody needed for this long is closed; the agent at its end leaves.
+pub const HOME_IDLE: Duration = Duration::from_secs(3600);
+/// How often connections are looked at for that.
+pub const HOME_IDLE_LOOK: Duration = Duration::from_secs(60);
 /// Processes that tell which account a name means, at the same time.
 pub const SSH_ASKS: usize = 8;
 /// How long what ssh says of a name is believed.

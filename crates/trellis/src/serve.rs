@@ -57,8 +57,10 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     mounts.listen(nfs.clone());
     let dynamic = dynamic(&options, &nfs);
     tell_of_hosts(&dynamic);
+    let door = Door::new(mounts);
+    tokio::spawn(Arc::clone(&door).close_idle());
     let namespace: Arc<dyn Namespace> =
-        Arc::new(Root::new(options.home.clone(), dynamic, Ssh::new(ssh_config), Door::new(mounts)));
+        Arc::new(Root::new(options.home.clone(), dynamic, Ssh::new(ssh_config), door));
     let cred = own_cred();
     let vfs = open_engine(&state, &options, Arc::clone(&namespace), &cred).await?;
     let (stop, stopped) = watch::channel(false);

@@ -4,7 +4,7 @@
 //! - [`frame`]: how messages are laid out on the pipe; [`verbs`]: what they say; [`crate::limits::agent`]: how big they get.
 //! - [`server`]: the far end, synchronous and without a runtime, because it runs on someone else's machine.
 //! - [`client`]: our end: many callers, one pipe.
-//! - [`deploy`]: gets the program there and starts it, in one `ssh` execution.
+//! - [`deploy`]: gets the program there and starts it, in one `ssh` execution; [`clean`] takes it away again.
 //!
 //! The protocol is described in `docs/PROTOCOL.agent.md`.
 
@@ -12,6 +12,8 @@ pub mod frame;
 pub mod server;
 pub mod verbs;
 
+#[cfg(feature = "client")]
+pub mod clean;
 #[cfg(feature = "client")]
 pub mod client;
 #[cfg(feature = "client")]

@@ -45,3 +45,7 @@ pub const SILENT_AFTER: Duration = Duration::from_secs(10);
 pub const DEAD_AFTER: Duration = Duration::from_secs(30);
 /// How long the server goes on with a running change after its peer is gone.
 pub const LINGER: Duration = Duration::from_secs(30);
+/// A server whose peer says nothing for this long, not even the sign of life of an idle link, leaves.
+pub const LONELY_AFTER: Duration = Duration::from_secs(300);
+/// Bytes of memory that the agent may have for itself, threads included; it is somebody else's machine.
+pub const MEMORY: u64 = 1 << 30;

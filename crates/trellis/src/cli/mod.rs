@@ -2,6 +2,7 @@
 //!
 //! Exit codes: 0 done, 1 something failed (the message says what to do), 2 wrong usage; others are a command's own.
 
+mod agent;
 mod control;
 mod cp;
 mod files;
@@ -37,6 +38,8 @@ enum Command {
     Stop(control::StopArgs),
     /// Keep a server in the background, beyond the logout where the system allows it
     Service(service::ServiceArgs),
+    /// What is kept at the homes
+    Agent(agent::AgentArgs),
     /// List directories
     Ls(files::LsArgs),
     /// Show attributes
@@ -136,6 +139,7 @@ async fn run(command: Command) -> Done {
         Command::Sync(args) => control::sync(args).await,
         Command::Stop(args) => control::stop(args).await,
         Command::Service(args) => service::service(args).await,
+        Command::Agent(args) => agent::agent(args).await,
         Command::Ls(args) => files::ls(args).await,
         Command::Stat(args) => files::stat(args).await,
         Command::Cat(args) => files::cat(args).await,

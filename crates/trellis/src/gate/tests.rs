@@ -169,6 +169,24 @@ async fn the_home_that_nobody_needs_leaves_for_a_new_one() {
 }
 
 #[tokio::test]
+async fn a_home_that_nobody_needs_is_closed_and_comes_back() {
+    let door = Door::new(OwnMounts::default());
+    let knocker = Knocker::new("b");
+    let home = gate(&knocker, &door, &HostLock::default());
+    home.attach().await.unwrap();
+    let call = home.call();
+    door.close_unused(Duration::ZERO);
+    assert_eq!(home.status().link, Link::Up, "a call is under way");
+    drop(call);
+    door.close_unused(Duration::from_secs(3600));
+    assert_eq!(home.status().link, Link::Up, "it was needed just now");
+    door.close_unused(Duration::ZERO);
+    assert_eq!(home.status().link, Link::Idle);
+    home.attach().await.unwrap();
+    assert_eq!(knocker.logins(), 2);
+}
+
+#[tokio::test]
 async fn no_descent_into_our_own_tree() {
     let boot = crate::state::boot_id();
     assert!(!boot.is_empty());

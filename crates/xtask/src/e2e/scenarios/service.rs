@@ -82,9 +82,27 @@ impl Service {
         ensure!(self.said(&["service", "start"])?.starts_with("runs already"));
         ensure!(self.pid()? == pid, "a second start made a second server");
         ensure!(self.said(&["service", "logs"])?.contains("serving NFS"));
+        self.clean_away(there)?;
         self.said(&["service", "stop"])?;
         ensure!(self.status()?.0 == Some(3));
         self.a_bad_configuration()
+    }
+
+    /// Programs at the home go on request and come back when they are needed.
+    fn clean_away(&self, there: &str) -> Result<()> {
+        let clean = |extra: &[&str]| -> Result<String> {
+            let args = [&["agent", "clean", "ann@lab"], extra].concat();
+            run::output(self.command(&args).arg("--config").arg(&self.config))
+        };
+        let first = clean(&[])?;
+        ensure!(first.contains("/agent-") && !first.contains("token"), "{first}");
+        ensure!(clean(&[])?.starts_with("nothing of ours"));
+        self.said(&["service", "stop"])?;
+        self.said(&["service", "start"])?;
+        ensure!(self.said(&["cat", there])? == "some text\n");
+        let all = clean(&["--all"])?;
+        ensure!(all.contains("/agent-") && all.contains("/token"), "{all}");
+        Ok(())
     }
 
     /// The words of a server that cannot start reach whoever started it.
