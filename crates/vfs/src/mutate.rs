@@ -1,5 +1,6 @@
 //! The one door for changes: journal record, overlay on the caches, place in the queue home.
 
+use crate::data::DataLog;
 use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
@@ -8,7 +9,7 @@ use crate::sync::queue::{Pending, objects, payload};
 use crate::types::Oid;
 use crate::volume::Volume;
 use bytes::Bytes;
-use home::{Error, ErrorKind, Op, Piece, Result};
+use home::{Error, ErrorKind, Kind, Op, Piece, Result};
 use tokio::sync::oneshot;
 
 /// A change that was accepted: what to wait for before its answer is true.
@@ -24,11 +25,13 @@ impl Volume {
     /// the lock and then waits with [`Volume::settled`].
     pub fn submit(&self, tree: &mut Tree, origin: u64, change: Change) -> Result<Ticket> {
         let outcome = change.plain && !matches!(change.op, Op::Write { .. });
+        objects(&change).for_each(|id| keep_only_base(tree, &self.data, id));
         self.accept(tree, (origin, change), None, outcome, !outcome)
     }
 
-    /// Like [`Volume::submit`], for a write whose bytes are in the data log already. A small payload is in the
-    /// record as well, so that only the record has to be synced. `stable` is what its caller waits for.
+    /// Like [`Volume::submit`], for a write whose bytes are in the data log already, laid after a [`keep_only_base`]. A
+    /// small payload is in the record as well, so that only the record has to be synced. `stable` is what its caller
+    /// waits for.
     pub fn submit_write(
         &self,
         tree: &mut Tree,
@@ -146,6 +149,18 @@ impl Volume {
                 }
             }
         }
+    }
+}
+
+/// Drops cached bytes of an object without unsent operations that are not of the version which the next one builds on:
+/// its outcome would vouch for them. After a power cut the data log may be behind the journal.
+pub fn keep_only_base(tree: &mut Tree, data: &DataLog, id: u64) {
+    if let Ok(inode) = tree.get(id)
+        && inode.kind == Kind::File
+        && inode.pending == 0
+        && data.version(id) != inode.base
+    {
+        data.drop_object(id);
     }
 }
 

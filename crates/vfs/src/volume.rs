@@ -7,10 +7,11 @@ use crate::fetch::Flights;
 use crate::guard::Guard;
 use crate::inode::{Tree, TreeLock, local};
 use crate::journal::{Body, Change, Fate, Journal, Lane};
-use crate::mutate::enqueue;
+use crate::mutate::{enqueue, keep_only_base};
 use crate::overlay::{lay_bytes, restore_ctimes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
+use crate::sync::queue::objects;
 use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
 use crate::{limits, stats::Stats};
@@ -327,6 +328,7 @@ fn recover(
     let open = unretired(&mut shared.replies.lock(), volume, tree, records);
     let now = shared.env.clock.instant();
     for (seq, (mut change, late)) in open {
+        objects(&change).for_each(|id| keep_only_base(tree, data, id));
         lay_bytes(data, &mut change)?;
         let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
         enqueue(tree, seq, change, 0, now, overlaid, None);

@@ -186,3 +186,31 @@ async fn the_ctime_of_a_directory_does_not_go_back_when_the_process_dies_after_a
     let after = e.vfs.getattr(e.ctx(), lab).await.unwrap().ctime;
     assert!(after >= before, "{before:?} {after:?}");
 }
+
+#[tokio::test]
+async fn cached_bytes_that_a_power_cut_brings_back_do_not_become_the_content_again() {
+    // What survives of unsynced bytes differs by seed; a few cover nothing, all and some.
+    for seed in 0..6 {
+        let world = World::new(Mode::Wb);
+        world.write("f", b"old content");
+        let e = world.start().await;
+        let (lab, f) = (e.lab().await, e.find("/lab/f").await.unwrap());
+        assert_eq!(e.read(f).await.unwrap(), b"old content");
+        // Too long for the journal, so that the cache becomes durable as it is now.
+        let g = e.create(lab, "g").await.unwrap();
+        e.write(g, 0, &[b'g'; 100_000]).await.unwrap();
+        let empty = SetAttrs { size: Some(0), ..SetAttrs::default() };
+        e.vfs.setattr(e.ctx(), f, empty, None).await.unwrap();
+        e.sync().await;
+        e.create(lab, "h").await.unwrap();
+        world.disk.crash(seed);
+        drop(e);
+        let e = world.start().await;
+        e.write(f, 20, b"new").await.unwrap();
+        let want = [&[0; 20][..], b"new"].concat();
+        assert_eq!(e.read(f).await.unwrap(), want);
+        e.sync().await;
+        assert_eq!(e.read(f).await.unwrap(), want);
+        assert_eq!(world.at_home("f").await.unwrap(), want);
+    }
+}

@@ -6,7 +6,7 @@ use crate::data::{Part, Pin};
 use crate::fetch::{Want, is_whole};
 use crate::inode::local;
 use crate::journal::{INLINE_MAX, Stored};
-use crate::mutate::Ticket;
+use crate::mutate::{Ticket, keep_only_base};
 use crate::overlay::changed;
 use crate::sync::queue::objects;
 use crate::types::{AppendOk, CommitOk, Ctx, Oid, ReadOk, Stability, Verifier, WriteOk};
@@ -62,10 +62,9 @@ impl Vfs {
                 is_file(inode.kind)?;
                 let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
                 volume.may_read(ctx.cred, &attr)?;
-                if inode.pending == 0 && inode.base.is_some() && volume.data.version(oid.id) != inode.base {
-                    volume.data.drop_object(oid.id);
-                }
-                (volume.show(inode, &attr), inode.base_len)
+                let found = (volume.show(inode, &attr), inode.base_len);
+                keep_only_base(&mut tree, &volume.data, oid.id);
+                found
             };
             let end = shown.size.min(at.saturating_add(u64::from(len.min(limits::IO_MAX))));
             if at >= end {
@@ -252,6 +251,7 @@ impl Volume {
                     let after = self.shown_if_known(&tree, id);
                     return Ok(Taken { at, before, ticket: None, after });
                 }
+                keep_only_base(&mut tree, &self.data, id);
                 let inline = if data.len() <= INLINE_MAX { data.len() as u64 } else { 0 };
                 let put = match self.lane.has_room(inline) {
                     true => self.data.put(id, at, std::slice::from_ref(&data), Pin::Dirty),
