@@ -31,6 +31,18 @@ impl Guest {
         script: &str,
         limit: Duration,
     ) -> Result<Self> {
+        Self::mounted(world, server, who, script, limit, "")
+    }
+
+    /// The same, with mount options behind the usual ones, each after a comma.
+    pub fn mounted(
+        world: &World,
+        server: SocketAddr,
+        who: Account,
+        script: &str,
+        limit: Duration,
+        options: &str,
+    ) -> Result<Self> {
         let number = fs::read_dir(&world.dir)?.count();
         let file = world.dir.join(format!("script-{number}"));
         let prelude = "set -euo pipefail\nstep() { echo \"[$(cut -d. -f1 /proc/uptime)s] $*\"; }\n\
@@ -40,7 +52,7 @@ impl Guest {
         let mut cmd = Command::new(kernel_client::script());
         let port = server.port();
         cmd.args(["run", "--timeout", &limit.as_secs().to_string(), "--mem", "2G"]);
-        cmd.args(["--mount", &format!("{port}:/:/trellis:{MOUNT}")]);
+        cmd.args(["--mount", &format!("{port}:/:/trellis:{MOUNT}{options}")]);
         cmd.args(["--env", &format!("W={}", world.dir.display()), "--"]);
         let uid = who.uid;
         cmd.args(["setpriv", &format!("--reuid={uid}"), &format!("--regid={uid}"), "--clear-groups"]);

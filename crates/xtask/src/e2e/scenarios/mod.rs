@@ -12,6 +12,7 @@ mod isolation;
 mod kill_server;
 mod service;
 mod sftp_only;
+mod strict;
 mod wan;
 
 use super::world::World;
@@ -116,6 +117,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 6,
         run: full_disks::run,
+    },
+    Scenario {
+        name: "strict",
+        shows: "mode strict: what a call did is at the home when it returns, once; what is done there is seen at once",
+        ci: true,
+        minutes: 5,
+        run: strict::run,
     },
     Scenario {
         name: "isolation",
