@@ -27,8 +27,8 @@ pub trait File: Send + Sync {
     fn sync_data(&self) -> io::Result<()>;
     /// Cuts or extends (with zeros) to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// Extends to `len` bytes with zeros that have their blocks on disk, so that overwriting them needs no new
-    /// space and syncing them no metadata.
+    /// Extends to `len` bytes of zeros that have their blocks on disk, so that overwriting them needs no new space.
+    /// Where it fails the file may be longer than before.
     fn allocate(&self, len: u64) -> io::Result<()>;
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;

@@ -384,11 +384,14 @@ impl DataLog {
         }
     }
 
-    /// The journal found no space on the disk that it shares with the data logs: drops the oldest clean bytes, if any.
-    pub(crate) fn make_room(&self) {
-        if self.budget.evict_one() {
+    /// The journal found no space on the disk that it shares with the data logs: drops the oldest clean bytes;
+    /// `false` if there are none.
+    pub(crate) fn make_room(&self) -> bool {
+        let gone = self.budget.evict_one();
+        if gone {
             tracing::debug!("data log: a segment went, so that the journal has room");
         }
+        gone
     }
 
     /// Allows eviction: everything that unretired records name is held.

@@ -142,6 +142,13 @@ impl File for RealFile {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
+        loop {
+            match fs::fallocate(&self.fd, fs::FallocateFlags::empty(), 0, len) {
+                Err(e) if e == rustix::io::Errno::INTR => {}
+                Err(e) if e == rustix::io::Errno::OPNOTSUPP || e == rustix::io::Errno::NOSYS => break,
+                done => return Ok(done?),
+            }
+        }
         let zeros = vec![0; ZEROS];
         let mut at = self.len()?;
         while at < len {

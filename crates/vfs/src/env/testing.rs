@@ -40,6 +40,7 @@ struct State {
     /// Increases with every crash.
     life: u64,
     capacity: Option<u64>,
+    greedy: bool,
     failing_syncs: u32,
     failing_writes: u32,
     syncs: u64,
@@ -116,7 +117,14 @@ impl SimDisk {
 
     /// From now on the disk holds at most this many bytes.
     pub fn set_capacity(&self, bytes: Option<u64>) {
-        self.state.lock().capacity = bytes;
+        let mut state = self.state.lock();
+        (state.capacity, state.greedy) = (bytes, false);
+    }
+
+    /// Others take what is free, and if they are greedy, all that becomes free from now on.
+    pub fn fill_up(&self, greedy: bool) {
+        let mut state = self.state.lock();
+        (state.capacity, state.greedy) = (Some(state.used()), greedy);
     }
 
     /// The next `n` syncs fail, and what they should have written is lost for later ones too.
@@ -184,7 +192,11 @@ impl SimDisk {
                 Some((left, _)) => *left -= 1,
                 None => {}
             }
-            f(state)
+            let done = f(state);
+            if state.greedy {
+                state.capacity = state.capacity.min(Some(state.used()));
+            }
+            done
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The journal of one volume, as the engine sees it: append now, wait for durability when it matters.
 
 use super::record::Body;
+use super::space::Space;
 use super::writer::{Pending, Writer};
 use super::{Limits, Shared};
 use crate::data::DataLog;
@@ -34,8 +35,10 @@ struct Buffer {
     bytes: u64,
     /// Whether the commit thread was asked.
     queued: bool,
-    /// Bytes that may still be buffered while no new segment can be had.
-    room: Option<u64>,
+    /// What is held on disk for further records.
+    space: Space,
+    /// No further segment could be had when one was last wanted.
+    short: bool,
 }
 
 /// What waiters watch.
@@ -52,8 +55,14 @@ struct Progress {
 }
 
 impl Lane {
-    pub(super) fn new(shared: Arc<Shared>, data: Arc<DataLog>, writer: Writer, last: u64) -> Lane {
-        Lane {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        data: Arc<DataLog>,
+        writer: Writer,
+        space: Space,
+        last: u64,
+    ) -> Lane {
+        let lane = Lane {
             limits: shared.limits,
             shared,
             data,
@@ -62,22 +71,27 @@ impl Lane {
                 pending: VecDeque::new(),
                 bytes: 0,
                 queued: false,
-                room: None,
+                space,
+                short: false,
             }),
             bytes: AtomicU64::new(writer.bytes()),
             writer: Mutex::new(writer),
             progress: watch::Sender::new(Progress { synced: last, ..Progress::default() }),
             synced: AtomicU64::new(last),
             forget: AtomicU64::new(0),
-        }
+        };
+        // The first records need a place before the commit thread has looked.
+        lane.tend(&mut lane.writer.lock());
+        lane
     }
 
     /// Buffers a record and answers its number. Never waits for the disk; without a call of [`Lane::synced`] the
     /// record becomes durable within about a second.
     ///
     /// # Errors
-    /// [`Error::Poisoned`] after a disk error; [`Error::Full`] where too much is buffered or the disk is full
-    /// (a [`Body::Retire`] is still taken then, because it is what frees space); [`Error::TooBig`].
+    /// [`Error::Poisoned`] after a disk error; [`Error::Full`] where too much is buffered, or no space is held for
+    /// the record and the outcomes of all open changes; [`Error::TooBig`]. [`Body::Retire`] and [`Body::Amend`] use
+    /// the space that is held for outcomes.
     pub fn append(&self, body: Body) -> Result<u64> {
         let mut w = XdrWriter::new();
         body.encode(&mut w);
@@ -92,12 +106,24 @@ impl Lane {
         }
         body.extents().for_each(|e| self.data.require_sync(e.segment));
         let mut buffer = self.buffer.lock();
-        buffer.admit(size, matches!(body, Body::Retire(_)), &self.limits)?;
+        let outcome = matches!(body, Body::Retire(_) | Body::Amend(_));
+        if let Err(e) = buffer.admit(size, outcome, &self.limits) {
+            drop(buffer);
+            self.shared.request(self);
+            return Err(e);
+        }
+        match body {
+            Body::Change(_) => buffer.space.opened(),
+            Body::Retire(_) => buffer.space.closed(),
+            Body::Amend(_) | Body::Bind(_) => {}
+        }
+        buffer.space.place(size);
         buffer.last += 1;
         buffer.bytes += size;
         record.seq = buffer.last;
         buffer.pending.push_back(record);
-        let full = buffer.bytes > self.limits.eager;
+        let full =
+            buffer.bytes > self.limits.eager || (!buffer.short && buffer.space.left() < self.limits.wanted());
         let seq = buffer.last;
         drop(buffer);
         if full {
@@ -150,7 +176,11 @@ impl Lane {
     /// Whether a record that carries so many bytes would be taken now, as far as space is concerned.
     pub fn has_room(&self, bytes: u64) -> bool {
         const REST: u64 = 4096;
-        self.buffer.lock().admit(bytes + REST, false, &self.limits).is_ok()
+        let room = self.buffer.lock().admit(bytes + REST, false, &self.limits).is_ok();
+        if !room {
+            self.shared.request(self);
+        }
+        room
     }
 
     /// The last record that is durable.
@@ -198,12 +228,12 @@ impl Lane {
     /// Whether the commit thread has something to do here.
     pub(super) fn has_work(&self) -> bool {
         let buffer = self.buffer.lock();
-        !buffer.pending.is_empty() || buffer.room.is_some()
+        !buffer.pending.is_empty() || buffer.short
     }
 
     /// Whether a segment could not be had when it was last wanted.
     pub(super) fn is_stalled(&self) -> bool {
-        self.buffer.lock().room.is_some()
+        self.buffer.lock().short
     }
 
     /// Makes durable what is buffered. Called by the commit thread alone.
@@ -236,7 +266,8 @@ impl Lane {
         self.data.sync().map_err(|e| Error::Poisoned(format!("data log: {e}")))?;
         while !batch.is_empty() {
             let before: u64 = batch.iter().map(Pending::footprint).sum();
-            let synced = writer.commit(batch, self.synced.load(Ordering::Acquire))?;
+            let next = || self.buffer.lock().space.take();
+            let synced = writer.commit(batch, self.synced.load(Ordering::Acquire), next)?;
             let after: u64 = batch.iter().map(Pending::footprint).sum();
             self.buffer.lock().bytes -= before - after;
             self.synced.store(synced, Ordering::Release);
@@ -249,22 +280,44 @@ impl Lane {
         Ok(())
     }
 
-    /// Deletes what may go and makes the next segment ready.
+    /// Deletes what may go and claims the space that the next records need.
     fn tend(&self, writer: &mut Writer) {
+        if self.poisoned().is_some() {
+            return;
+        }
         if let Err(e) = writer.forget_below(self.forget.load(Ordering::Acquire)) {
             tracing::warn!("journal: {e}");
         }
-        let stalled = self.is_stalled();
-        let ready = if writer.wants_spare() || stalled { writer.prepare() } else { Ok(true) };
-        if let Err(Error::Full(_)) = &ready {
-            self.data.make_room();
-        }
-        if let (Err(e), false) = (&ready, stalled) {
+        let mut made_room = false;
+        let short = loop {
+            let mut buffer = self.buffer.lock();
+            let Buffer { space, pending, .. } = &mut *buffer;
+            space.recount(writer.free(), pending.iter().map(Pending::footprint));
+            if let Some(spare) = space.surplus(self.limits.wanted()) {
+                drop(buffer);
+                writer.remove(spare);
+                continue;
+            }
+            if space.left() >= self.limits.wanted() {
+                break None;
+            }
+            let claimed = space.claim();
+            drop(buffer);
+            match claimed {
+                Ok(()) => {}
+                // What is only a cache goes first.
+                Err(Error::Full(_)) if !made_room && self.data.make_room() => made_room = true,
+                Err(e) => break Some(e),
+            }
+        };
+        let (was_short, spares) = {
+            let mut buffer = self.buffer.lock();
+            (std::mem::replace(&mut buffer.short, short.is_some()), buffer.space.bytes())
+        };
+        if let Some(e) = short.filter(|_| !was_short) {
             tracing::warn!("journal: no further segment: {e}");
         }
-        let short = ready.map_or(true, |ready| stalled && !ready);
-        self.buffer.lock().room = short.then(|| writer.room());
-        self.bytes.store(writer.bytes(), Ordering::Relaxed);
+        self.bytes.store(writer.bytes() + spares, Ordering::Relaxed);
     }
 
     /// Puts back what found no space and tells the waiters.
@@ -272,7 +325,7 @@ impl Lane {
         let mut buffer = self.buffer.lock();
         let newer = std::mem::replace(&mut buffer.pending, batch);
         buffer.pending.extend(newer);
-        buffer.room = Some(0);
+        buffer.short = true;
         drop(buffer);
         self.progress.send_modify(|p| {
             p.attempts += 1;
@@ -283,8 +336,11 @@ impl Lane {
     /// Ends the lane after the commit thread has ended.
     pub(super) fn close(&self) {
         self.poison("the journal was stopped".into());
-        if let Err(e) = self.writer.lock().finish() {
-            tracing::debug!("journal: {e}");
+        let spares = self.buffer.lock().space.all();
+        for spare in spares {
+            if let Err(e) = spare.filled() {
+                tracing::debug!("journal: {e}");
+            }
         }
     }
 
@@ -299,17 +355,21 @@ impl Lane {
 }
 
 impl Buffer {
-    /// Whether a record of `size` bytes may be buffered.
-    fn admit(&self, size: u64, retires: bool, limits: &Limits) -> Result<()> {
-        let reserve = if retires { 0 } else { limits.retire_reserve() };
-        if self.bytes + size + reserve > limits.buffer {
+    /// Whether a record of `size` bytes may be buffered. Allocates a further segment where that is all it takes.
+    fn admit(&mut self, size: u64, outcome: bool, limits: &Limits) -> Result<()> {
+        let slack = if outcome { 0 } else { limits.slack() };
+        if self.bytes + size + slack > limits.buffer {
             return Err(Error::Full("the disk does not keep up with the journal".into()));
         }
-        match self.room {
-            Some(room) if !retires && self.bytes + size + reserve > room => Err(Error::Full(
-                "no space for a further journal segment; free some on the state directory's disk".into(),
-            )),
-            _ => Ok(()),
+        while !outcome && !self.space.admits(size) {
+            // The commit thread tries again, after it has made room.
+            if self.short || self.space.claim().is_err() {
+                self.short = true;
+                return Err(Error::Full(
+                    "no space for a further journal segment; free some on the state directory's disk".into(),
+                ));
+            }
         }
+        Ok(())
     }
 }

@@ -9,13 +9,15 @@
 //! # Layout
 //! - [`record`]: what records say.
 //! - `segment`: their bytes. `docs/JOURNAL.md` shows them.
-//! - `writer`: the end of a lane on disk. `lane`: buffering, waiting, poison.
+//! - `writer`: the end of a lane on disk. `space`: what is held there, and for whom.
+//! - `lane`: buffering, waiting, poison.
 //! - `recover`: reading it all back; tells a torn tail from damage.
 
 mod lane;
 pub mod record;
 mod recover;
 mod segment;
+mod space;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -26,6 +28,8 @@ pub use record::{Amend, Binding, Body, Change, Extent, Fate, Place, Retire, Stor
 use crate::data::DataLog;
 use crate::env::{Clock, Env, Error, Result};
 use parking_lot::{Condvar, Mutex};
+use space::Space;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -40,6 +44,9 @@ pub const SEGMENT_LEN: u64 = 16 << 20;
 pub const BUFFER_MAX: u64 = 64 << 20;
 /// So many bytes are committed without anybody waiting for them.
 pub const EAGER_BYTES: u64 = 4 << 20;
+/// Bytes that a change holds for the record of its outcome. Most take less: of changes that go home as one, only the
+/// last one's outcome names objects.
+pub const OUTCOME: u64 = 384;
 /// Records that nobody waits for are committed after this time.
 pub const LAZY_COMMIT: Duration = Duration::from_millis(500);
 
@@ -49,12 +56,19 @@ struct Limits {
     segment: u64,
     buffer: u64,
     eager: u64,
+    outcome: u64,
     lazy: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Limits { segment: SEGMENT_LEN, buffer: BUFFER_MAX, eager: EAGER_BYTES, lazy: LAZY_COMMIT }
+        Limits {
+            segment: SEGMENT_LEN,
+            buffer: BUFFER_MAX,
+            eager: EAGER_BYTES,
+            outcome: OUTCOME,
+            lazy: LAZY_COMMIT,
+        }
     }
 }
 
@@ -63,8 +77,12 @@ impl Limits {
     fn record_max(&self) -> u64 {
         self.segment / 2
     }
-    /// Bytes that only retirements may use.
-    fn retire_reserve(&self) -> u64 {
+    /// Bytes for changes that are held ahead of them.
+    fn wanted(&self) -> u64 {
+        self.segment / 2
+    }
+    /// Bytes that are kept for outcomes of unusual size.
+    fn slack(&self) -> u64 {
         self.segment / 16
     }
 }
@@ -131,25 +149,26 @@ impl Journal {
     /// be served read-only until a person has looked. [`Error::Poisoned`] after [`Journal::stop`].
     pub fn open_lane(self: &Arc<Self>, volume: u32, data: Arc<DataLog>) -> Result<(Arc<Lane>, Records)> {
         let dir = format!("journal/{volume:08x}");
-        let mut found = recover::recover(&self.env, volume, &dir, &data)?;
+        let limits = self.shared.limits;
+        let mut found = recover::recover(&self.env, volume, &dir, limits.segment, &data)?;
         let retired = record::retired(found.records.iter().map(|(_, body)| body));
+        let mut open = HashSet::new();
         for (seq, body) in &found.records {
-            if body.change(*seq).is_some_and(|change| !retired.contains(&change)) {
+            if let Some(change) = body.change(*seq).filter(|change| !retired.contains(change)) {
+                open.insert(change);
                 body.extents().for_each(|e| data.hold(e));
             }
         }
         data.allow_eviction();
-        let limits = self.shared.limits;
-        let writer = Writer::new(self.env.disk.clone(), dir, volume, limits.segment, &mut found);
-        let lane = Arc::new(Lane::new(self.shared.clone(), data, writer, found.last));
+        let disk = &self.env.disk;
+        let space = Space::new(disk.clone(), dir.clone(), limits, &found, open.len())?;
+        let writer = Writer::new(disk.clone(), dir, volume, limits.segment, &mut found)?;
+        let lane = Arc::new(Lane::new(self.shared.clone(), data, writer, space, found.last));
         let mut work = self.shared.work.lock();
         if work.stop {
             return Err(Error::Poisoned("the journal was stopped".into()));
         }
         work.lanes.push(lane.clone());
-        drop(work);
-        // Has the first segment made before anybody waits for it.
-        self.shared.request(&lane);
         Ok((lane, found.records))
     }
 
@@ -175,7 +194,7 @@ impl Drop for Journal {
 }
 
 impl Shared {
-    /// Asks for a commit of `lane` as soon as possible.
+    /// Asks for a commit of `lane`, and that it be given space, as soon as possible.
     fn request(&self, lane: &Lane) {
         if lane.mark_queued() {
             self.work.lock().asked = true;

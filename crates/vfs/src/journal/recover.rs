@@ -1,7 +1,8 @@
 //! Reading a lane after a restart: which records are there, where the tail ends, and whether the disk lied.
 //!
-//! A later life of the lane begins a new segment right behind the last record it found, so whatever an
-//! earlier tail holds beyond that record was given up then and is given up again.
+//! A later life of the lane goes on right behind the last record it found, in the same segment: what an earlier tail
+//! holds beyond it is overwritten with zeros. Nothing that is allocated is given back, and nothing new is needed, so
+//! that a full disk does not keep a lane from working after a restart.
 
 use super::record::{self, Body};
 use super::segment::{self, HEADER_LEN, Header};
@@ -10,6 +11,7 @@ use crate::env::{Disk, Env, Error, File, Result};
 use bytes::Bytes;
 use oncrpc::xdr::Xdr;
 use std::collections::HashSet;
+use std::io;
 use std::sync::Arc;
 
 /// A segment whose records count.
@@ -18,14 +20,18 @@ pub struct Kept {
     pub number: u64,
     /// The number of its last record.
     pub last: u64,
+    /// Where that ends.
+    pub end: u64,
     /// Bytes on disk.
     pub bytes: u64,
 }
 
 /// What was found.
 pub struct Found {
-    /// Segments with records, oldest first.
+    /// Segments with records, oldest first. The last one can be gone on with.
     pub segments: Vec<Kept>,
+    /// The numbers of segments without a record, all zeros, that come after those, oldest first.
+    pub spares: Vec<u64>,
     /// The records, oldest first, without a gap in their numbers.
     pub records: Vec<(u64, Body)>,
     /// The number of the last record ever given out, so far as is known.
@@ -41,8 +47,8 @@ pub fn path(dir: &str, number: u64) -> String {
     format!("{dir}/{number:016x}.log")
 }
 
-/// Reads the lane in `dir`, cuts its tail, and makes what is left durable.
-pub fn recover(env: &Env, volume: u32, dir: &str, data: &DataLog) -> Result<Found> {
+/// Reads the lane in `dir`, wipes its tail, and makes what is left durable. Segments have `segment_len` bytes.
+pub fn recover(env: &Env, volume: u32, dir: &str, segment_len: u64, data: &DataLog) -> Result<Found> {
     let disk = &*env.disk;
     disk.create_dir_all(dir).map_err(|e| Error::io(dir, &e))?;
     let names = disk.list(dir).map_err(|e| Error::io(dir, &e))?;
@@ -64,10 +70,11 @@ pub fn recover(env: &Env, volume: u32, dir: &str, data: &DataLog) -> Result<Foun
         scan.segment(number, file, bytes)?;
     }
     scan.end_at_lost_extent(data)?;
-    scan.settle(disk)?;
+    let spares = scan.settle(disk, segment_len)?;
     let last = scan.last.unwrap_or(0);
     Ok(Found {
         segments: scan.kept(),
+        spares,
         last,
         epoch: scan.epoch + 1,
         next_number,
@@ -98,7 +105,9 @@ struct Record {
 struct Scanned {
     number: u64,
     file: Arc<dyn File>,
-    len: u64,
+    bytes: Bytes,
+    /// Where the last record ends that was promised.
+    promised: u64,
 }
 
 struct Scan<'a> {
@@ -117,7 +126,7 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn segment(&mut self, number: u64, file: Arc<dyn File>, bytes: Bytes) -> Result<()> {
         let index = self.segments.len();
-        self.segments.push(Scanned { number, file, len: bytes.len() as u64 });
+        self.segments.push(Scanned { number, file, bytes: bytes.clone(), promised: HEADER_LEN });
         let expected = self.last.map_or(1, |l| l + 1);
         let follows = match Header::decode(&bytes) {
             Some(h) => self.follows(number, &h)?,
@@ -204,22 +213,28 @@ impl Scan<'_> {
             .map_err(|e| Error::io("sync the data log", &e))
     }
 
-    /// Cuts what is beyond the last record, removes segments without records, syncs the rest.
-    fn settle(&mut self, disk: &dyn Disk) -> Result<()> {
+    /// Wipes what is beyond the last record, removes older segments without records, syncs the rest. Answers the
+    /// numbers of those without records that can be used.
+    fn settle(&mut self, disk: &dyn Disk, segment_len: u64) -> Result<Vec<u64>> {
         let ends = self.ends();
-        for (s, newest) in self.segments.iter_mut().zip(ends) {
-            let at = path(self.dir, s.number);
-            let done = match newest {
-                Some((_, end)) if end < s.len => {
-                    s.len = end;
-                    s.file.set_len(end).and_then(|()| s.file.sync_data())
-                }
-                Some(_) => s.file.sync_data(),
-                None => disk.remove(&at),
-            };
-            done.map_err(|e| Error::io(&at, &e))?;
+        let newest = ends.iter().rposition(Option::is_some);
+        for r in self.records.iter().filter(|r| r.seq <= self.promised) {
+            self.segments[r.segment].promised = r.end;
         }
-        disk.sync_dir(self.dir).map_err(|e| Error::io(self.dir, &e))
+        let mut spares = Vec::new();
+        for (i, (s, end)) in self.segments.iter().zip(ends).enumerate() {
+            let done = match end {
+                Some((_, end)) => s.wipe(s.promised, end),
+                None if newest.is_none_or(|n| n < i) && s.bytes.len() as u64 == segment_len => {
+                    spares.push(s.number);
+                    s.wipe(0, 0)
+                }
+                None => disk.remove(&path(self.dir, s.number)),
+            };
+            done.map_err(|e| Error::io(path(self.dir, s.number), &e))?;
+        }
+        disk.sync_dir(self.dir).map_err(|e| Error::io(self.dir, &e))?;
+        Ok(spares)
     }
 
     /// The number and the end of the last record of each segment.
@@ -231,6 +246,26 @@ impl Scan<'_> {
 
     fn kept(&self) -> Vec<Kept> {
         let with = self.segments.iter().zip(self.ends());
-        with.filter_map(|(s, end)| Some(Kept { number: s.number, last: end?.0, bytes: s.len })).collect()
+        let kept = |(s, end): (&Scanned, Option<(u64, u64)>)| {
+            let (last, end) = end?;
+            Some(Kept { number: s.number, last, end, bytes: s.bytes.len() as u64 })
+        };
+        with.filter_map(kept).collect()
+    }
+}
+
+impl Scanned {
+    /// Leaves nothing but zeros behind `end`. What stands between `promised` and `end` is written once more: an
+    /// earlier process may have failed to sync it, and then the kernel has it in memory, but counts it as written.
+    fn wipe(&self, promised: u64, end: u64) -> io::Result<()> {
+        let end = (end as usize).min(self.bytes.len());
+        let from = (promised as usize).min(end);
+        let dirty = self.bytes.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
+        let mut again = self.bytes[from..end].to_vec();
+        again.resize(dirty.max(end) - from, 0);
+        if !again.is_empty() {
+            self.file.pwrite_all(&[&again], from as u64)?;
+        }
+        self.file.sync_data()
     }
 }

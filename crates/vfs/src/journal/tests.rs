@@ -10,8 +10,13 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::future::Future;
 
-const SMALL: Limits =
-    Limits { segment: 8 << 10, buffer: 256 << 10, eager: 64 << 10, lazy: Duration::from_millis(5) };
+const SMALL: Limits = Limits {
+    segment: 8 << 10,
+    buffer: 256 << 10,
+    eager: 64 << 10,
+    outcome: 64,
+    lazy: Duration::from_millis(5),
+};
 const DIR: &str = "journal/00000007";
 
 fn wait<T>(f: impl Future<Output = T>) -> T {
@@ -272,7 +277,6 @@ fn a_full_disk_refuses_changes_but_takes_retirements_and_recovers() {
     };
     assert!(matches!(refused, Error::Full(_)), "{refused}");
     assert!(promised >= 20, "{promised}");
-    let retire = |seq| Body::Retire(Retire { seq, how: Fate::Done(Vec::new()) });
     let retired = (1..=promised).map(|seq| p.lane.append(retire(seq)).unwrap()).max().unwrap();
     // What the home has may be forgotten; that makes room for the rest.
     p.lane.forget_below(promised);
@@ -282,6 +286,102 @@ fn a_full_disk_refuses_changes_but_takes_retirements_and_recovers() {
     disk.crash(9);
     let found = start(&disk, SMALL).unwrap().found;
     assert_eq!(found.last().unwrap().0, last);
+}
+
+fn retire(seq: u64) -> Body {
+    Body::Retire(Retire { seq, how: Fate::Done(Vec::new()) })
+}
+
+/// Appends changes until one is refused or enough are there, and waits for some; answers the last that is durable.
+fn fill(p: &Process, rng: &mut StdRng) -> u64 {
+    let mut promised = 0;
+    for n in 0..rng.random_range(1..150) {
+        let bytes = Bytes::from(vec![n as u8 | 1; rng.random_range(0..2000)]);
+        let Ok(seq) = p.lane.append(write(n, Stored::Inline(bytes))) else { break };
+        if rng.random_bool(0.2) && wait(p.lane.synced(seq)).is_ok() {
+            promised = seq;
+        }
+    }
+    promised
+}
+
+#[test]
+fn outcomes_of_accepted_changes_find_their_space_on_a_full_disk_whenever_it_dies() {
+    let (mut refused, mut lives) = (0, 0);
+    for seed in 0..150 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let disk = SimDisk::new();
+        disk.set_capacity(Some(rng.random_range(2..12) * SMALL.segment + rng.random_range(0..SMALL.segment)));
+        let p = start(&disk, SMALL).unwrap();
+        let promised = fill(&p, &mut rng);
+        // Space that was not durable may be lost with the power, and others take it; kill -9 leaves us all of it.
+        let kills = rng.random();
+        disk.fill_up(kills);
+        refused += usize::from(p.lane.append(write(1, Stored::Inline(vec![1; 3000].into()))).is_err());
+        let die = |rng: &mut StdRng| if kills { disk.kill() } else { disk.crash(rng.random()) };
+        die(&mut rng);
+        let mut last_life = false;
+        while !last_life {
+            lives += 1;
+            last_life = rng.random_bool(0.2);
+            match rng.random_range(0..3) {
+                _ if last_life => {}
+                0 if !kills => disk.crash_after(rng.random_range(0..40), rng.random()),
+                0 | 1 => disk.kill_after(rng.random_range(0..40)),
+                _ => {}
+            }
+            let Ok(p) = start(&disk, SMALL) else {
+                assert!(!last_life, "seed {seed}: not opened");
+                die(&mut rng);
+                continue;
+            };
+            let gone = record::retired(p.found.iter().map(|(_, body)| body));
+            let found = p.found.iter().filter(|(_, body)| matches!(body, Body::Change(_)));
+            let open: Vec<u64> = found.map(|(seq, _)| *seq).filter(|seq| !gone.contains(seq)).collect();
+            assert!(
+                (1..=promised).all(|seq| gone.contains(&seq) || open.contains(&seq)),
+                "seed {seed}: lost"
+            );
+            let some = if last_life { open.len() } else { rng.random_range(0..=open.len()) };
+            let retired = open[..some].iter().map_while(|seq| p.lane.append(retire(*seq)).ok()).max();
+            match wait(p.lane.synced(retired.unwrap_or(0))) {
+                Err(Error::Full(why)) => panic!("seed {seed}: an outcome has no place: {why}"),
+                Err(e) if last_life => panic!("seed {seed}: {e}"),
+                _ => {}
+            }
+            disk.kill();
+        }
+    }
+    assert!(refused > 50, "the disk was hardly ever full: {refused}");
+    assert!(lives > 300, "{lives}");
+}
+
+#[test]
+fn a_new_segment_is_held_again_when_there_is_space() {
+    let disk = SimDisk::new();
+    disk.set_capacity(Some(2 * SMALL.segment));
+    let p = start(&disk, SMALL).unwrap();
+    let record = || write(1, Stored::Inline(vec![1; 1000].into()));
+    while p.lane.append(record()).is_ok() {}
+    wait(p.lane.synced(p.lane.last())).unwrap();
+    disk.kill();
+    let p = start(&disk, SMALL).unwrap();
+    assert!(matches!(p.lane.append(record()), Err(Error::Full(_))));
+    assert!(!p.lane.has_room(1000));
+    disk.set_capacity(None);
+    eventually(|| p.lane.append(record()).is_ok());
+    // What many open changes needed is given back when they have gone.
+    for _ in 0..200 {
+        p.lane.append(record()).unwrap();
+    }
+    wait(p.lane.synced(p.lane.last())).unwrap();
+    eventually(|| p.lane.bytes() > 20 * SMALL.segment);
+    let last = p.lane.last();
+    for seq in 1..=last {
+        p.lane.append(retire(seq)).unwrap();
+    }
+    p.lane.forget_below(last + 1);
+    eventually(|| p.lane.bytes() <= 5 * SMALL.segment);
 }
 
 #[test]
