@@ -134,26 +134,46 @@ impl Volume {
         flight
     }
 
+    /// Asks, and asks again where our own operations moved the object while the question was under way.
     async fn fetch(self: &Arc<Self>, want: Want) -> Result<()> {
         self.greeted().await?;
-        let answer = match want {
-            Want::Attr(id) => self.fetch_attr(id).await,
-            Want::List(dir, extent) => self.fetch_list(dir, extent).await,
-            Want::Name(dir, name) => self.fetch_name(dir, &name).await,
-            Want::Data(id, at) => self.fetch_data(id, at).await,
-            Want::Target(id) => self.fetch_target(id).await,
-        };
-        match &answer {
-            Err(e) if is_out_of_reach(e) => self.suspect(e),
-            _ => self.heard(),
+        let (Want::Attr(id) | Want::List(id, _) | Want::Name(id, _) | Want::Data(id, _) | Want::Target(id)) =
+            want;
+        let mut outcomes = self.outcomes.subscribe();
+        for _ in 0..limits::QUESTIONS {
+            outcomes.borrow_and_update();
+            let place = self.tree.lock().home_path(id).ok();
+            let answer = match &want {
+                Want::Attr(id) => self.fetch_attr(*id).await,
+                Want::List(dir, extent) => self.fetch_list(*dir, *extent).await,
+                Want::Name(dir, name) => self.fetch_name(*dir, name).await,
+                Want::Data(id, at) => self.fetch_data(*id, *at).await,
+                Want::Target(id) => self.fetch_target(*id).await,
+            };
+            match &answer {
+                Err(e) if is_out_of_reach(e) => self.suspect(e),
+                _ => self.heard(),
+            }
+            if !matches!(&answer, Err(e) if is_missing(e)) {
+                return answer;
+            }
+            if self.is_in_doubt() {
+                return Err(in_doubt());
+            }
+            match place {
+                Some(place) if has_moved(&mut self.tree.lock(), id, &place) => {}
+                _ => return answer,
+            }
+            // Either an outcome came in, or one is to come.
+            let _ = tokio::time::timeout(limits::REVALIDATE_WAIT, outcomes.changed()).await;
         }
-        answer.map_err(|e| if is_missing(&e) && self.is_in_doubt() { in_doubt() } else { e })
+        Err(in_doubt())
     }
 
     /// Whether operations may have been executed whose answers are not known: the home may have moved what we look
     /// for to where they put it.
     fn is_in_doubt(&self) -> bool {
-        self.tree.lock().queue.iter().any(|(_, p)| p.resent && p.parked.is_none())
+        self.tree.lock().queue.is_in_doubt()
     }
 
     /// A home that does not let us in any more may answer as another account next time.
@@ -211,6 +231,7 @@ impl Volume {
                 Ok(())
             }
             Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
+            Err(e) if is_missing(&e) && has_moved(&mut tree, id, &here.path) => Err(moved()),
             Err(e) if is_missing(&e) => {
                 if let Ok(inode) = tree.get(id)
                     && inode.attr.take().is_some()
@@ -242,6 +263,9 @@ impl Volume {
             applied = applied.min(page.applied);
             // One page at a time, so that other calls get at the tree in between.
             let mut tree = self.tree.lock();
+            if has_moved(&mut tree, dir, &at.path) {
+                return Err(moved());
+            }
             let changed = meta::merge_page(&mut tree, dir, page, asked)?;
             changed.into_iter().for_each(|id| self.content(id, Content::Changed));
             self.log_bindings(&mut tree)?;
@@ -257,13 +281,16 @@ impl Volume {
     }
 
     async fn fetch_name(&self, dir: u64, name: &Name) -> Result<()> {
-        let (asked, path) = {
+        let (asked, place) = {
             let mut tree = self.tree.lock();
-            (self.asked(&tree), tree.home_path(dir)?.join(name))
+            (self.asked(&tree), tree.home_path(dir)?)
         };
-        let seen = self.home.stat(&Loc { path, id: None }).await;
+        let seen = self.home.stat(&Loc { path: place.join(name), id: None }).await;
         let doubt = seen.is_err() && self.is_in_doubt();
         let mut tree = self.tree.lock();
+        if has_moved(&mut tree, dir, &place) {
+            return Err(moved());
+        }
         let (attr, applied) = match &seen {
             Err(e) if e.kind == ErrorKind::NotFound && doubt => return Err(in_doubt()),
             Ok(seen) => (Some(&seen.attr), seen.applied),
@@ -376,6 +403,16 @@ impl Volume {
 /// Whether every byte is there.
 pub fn is_whole(parts: &[Part]) -> bool {
     parts.iter().all(|p| matches!(p, Part::Have(_)))
+}
+
+/// Whether an answer for what the home had at `place` may be about another object, or none: what we asked for was moved
+/// since by an operation of ours, or may have been by one that has no answer yet.
+fn has_moved(tree: &mut Tree, id: u64, place: &HomePath) -> bool {
+    tree.home_path(id).as_ref() != Ok(place) || tree.is_moving(id)
+}
+
+fn moved() -> Error {
+    Error::new(ErrorKind::Stale, "it was moved while it was asked for")
 }
 
 fn in_doubt() -> Error {

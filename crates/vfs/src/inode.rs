@@ -424,6 +424,19 @@ impl Tree {
         chain
     }
 
+    /// Whether the home may have an object elsewhere by now, because it or a directory above it is being moved there.
+    pub fn is_moving(&mut self, id: u64) -> bool {
+        let mut at = id;
+        for _ in 0..home::name::PATH_MAX / 2 {
+            if self.queue.is_moving(at) {
+                return true;
+            }
+            let Some((parent, _)) = self.get(at).ok().and_then(|n| n.binding.clone()) else { return false };
+            at = parent;
+        }
+        false
+    }
+
     fn path_by(&mut self, id: u64, place: impl Fn(&Inode) -> Option<(u64, Name)>) -> Result<HomePath> {
         let (mut names, mut at, mut len) = (Vec::new(), id, 0);
         while at != ROOT_ID {

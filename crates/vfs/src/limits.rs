@@ -50,6 +50,8 @@ pub const AGING: Duration = Duration::from_millis(500);
 pub const AGING_BYTES: u64 = 4 << 20;
 /// A revalidation that takes longer is answered from the cache.
 pub const REVALIDATE_WAIT: Duration = Duration::from_secs(2);
+/// How often a question is asked again because our own operations moved what it was about.
+pub const QUESTIONS: usize = 10;
 /// A call that has nothing in the cache waits this long before it is told to come again.
 pub const HOLD: Duration = Duration::from_secs(10);
 /// A home that was out of reach for this long fails calls that have nothing in the cache.

@@ -333,10 +333,12 @@ fn recover(
         let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
         enqueue(tree, seq, change, 0, now, overlaid, None);
         if let Some(op) = tree.queue.get_mut(seq) {
-            op.resent = true;
             op.late = late;
         }
     }
+    let open: Vec<u64> = tree.queue.iter().map(|(seq, _)| seq).collect();
+    tree.queue.begin(open);
+    tree.queue.end(true);
     tree.enter_unsent();
     Ok(())
 }

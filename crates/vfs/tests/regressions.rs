@@ -214,3 +214,18 @@ async fn cached_bytes_that_a_power_cut_brings_back_do_not_become_the_content_aga
         assert_eq!(world.at_home("f").await.unwrap(), want);
     }
 }
+
+#[tokio::test]
+async fn a_question_that_our_own_rename_overtakes_is_asked_again() {
+    let world = World::new(Mode::Wb);
+    world.mkdir("a");
+    world.write("a/f", b"content");
+    let e = world.start().await;
+    let (lab, f) = (e.lab().await, e.find("/lab/a/f").await.unwrap());
+    e.names(lab).await;
+    world.fault(Fault::Delay(Duration::from_millis(400)));
+    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b", RenameHow::Replace).await.unwrap();
+    // By now the rename is on its way, which the question about the old place follows.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    assert_eq!(e.read(f).await.unwrap(), b"content");
+}

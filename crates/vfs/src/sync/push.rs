@@ -78,6 +78,7 @@ impl Volume {
         let hello = self.greeted().await?;
         self.resume(hello.class).await?;
         let batch = self.next_batch().await?;
+        self.tree.lock().queue.begin(batch.iter().flat_map(|g| g.seqs.clone()));
         if batch.is_empty() {
             return Ok(Sent::Nothing);
         }
@@ -89,15 +90,17 @@ impl Volume {
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
-        match self.home.apply(placed).await {
+        self.tree.lock().queue.begin(ready.iter().flat_map(|r| r.group.seqs.clone()));
+        let answer = self.home.apply(placed).await;
+        // But for this reason a part may have been executed.
+        let lost = matches!(&answer, Err(e) if e.kind != ErrorKind::NotStaged);
+        let taken = match answer {
             Ok(outcomes) => self.take(&ready, outcomes).await.map(|()| Sent::Some),
             Err(e) if e.kind == ErrorKind::NotStaged => Ok(Sent::Some),
-            Err(e) => {
-                // Whatever the reason, a part may have been executed.
-                self.mark_resent(ready.iter().map(|r| &r.group));
-                Err(e)
-            }
-        }
+            Err(e) => Err(e),
+        };
+        self.tree.lock().queue.end(lost);
+        taken
     }
 
     /// What goes next. The home must never know more than the journal: what is not durable here because the local
@@ -130,15 +133,6 @@ impl Volume {
             }
         }
         ready
-    }
-
-    fn mark_resent<'a>(&self, groups: impl Iterator<Item = &'a Group>) {
-        let mut tree = self.tree.lock();
-        for seq in groups.flat_map(|g| &g.seqs) {
-            if let Some(op) = tree.queue.get_mut(*seq) {
-                op.resent = true;
-            }
-        }
     }
 
     /// Loads a batch. It ends before an operation whose bytes the local disk does not give back.

@@ -51,6 +51,10 @@ pub struct Queue {
     bytes: u64,
     /// Operations up to this number are wanted at the home without delay.
     urgent: u64,
+    /// Operations that may have been executed and whose outcome is not known.
+    under_way: HashSet<u64>,
+    /// By object, the operations that take a name away from it.
+    moves: HashMap<u64, Vec<u64>>,
 }
 
 /// Records that travel as one operation.
@@ -66,13 +70,53 @@ impl Queue {
     /// Adds an operation behind all others.
     pub fn push(&mut self, seq: u64, op: Pending) {
         self.bytes += op.bytes;
+        for id in moved(&op.change) {
+            self.moves.entry(id).or_default().push(seq);
+        }
         self.ops.insert(seq, op);
+    }
+
+    /// These operations may be executed from now on. No other one can have been whose outcome is not known: all that
+    /// answers were lost of before has been looked for.
+    pub fn begin(&mut self, seqs: impl IntoIterator<Item = u64>) {
+        self.under_way = seqs.into_iter().collect();
+    }
+
+    /// The answers have been taken in, or they are lost.
+    pub fn end(&mut self, lost: bool) {
+        if !lost {
+            self.under_way.clear();
+        }
+        for seq in &self.under_way {
+            if let Some(op) = self.ops.get_mut(seq) {
+                op.resent = true;
+            }
+        }
+    }
+
+    /// Whether operations may have been executed whose answers are lost.
+    pub fn is_in_doubt(&self) -> bool {
+        self.under_way.iter().any(|seq| self.ops.get(seq).is_some_and(|p| p.resent && p.parked.is_none()))
+    }
+
+    /// Whether an operation that takes a name away from an object may have been executed already.
+    pub fn is_moving(&self, id: u64) -> bool {
+        let moving =
+            |seq| self.under_way.contains(seq) && self.ops.get(seq).is_some_and(|p| p.parked.is_none());
+        self.moves.get(&id).is_some_and(|seqs| seqs.iter().any(moving))
     }
 
     /// Takes an operation out.
     pub fn remove(&mut self, seq: u64) -> Option<Pending> {
         let op = self.ops.remove(&seq)?;
         self.bytes -= op.bytes;
+        for id in moved(&op.change) {
+            let Some(seqs) = self.moves.get_mut(&id) else { continue };
+            seqs.retain(|s| *s != seq);
+            if seqs.is_empty() {
+                self.moves.remove(&id);
+            }
+        }
         Some(op)
     }
 
@@ -248,6 +292,16 @@ pub fn objects(change: &Change) -> impl Iterator<Item = u64> {
         Op::Write { .. } | Op::SetAttr { .. } => [None; 3],
     };
     std::iter::once(change.object).chain(more.into_iter().flatten())
+}
+
+/// The objects that a change takes a name away from.
+fn moved(change: &Change) -> impl Iterator<Item = u64> + use<> {
+    let both = match &change.op {
+        Op::Rename { replaced, .. } => [Some(change.object), replaced.as_ref().map(|(old, _)| *old)],
+        Op::Remove { .. } => [Some(change.object), None],
+        _ => [None; 2],
+    };
+    both.into_iter().flatten()
 }
 
 /// The directories that a change changes, each with the name in it.
