@@ -229,3 +229,27 @@ async fn a_question_that_our_own_rename_overtakes_is_asked_again() {
     tokio::time::sleep(Duration::from_millis(700)).await;
     assert_eq!(e.read(f).await.unwrap(), b"content");
 }
+
+#[tokio::test]
+async fn a_directory_that_was_moved_and_back_does_not_prove_what_was_never_sent() {
+    let world = World::new(Mode::Wb);
+    world.mkdir("a");
+    world.write("f", b"old");
+    let e = world.start().await;
+    let (lab, f) = (e.lab().await, e.find("/lab/f").await.unwrap());
+    let a = e.find("/lab/a").await.unwrap();
+    e.create(a, "x").await.unwrap();
+    e.names(lab).await;
+    e.sync().await;
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"new").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b", RenameHow::Replace).await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"b", lab, b"a", RenameHow::Replace).await.unwrap();
+    world.disk.kill();
+    drop(e);
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"new");
+    assert_eq!(e.read(f).await.unwrap(), b"new");
+}

@@ -74,7 +74,9 @@ impl Volume {
                 },
                 None => None,
             };
-            let mark = found.filter(|attr| self.is_marked(&change, attr, class));
+            let place_was_its_own =
+                place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
+            let mark = found.filter(|attr| self.is_marked(&change, attr, class, place_was_its_own));
             Ok(Some(Trace { seq, change, late, mark, place }))
         });
         let traces = futures_util::future::try_join_all(questions).await?;
@@ -82,8 +84,8 @@ impl Volume {
     }
 
     /// Whether attributes at the home are those that a record left: its type, size and time. A link or a rename
-    /// leaves the times alone; there the identity tells, where it was known before.
-    fn is_marked(&self, change: &Change, attr: &Attr, class: Class) -> bool {
+    /// leaves the times alone; there the identity tells, where it was known before and elsewhere.
+    fn is_marked(&self, change: &Change, attr: &Attr, class: Class, was_there: bool) -> bool {
         let Some(after) = change.after else { return false };
         let same_time = match class {
             Class::Posix => after.mtime == attr.mtime,
@@ -100,11 +102,23 @@ impl Volume {
             return false;
         }
         match &change.op {
-            Op::Rename { .. } | Op::Link { .. } => known.map_or(same, |id| id == attr.id || same),
+            Op::Rename { .. } | Op::Link { .. } => {
+                !was_there && known.map_or(same, |id| id == attr.id || same)
+            }
             // What a chmod or chown leaves is no proof: it may have been so before.
             Op::SetAttr { set, .. } => set.mtime.is_some() && same,
             _ => same,
         }
+    }
+
+    /// Whether the home had an object at a place before anything was sent whose outcome is not known.
+    fn is_known_at(&self, id: u64, place: &HomePath) -> bool {
+        let mut tree = self.tree.lock();
+        let Ok(inode) = tree.get(id) else { return false };
+        let names: Vec<_> = inode.binding.iter().chain(&inode.more_bindings).cloned().collect();
+        let mut paths =
+            names.into_iter().filter_map(|(dir, name)| Some(tree.home_path(dir).ok()?.join(&name)));
+        paths.any(|path| path == *place)
     }
 
     /// What the home has of objects whose last outcome shows no mark. To be known before that outcome is taken in:

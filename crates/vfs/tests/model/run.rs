@@ -2,7 +2,7 @@
 
 use crate::clock::FastClock;
 use crate::common::{Engine, OneHome, UID, World};
-use crate::posix::{Act, Model, OWNER, ROOT};
+use crate::posix::{Act, Model, OWNER, Obj, ROOT};
 use bytes::Bytes;
 use home::testing::conformance::Outside;
 use home::testing::fault::{Fault, FaultHome};
@@ -213,7 +213,12 @@ impl Run {
                     _ if effect.touched.is_empty()
                         && !matches!(act, Act::Commit { .. } | Act::SetAttr { .. }) => {}
                     Act::SetAttr { mode: None, mtime: None, .. } => {}
-                    Act::Commit { .. } => self.earlier.clear(),
+                    Act::Commit { file } => {
+                        // It promises no more than what was written to this file.
+                        let now = &self.model.objs[*file];
+                        let same = |o: &Obj| o.mtime == now.mtime && o.data == now.data;
+                        self.earlier.retain(|m| m.objs.get(*file).is_some_and(same));
+                    }
                     _ => self.earlier.clear(),
                 }
                 for id in &effect.touched {
