@@ -533,7 +533,12 @@ impl Tree {
         let Some(inode) = self.inodes.get_mut(&b.object) else { return };
         inode.base = b.version;
         inode.base_len = b.version.map_or(0, |v| v.size);
-        inode.shown = b.ctime_shown.map(|t| (b.version, t));
+        // The store may know a later one than a record of the journal, which has not everything that raises it.
+        if let Some(time) = b.ctime_shown
+            && inode.shown.is_none_or(|(_, known)| known <= time)
+        {
+            inode.shown = Some((b.version, time));
+        }
         inode.verifier = b.verifier;
         let place = b.name.clone().map(|n| (b.parent, n));
         if inode.link.is_none() || inode.link == inode.binding {

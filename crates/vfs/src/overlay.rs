@@ -194,6 +194,7 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
 /// Recovery: directories show no earlier ctime than before.
 pub fn restore_ctimes(tree: &mut Tree, change: &Change) {
     for (dir, _) in crate::sync::queue::names(change) {
+        tree.unsaved(dir);
         if let (Ok(inode), false) = (tree.get(dir), change.plain) {
             // Where the home's ctimes were not later, each change counted on; one that the store knows counts twice.
             let shown = inode.shown.map_or(change.time, |(_, t)| change.time.max(t.next()));

@@ -253,3 +253,28 @@ async fn a_directory_that_was_moved_and_back_does_not_prove_what_was_never_sent(
     assert_eq!(world.at_home("f").await.unwrap(), b"new");
     assert_eq!(e.read(f).await.unwrap(), b"new");
 }
+
+#[tokio::test]
+async fn the_ctime_of_a_directory_does_not_go_back_over_two_restarts() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    e.create(d, "x").await.unwrap();
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    e.lab().await;
+    let before = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
+    // It is in the store by now.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    world.disk.kill();
+    drop(e);
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.sync().await;
+    let after = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
+    assert!(after >= before, "{before:?} {after:?}");
+}
