@@ -134,7 +134,7 @@ impl Volume {
         flight
     }
 
-    /// Asks, and asks again where our own operations moved the object while the question was under way.
+    /// Asks, and asks again where our own operations moved the object while the question was under way, or may have.
     async fn fetch(self: &Arc<Self>, want: Want) -> Result<()> {
         self.greeted().await?;
         let (Want::Attr(id) | Want::List(id, _) | Want::Name(id, _) | Want::Data(id, _) | Want::Target(id)) =
@@ -157,12 +157,9 @@ impl Volume {
             if !matches!(&answer, Err(e) if is_missing(e)) {
                 return answer;
             }
-            if self.is_in_doubt() {
-                return Err(in_doubt());
-            }
-            match place {
-                Some(place) if has_moved(&mut self.tree.lock(), id, &place) => {}
-                _ => return answer,
+            let moved = place.is_some_and(|place| has_moved(&mut self.tree.lock(), id, &place));
+            if !moved && !self.is_in_doubt() {
+                return answer;
             }
             // Either an outcome came in, or one is to come.
             let _ = tokio::time::timeout(limits::REVALIDATE_WAIT, outcomes.changed()).await;
@@ -286,13 +283,13 @@ impl Volume {
             (self.asked(&tree), tree.home_path(dir)?)
         };
         let seen = self.home.stat(&Loc { path: place.join(name), id: None }).await;
-        let doubt = seen.is_err() && self.is_in_doubt();
+        let missing = matches!(&seen, Err(e) if e.kind == ErrorKind::NotFound);
+        let doubt = missing && self.is_in_doubt();
         let mut tree = self.tree.lock();
-        if has_moved(&mut tree, dir, &place) {
+        if doubt || has_moved(&mut tree, dir, &place) {
             return Err(moved());
         }
         let (attr, applied) = match &seen {
-            Err(e) if e.kind == ErrorKind::NotFound && doubt => return Err(in_doubt()),
             Ok(seen) => (Some(&seen.attr), seen.applied),
             Err(e) if e.kind == ErrorKind::NotFound => (None, 0),
             Err(e) => return Err(e.clone()),
