@@ -58,6 +58,14 @@ oncrpc::xdr! {
         NotSync = 25,
         /// The file is being executed or is in use at the home.
         TextBusy = 26,
+        /// Another owner's lock is in the way.
+        Locked = 27,
+        /// Waiting for the lock would never end.
+        Deadlock = 28,
+        /// Too many locks.
+        NoLocks = 29,
+        /// The object has no extended attribute of that name.
+        NoAttribute = 30,
     }
 }
 
@@ -127,6 +135,10 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NotStaged => "staged data is no longer held",
             ErrorKind::NotSync => "attributes changed meanwhile",
             ErrorKind::TextBusy => "file is in use at the home",
+            ErrorKind::Locked => "locked by another owner",
+            ErrorKind::Deadlock => "waiting for the lock would be a deadlock",
+            ErrorKind::NoLocks => "too many locks",
+            ErrorKind::NoAttribute => "no such extended attribute",
         })
     }
 }

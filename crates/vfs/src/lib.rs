@@ -11,7 +11,7 @@
 //! - [`inode`], [`meta`], [`overlay`], [`replies`]: identity, attributes and names, how a change looks in them, first
 //!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
-//! - [`watch`]: the stream of changes that front-ends may subscribe to.
+//! - [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
 //!   comes out.
 //!
@@ -32,6 +32,7 @@ mod guard;
 mod inode;
 mod journal;
 mod limits;
+mod locks;
 mod meta;
 mod mutate;
 mod ops;
@@ -49,6 +50,7 @@ mod watch;
 pub use config::{
     Config, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
 };
+pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
 pub use types::*;
 pub use watch::{Event, Watch};
 
@@ -88,6 +90,7 @@ pub struct Vfs {
     root: Mutex<RootDir>,
     closed: AtomicBool,
     sessions: AtomicU64,
+    locks: locks::Locks,
 }
 
 impl Vfs {
@@ -124,6 +127,7 @@ impl Vfs {
             root: Mutex::new(root),
             closed: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
+            locks: locks::Locks::default(),
         });
         for (id, record) in known {
             vfs.reopen(id, &record).await?;

@@ -42,6 +42,10 @@ pub const INLINE_PAYLOAD: u64 = 64 << 10;
 pub const QUEUE_OPS: usize = 1_000_000;
 /// Events that one watcher may leave unread before they become one that says so.
 pub const WATCH_EVENTS: usize = 65_536;
+/// Locks on files, of all owners.
+pub const LOCKS: usize = 65_536;
+/// Requests that wait for locks.
+pub const LOCK_WAITERS: usize = 4096;
 /// Keys of executed calls that are remembered.
 pub const REPLIES_MAX: usize = 262_144;
 /// A change waits at most this long for company before it goes home.

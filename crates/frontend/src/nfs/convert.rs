@@ -34,7 +34,12 @@ pub fn status(kind: ErrorKind) -> NfsStat3 {
         ErrorKind::Unsupported => NfsStat3::NotSupp,
         ErrorKind::Io | ErrorKind::Unreachable => NfsStat3::Io,
         ErrorKind::Busy => NfsStat3::Jukebox,
-        ErrorKind::NotStaged => NfsStat3::ServerFault,
+        // Version 3 has neither locks nor extended attributes, so nothing in it leads to these.
+        ErrorKind::NotStaged
+        | ErrorKind::Locked
+        | ErrorKind::Deadlock
+        | ErrorKind::NoLocks
+        | ErrorKind::NoAttribute => NfsStat3::ServerFault,
         ErrorKind::NotSync => NfsStat3::NotSync,
     }
 }
@@ -155,7 +160,7 @@ mod tests {
     use super::*;
 
     /// RFC 1813 §2.6 by number, so that a wrong name in the table above shows.
-    const STATUSES: [(ErrorKind, u32); 26] = [
+    const STATUSES: [(ErrorKind, u32); 30] = [
         (ErrorKind::NotFound, 2),
         (ErrorKind::Exists, 17),
         (ErrorKind::NotDir, 20),
@@ -182,6 +187,10 @@ mod tests {
         (ErrorKind::NotStaged, 10006),
         (ErrorKind::NotSync, 10002),
         (ErrorKind::TextBusy, 13),
+        (ErrorKind::Locked, 10006),
+        (ErrorKind::Deadlock, 10006),
+        (ErrorKind::NoLocks, 10006),
+        (ErrorKind::NoAttribute, 10006),
     ];
 
     #[test]
@@ -189,7 +198,7 @@ mod tests {
         use oncrpc::xdr::Xdr;
         for (at, (kind, number)) in STATUSES.into_iter().enumerate() {
             assert_eq!(status(kind) as u32, number, "{kind:?}");
-            // The table lists every kind: their numbers on the wire are 1 to 26 in this order.
+            // The table lists every kind: their numbers on the wire are 1 to 30 in this order.
             assert_eq!(u32::from_bytes(kind.to_bytes()).unwrap() as usize, at + 1);
         }
         let next = (STATUSES.len() as u32 + 1).to_bytes();

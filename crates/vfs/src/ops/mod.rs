@@ -3,6 +3,7 @@
 
 pub mod dir;
 pub mod io;
+pub mod lock;
 pub mod names;
 pub mod object;
 
