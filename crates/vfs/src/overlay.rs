@@ -126,14 +126,16 @@ fn drop_link(tree: &mut Tree, dir: u64, name: &home::Name, id: u64, time: Time) 
 
 fn lose_link(tree: &mut Tree, id: u64, time: Time) {
     let Ok(inode) = tree.get(id) else { return };
+    // An answer of the home may contain the change already: names that are known to be left count.
+    let left = inode.link.iter().chain(&inode.more_links).count() as u32;
     let last = match &inode.attr {
         _ if inode.kind == home::Kind::Dir => true,
-        Some(attr) => attr.nlink <= 1,
-        None => inode.link.is_none(),
+        Some(attr) => left == 0 && attr.nlink <= 1,
+        None => left == 0,
     };
     inode.gone = last;
     if let Some(attr) = &mut inode.attr {
-        attr.nlink = if last { 0 } else { attr.nlink - 1 };
+        attr.nlink = if last { 0 } else { attr.nlink.saturating_sub(1).max(left) };
         attr.ctime = time.max(attr.ctime.next());
         inode.shown = Some((inode.base, attr.ctime));
     }

@@ -278,3 +278,28 @@ async fn the_ctime_of_a_directory_does_not_go_back_over_two_restarts() {
     let after = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
     assert!(after >= before, "{before:?} {after:?}");
 }
+
+#[tokio::test]
+async fn a_removal_that_the_home_shows_already_takes_no_second_name_away() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"x");
+    let e = world.start().await;
+    let (lab, f) = (e.lab().await, e.find("/lab/a").await.unwrap());
+    e.names(lab).await;
+    e.vfs.link(e.ctx(), f, lab, b"b").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::AnswersLost);
+    e.vfs.remove(e.ctx(), lab, b"b").await.unwrap();
+    while world.names_at_home("").await != ["a"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.disk.kill();
+    drop(e);
+    // The agent there has forgotten what it executed.
+    world.memory.restart();
+    world.fault(Fault::HangChanges);
+    let e = world.start().await;
+    e.lab().await;
+    assert_eq!(e.find("/lab/a").await.unwrap(), f);
+    assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 1);
+}
