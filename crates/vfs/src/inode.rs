@@ -4,8 +4,10 @@
 //! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
 
 mod lock;
+mod nameless;
 
 pub use lock::TreeLock;
+pub use nameless::Nameless;
 
 use crate::journal::{Binding, Place};
 use crate::limits;
@@ -263,6 +265,8 @@ pub struct Tree {
     pub queue: Queue,
     /// Changes that watchers hear of when the lock is released.
     pub notes: Notes,
+    /// What is open, and what of it has no name.
+    pub nameless: Nameless,
     /// Bound since the last record of bindings.
     unlogged: Vec<u64>,
     /// Changed since the last checkpoint.
@@ -283,6 +287,7 @@ impl Tree {
             tick: 1,
             queue: Queue::default(),
             notes: Notes::default(),
+            nameless: Nameless::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
         };

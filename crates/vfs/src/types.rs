@@ -2,6 +2,8 @@
 
 pub use home::{Error, ErrorKind, HomePath, Kind, Name, Result, SetTime, Time};
 
+pub use crate::ops::open::{OpenFile, OpenMode};
+
 use bytes::Bytes;
 
 /// An object of a volume; never used again for another object.
@@ -45,12 +47,14 @@ pub struct Ctx<'a> {
     /// Which front-end session asks, so that it can leave out of the stream of changes what it caused itself;
     /// 0: nobody in particular.
     pub origin: u64,
+    /// The open file that the call comes through: permission was asked when it was opened.
+    pub open: Option<&'a OpenFile>,
 }
 
 impl<'a> Ctx<'a> {
-    /// A call of `cred` and of no session, that never comes again.
+    /// A call of `cred`, of no session and through no open file, that never comes again.
     pub fn of(cred: &'a Cred) -> Ctx<'a> {
-        Ctx { cred, retry: None, origin: 0 }
+        Ctx { cred, retry: None, origin: 0, open: None }
     }
 }
 

@@ -8,7 +8,7 @@ use common::World;
 use home::ErrorKind;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vfs::{CreateHow, Ctx, Event, Mode, Oid, RenameHow, SetAttrs, Stability, Watch};
+use vfs::{CreateHow, Cred, Ctx, Event, Mode, Oid, OpenMode, RenameHow, SetAttrs, Stability, Watch};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_appends_never_overlap() {
@@ -178,4 +178,42 @@ async fn watchers_hear_of_a_change_that_was_refused() {
     assert_eq!(heard(&mut watch, &[("f", f)]), ["content f by 1"]);
     assert_eq!(e.vfs.commit(ctx, f).await.unwrap_err().kind, ErrorKind::NoSpace);
     assert_eq!(heard(&mut watch, &[("f", f)]), ["content f by 0"]);
+}
+
+const READ: OpenMode = OpenMode { read: true, write: false, exec: false };
+const BOTH: OpenMode = OpenMode { read: true, write: true, exec: false };
+
+#[tokio::test]
+async fn permission_is_asked_at_the_open() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let set = SetAttrs { mode: Some(0o444), ..SetAttrs::default() };
+    let made = e.vfs.create_open(e.ctx(), lab, b"f", CreateHow::Guarded, set, BOTH).await;
+    let (made, open) = made.unwrap();
+    assert_eq!(open.oid(), made.oid);
+    assert_eq!(e.vfs.open_file(e.ctx(), made.oid, BOTH).await.unwrap_err().kind, ErrorKind::Access);
+    let again = e.vfs.create_open(e.ctx(), lab, b"f", CreateHow::Unchecked, SetAttrs::default(), BOTH).await;
+    assert_eq!(again.unwrap_err().kind, ErrorKind::Access);
+    let reader = e.vfs.open_file(e.ctx(), made.oid, READ).await.unwrap();
+    let exec = OpenMode { exec: true, ..OpenMode::default() };
+    assert_eq!(e.vfs.open_file(e.ctx(), made.oid, exec).await.unwrap_err().kind, ErrorKind::Access);
+    assert_eq!(e.vfs.open_file(e.ctx(), lab, BOTH).await.unwrap_err().kind, ErrorKind::IsDir);
+
+    // A stranger has what an open that is handed to him has, and nothing without it.
+    let stranger = Cred { uid: 1, gid: 1, groups: vec![] };
+    let with = |open| Ctx { open, ..Ctx::of(&stranger) };
+    let write = |open| e.vfs.write(with(open), made.oid, 0, "1234".into(), Stability::Stable);
+    assert_eq!(write(None).await.unwrap_err().kind, ErrorKind::Access);
+    assert_eq!(write(Some(&reader)).await.unwrap_err().kind, ErrorKind::Access);
+    write(Some(&open)).await.unwrap();
+    let cut = SetAttrs { size: Some(2), ..SetAttrs::default() };
+    e.vfs.setattr(with(Some(&open)), made.oid, cut, None).await.unwrap();
+    assert_eq!(e.vfs.read(with(None), made.oid, 0, 9).await.unwrap_err().kind, ErrorKind::Access);
+    assert_eq!(e.vfs.read(with(Some(&reader)), made.oid, 0, 9).await.unwrap().data.concat(), b"12");
+    let other = e.create(lab, "other").await.unwrap();
+    assert_eq!(e.vfs.read(with(Some(&open)), other, 0, 9).await.unwrap_err().kind, ErrorKind::Access);
+    let chmod = SetAttrs { mode: Some(0o777), ..SetAttrs::default() };
+    let refused = e.vfs.setattr(with(Some(&open)), made.oid, chmod, None).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Perm);
 }

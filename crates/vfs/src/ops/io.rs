@@ -61,7 +61,7 @@ impl Vfs {
                 let inode = live(&mut tree, oid.id)?;
                 is_file(inode.kind)?;
                 let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
-                volume.may_read(ctx.cred, &attr)?;
+                volume.may_read_as(ctx, oid.id, &attr)?;
                 let found = (volume.show(inode, &attr), inode.base_len);
                 keep_only_base(&mut tree, &volume.data, oid.id);
                 found
@@ -206,7 +206,7 @@ impl Volume {
         let (shown, base_len) = {
             let mut tree = self.tree.lock();
             let attr = Volume::attr_of(&mut tree, id)?;
-            self.may_read(ctx.cred, &attr)?;
+            self.may_read_as(ctx, id, &attr)?;
             (self.shown(&mut tree, id)?, tree.get(id)?.base_len)
         };
         let end = shown.size.min(at.saturating_add(u64::from(len.min(limits::IO_MAX))));
@@ -244,7 +244,7 @@ impl Volume {
                 let before = self.before(&tree, id);
                 let attr = Volume::attr_of(&mut tree, id)?;
                 is_file(attr.kind)?;
-                self.may_write(ctx.cred, &attr)?;
+                self.may_write_as(ctx, id, &attr)?;
                 self.guard.lock().clone().check_object(&mut tree, id)?;
                 let at = position.in_file(attr.size, data.len() as u64)?;
                 if data.is_empty() {

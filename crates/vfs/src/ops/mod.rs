@@ -6,6 +6,7 @@ pub mod io;
 pub mod lock;
 pub mod names;
 pub mod object;
+pub mod open;
 
 use crate::fetch::{Answer, Extent, Want};
 use crate::inode::{Inode, Tree};

@@ -33,11 +33,23 @@ impl Vfs {
         how: CreateHow,
         set: SetAttrs,
     ) -> Result<Made> {
+        Ok(self.create_or_find(ctx, dir, name, how, set).await?.0)
+    }
+
+    /// The same; says also whether the file is new.
+    pub(super) async fn create_or_find(
+        &self,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        name: &[u8],
+        how: CreateHow,
+        set: SetAttrs,
+    ) -> Result<(Made, bool)> {
         let volume = self.writable(dir)?;
         let name = Name::new(name)?;
         let child = volume.prepare(ctx, dir.id, &name).await?;
         if let Some(id) = child {
-            return self.create_existing(&volume, ctx, dir, id, how, set).await;
+            return Ok((self.create_existing(&volume, ctx, dir, id, how, set).await?, false));
         }
         let verifier = if let CreateHow::Exclusive(v) = how { Some(v) } else { None };
         let mode = set.mode.unwrap_or(if verifier.is_some() { 0o600 } else { 0o644 });
@@ -47,9 +59,9 @@ impl Vfs {
             Err(e) if e.kind == ErrorKind::Exists => {
                 let child = volume.prepare(ctx, dir.id, &name).await?;
                 let id = child.ok_or(e)?;
-                self.create_existing(&volume, ctx, dir, id, how, set).await
+                Ok((self.create_existing(&volume, ctx, dir, id, how, set).await?, false))
             }
-            made => made,
+            made => Ok((made?, true)),
         }
     }
 

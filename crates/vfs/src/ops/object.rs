@@ -45,7 +45,7 @@ impl Vfs {
                 return Err(ErrorKind::NotSync.into());
             }
             let attr = Volume::attr_of(&mut tree, oid.id)?;
-            volume.may_set(ctx, &attr, &set)?;
+            volume.may_set(ctx, oid.id, &attr, &set)?;
             volume.guard.lock().clone().check_object(&mut tree, oid.id)?;
             (before, volume.set(&mut tree, ctx, oid.id, &set)?)
         };
@@ -126,7 +126,7 @@ impl Vfs {
 }
 
 impl Volume {
-    fn may_set(&self, ctx: Ctx<'_>, attr: &Attr, set: &SetAttrs) -> Result<()> {
+    fn may_set(&self, ctx: Ctx<'_>, id: u64, attr: &Attr, set: &SetAttrs) -> Result<()> {
         let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
         let owner_only = set.mode.is_some()
             || set.uid.is_some()
@@ -137,7 +137,7 @@ impl Volume {
             return Err(ErrorKind::Perm.into());
         }
         if set.atime.is_some() || set.mtime.is_some() || set.size.is_some() {
-            self.may_write(ctx.cred, attr)?;
+            self.may_write_as(ctx, id, attr)?;
         }
         match (set.size, attr.kind) {
             (Some(_), Kind::Dir) => Err(ErrorKind::IsDir.into()),

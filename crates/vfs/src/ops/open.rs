@@ -1,0 +1,145 @@
+//! Open files. Permission is asked once, when a file is opened, and a file that loses its name while it is open can be
+//! used until the last close.
+
+use super::live;
+use crate::Vfs;
+use crate::types::{CreateHow, Ctx, Made, Oid, SetAttrs};
+use crate::volume::Volume;
+use home::{Attr, ErrorKind, Kind, Result};
+use std::sync::{Arc, Weak};
+
+/// What an open file is used for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenMode {
+    /// Reading.
+    pub read: bool,
+    /// Writing and cutting.
+    pub write: bool,
+    /// Reading in order to execute, for which the permission to execute is enough.
+    pub exec: bool,
+}
+
+/// A file that somebody has open; [`Vfs::close_file`], or dropping it, closes it.
+#[derive(Debug)]
+pub struct OpenFile {
+    oid: Oid,
+    mode: OpenMode,
+    /// Where it is counted; nowhere for what has no home.
+    volume: Weak<Volume>,
+}
+
+impl OpenFile {
+    /// The object.
+    pub fn oid(&self) -> Oid {
+        self.oid
+    }
+
+    /// What it was opened for.
+    pub fn mode(&self) -> OpenMode {
+        self.mode
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if let Some(volume) = self.volume.upgrade() {
+            volume.closed(self.oid.id);
+        }
+    }
+}
+
+impl Ctx<'_> {
+    /// Whether the call comes through an open file that is used so.
+    pub(crate) fn opened(&self, oid: Oid, used: impl Fn(OpenMode) -> bool) -> bool {
+        self.open.is_some_and(|open| open.oid == oid && used(open.mode))
+    }
+}
+
+impl Vfs {
+    /// Opens a file, or a directory for reading. Fails as open(2) does without permission; reads, writes and cuts with
+    /// the result in [`Ctx::open`] are not asked for it again.
+    pub async fn open_file(&self, ctx: Ctx<'_>, oid: Oid, mode: OpenMode) -> Result<OpenFile> {
+        if oid.volume == Oid::ROOT_VOLUME {
+            let what = if mode.write { Err(ErrorKind::ReadOnly.into()) } else { self.own_attr(oid) };
+            return what.map(|_| OpenFile { oid, mode, volume: Weak::new() });
+        }
+        let volume = if mode.write { self.writable(oid)? } else { self.volume(oid)? };
+        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.open_checked(ctx, oid, mode, false)
+    }
+
+    /// Makes a regular file, or finds the existing one as `how` says, and opens it: a new one whatever its mode, as
+    /// open(2) does with `O_CREAT`.
+    pub async fn create_open(
+        &self,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        name: &[u8],
+        how: CreateHow,
+        set: SetAttrs,
+        mode: OpenMode,
+    ) -> Result<(Made, OpenFile)> {
+        let (made, is_new) = self.create_or_find(ctx, dir, name, how, set).await?;
+        let open = self.volume(made.oid)?.open_checked(ctx, made.oid, mode, is_new)?;
+        Ok((made, open))
+    }
+
+    /// Closes a file. If it has lost its name and nobody else has it open, it is gone.
+    pub fn close_file(&self, file: OpenFile) {
+        drop(file);
+    }
+}
+
+impl Volume {
+    fn open_checked(
+        self: &Arc<Self>,
+        ctx: Ctx<'_>,
+        oid: Oid,
+        mode: OpenMode,
+        is_new: bool,
+    ) -> Result<OpenFile> {
+        let mut tree = self.tree.lock();
+        let attr = Volume::attr_of(&mut tree, oid.id)?;
+        live(&mut tree, oid.id)?;
+        if mode.write {
+            self.guard.lock().clone().check_object(&mut tree, oid.id)?;
+        }
+        if !is_new {
+            self.may_open(ctx, &attr, mode)?;
+        }
+        tree.nameless.open(oid.id);
+        Ok(OpenFile { oid, mode, volume: Arc::downgrade(self) })
+    }
+
+    fn may_open(&self, ctx: Ctx<'_>, attr: &Attr, mode: OpenMode) -> Result<()> {
+        match attr.kind {
+            Kind::Dir if mode.write => return Err(ErrorKind::IsDir.into()),
+            Kind::Symlink => return Err(ErrorKind::Loop.into()),
+            _ => {}
+        }
+        let access = self.access_of(ctx.cred, attr);
+        let granted =
+            (!mode.read || access.read) && (!mode.write || access.write) && (!mode.exec || access.exec);
+        if granted { Ok(()) } else { Err(ErrorKind::Access.into()) }
+    }
+
+    /// Fails without permission to read that somebody has, or had when he opened the file.
+    pub fn may_read_as(&self, ctx: Ctx<'_>, id: u64, attr: &Attr) -> Result<()> {
+        match ctx.opened(Oid { volume: self.id, id }, |mode| mode.read || mode.exec) {
+            true => Ok(()),
+            false => self.may_read(ctx.cred, attr),
+        }
+    }
+
+    /// Fails without permission to write that somebody has, or had when he opened the file.
+    pub fn may_write_as(&self, ctx: Ctx<'_>, id: u64, attr: &Attr) -> Result<()> {
+        match ctx.opened(Oid { volume: self.id, id }, |mode| mode.write) {
+            true => Ok(()),
+            false => self.may_write(ctx.cred, attr),
+        }
+    }
+
+    fn closed(&self, id: u64) {
+        self.tree.lock().nameless.close(id);
+    }
+}
