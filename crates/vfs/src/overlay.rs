@@ -165,7 +165,21 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
         .filter(|c| objects(c).any(|o| o == id))
         .cloned()
         .collect();
-    for change in later {
+    let inode = tree.get(id)?;
+    // The ctime that was shown counts these changes already, and must be found again after the next restart.
+    let counted = inode.shown.filter(|_| inode.kind == home::Kind::Dir);
+    let counted =
+        counted.zip(inode.attr).map(|(shown, attr)| crate::meta::shown_ctime_of(Some(shown), &attr));
+    lay_attributes(tree, id, later)?;
+    if let (Some(ctime), inode) = (counted, tree.get(id)?) {
+        inode.attr = inode.attr.map(|attr| Attr { ctime, ..attr });
+        inode.shown = Some((None, ctime));
+    }
+    Ok(())
+}
+
+fn lay_attributes(tree: &mut Tree, id: u64, changes: Vec<Change>) -> Result<()> {
+    for change in changes {
         if change.object == id && change.after.is_some() {
             overlay_attr(tree, &change)?;
             continue;
