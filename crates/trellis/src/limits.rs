@@ -40,8 +40,22 @@ pub const RETRY_FOR: Duration = Duration::from_secs(60);
 pub const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Symbolic links followed in one path.
 pub const SYMLINKS: usize = 40;
-/// Depth of directories that `cp -r` follows.
+/// Depth of directories that commands follow.
 pub const DEPTH: usize = 1000;
+/// Files that `cp` copies at the same time.
+pub const COPY_WORKERS: usize = 8;
+/// Files that wait for their turn.
+pub const COPY_QUEUE: usize = 64;
+/// A file with a hole is written in blocks of this size, those of zeros left out.
+pub const COPY_BLOCK: usize = 64 << 10;
+/// Smallest file of which a part is looked for, to go on with.
+pub const COPY_RESUMES: u64 = 1 << 20;
+/// Files whose copy is remembered, so that an interrupted command goes on.
+pub const COPY_NOTES: usize = 4 << 20;
+/// How long such a note is believed.
+pub const COPY_NOTE_AGE: Duration = Duration::from_secs(7 * 86_400);
+/// How often progress is shown.
+pub const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
 /// How long SIGTERM lets unsent changes go home.
 pub const DRAIN_AT_SIGNAL: Duration = Duration::from_secs(10);

@@ -2,7 +2,10 @@
 
 use crate::limits;
 use home::HomePath;
+use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
@@ -49,23 +52,107 @@ fn is_below(path: &HomePath, mount: &HomePath) -> bool {
 
 /// Mount points in a table of proc(5) `mountinfo` whose NFS server is one of the listeners.
 fn own_mounts(table: &[u8], listeners: &[SocketAddr]) -> Vec<HomePath> {
-    let lines = table.split(|b| *b == b'\n');
-    lines.filter_map(|line| own_mount(line, listeners)).collect()
+    let lines = table.split(|b| *b == b'\n').filter_map(Line::parse);
+    lines
+        .filter(|l| l.is_nfs_of(listeners))
+        .filter_map(|l| HomePath::parse(&unescape(l.point)).ok())
+        .collect()
 }
 
-fn own_mount(line: &[u8], listeners: &[SocketAddr]) -> Option<HomePath> {
-    let mut fields = line.split(|b| *b == b' ');
-    let point = fields.nth(4)?;
-    let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
-    let is_nfs = rest.next()?.starts_with(b"nfs");
-    let options = std::str::from_utf8(rest.nth(1)?).ok()?;
-    let value = |key: &str| options.split(',').find_map(|o| o.strip_prefix(key));
-    let port: u16 = value("port=").and_then(|p| p.parse().ok()).unwrap_or(2049);
-    let address: IpAddr = value("addr=")?.parse().ok()?;
-    let ours = |l: &SocketAddr| l.port() == port && (l.ip().is_unspecified() || l.ip() == address);
-    match is_nfs && listeners.iter().any(ours) {
-        true => HomePath::parse(&unescape(point)).ok(),
-        false => None,
+/// A place of this machine where a part of the tree is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mounted {
+    /// Absolute path of this machine.
+    pub point: Vec<u8>,
+    /// The path in the tree that is seen there, without slashes at its ends.
+    pub inside: Vec<u8>,
+}
+
+/// Where this process sees the tree: by NFS from one of the listeners, or by FUSE.
+pub fn seen_here(listeners: &[SocketAddr]) -> Vec<Mounted> {
+    mounted(&std::fs::read("/proc/self/mountinfo").unwrap_or_default(), listeners)
+}
+
+/// What is mounted last at a point is what is seen there.
+fn mounted(table: &[u8], listeners: &[SocketAddr]) -> Vec<Mounted> {
+    let mut seen: Vec<Mounted> = Vec::new();
+    for line in table.split(|b| *b == b'\n').filter_map(Line::parse) {
+        let point = unescape(line.point);
+        seen.retain(|m| m.point != point);
+        let inside = match line.kind {
+            b"fuse.trellis" => unescape(line.root),
+            _ if line.is_nfs_of(listeners) => {
+                let source = unescape(line.source);
+                let path = source.windows(2).position(|w| w == b":/").map(|at| source[at + 1..].to_vec());
+                path.unwrap_or_default()
+            }
+            _ => continue,
+        };
+        let start = inside.iter().position(|b| *b != b'/').unwrap_or(inside.len());
+        seen.push(Mounted { point, inside: inside[start..].to_vec() });
+    }
+    seen
+}
+
+/// The path in the tree that an absolute path of this machine leads to; `None` where it does not lead there. Links on
+/// the way are followed up to the mount, which itself is not touched, so that a dead one holds nobody up.
+pub fn path_inside(path: &Path, mounts: &[Mounted]) -> Option<Vec<u8>> {
+    let mut todo: Vec<Vec<u8>> = parts(path.as_os_str().as_bytes()).rev().collect();
+    let mut at = PathBuf::from("/");
+    let mut links = 0;
+    loop {
+        if let Some(mount) = mounts.iter().find(|m| m.point == at.as_os_str().as_bytes()) {
+            let rest = todo.iter().rev().map(Vec::as_slice);
+            let all = std::iter::once(&mount.inside[..]).filter(|p| !p.is_empty()).chain(rest);
+            return Some([b"/", &all.collect::<Vec<_>>().join(&b'/')[..]].concat());
+        }
+        let name = todo.pop()?;
+        if name == b".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(OsStr::from_bytes(&name));
+        match std::fs::read_link(&next) {
+            Ok(target) if links < limits::SYMLINKS => {
+                links += 1;
+                if target.is_absolute() {
+                    at = PathBuf::from("/");
+                }
+                todo.extend(parts(target.as_os_str().as_bytes()).rev());
+            }
+            _ => at = next,
+        }
+    }
+}
+
+fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
+    path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").map(<[u8]>::to_vec)
+}
+
+/// A line of proc(5) `mountinfo`.
+struct Line<'a> {
+    root: &'a [u8],
+    point: &'a [u8],
+    kind: &'a [u8],
+    source: &'a [u8],
+    options: &'a [u8],
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a [u8]) -> Option<Line<'a>> {
+        let mut fields = line.split(|b| *b == b' ');
+        let (root, point) = (fields.nth(3)?, fields.next()?);
+        let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
+        Some(Line { root, point, kind: rest.next()?, source: rest.next()?, options: rest.next()? })
+    }
+
+    fn is_nfs_of(&self, listeners: &[SocketAddr]) -> bool {
+        let Ok(options) = std::str::from_utf8(self.options) else { return false };
+        let value = |key: &str| options.split(',').find_map(|o| o.strip_prefix(key));
+        let port: u16 = value("port=").and_then(|p| p.parse().ok()).unwrap_or(2049);
+        let Some(address) = value("addr=").and_then(|a| a.parse::<IpAddr>().ok()) else { return false };
+        let ours = |l: &SocketAddr| l.port() == port && (l.ip().is_unspecified() || l.ip() == address);
+        self.kind.starts_with(b"nfs") && listeners.iter().any(ours)
     }
 }
 
@@ -106,5 +193,44 @@ broken line
         assert_eq!(points(&["127.0.0.1:4711"]), ["/my tree", "/shared"]);
         assert_eq!(points(&["0.0.0.0:4711"]), ["/my tree", "/shared", "/far"]);
         assert!(points(&["127.0.0.1:9"]).is_empty() && points(&[]).is_empty());
+    }
+
+    #[test]
+    fn paths_below_a_mount_are_paths_of_the_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().canonicalize().unwrap();
+        let base = base.to_str().unwrap();
+        let table = format!(
+            "1 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
+             2 1 0:5 / {base}/tree rw - nfs 127.0.0.1:/ rw,vers=3,port=4711,addr=127.0.0.1\n\
+             3 1 0:6 / {base}/lab rw - nfs 127.0.0.1:/ann@lab/data rw,vers=3,port=4711,addr=127.0.0.1\n\
+             4 1 0:7 /ann@lab/x {base}/fuse rw - fuse.trellis trellis rw,user_id=1\n\
+             5 1 0:8 / {base}/hidden rw - fuse.trellis trellis rw,user_id=1\n\
+             6 1 0:9 / {base}/hidden rw - tmpfs tmpfs rw\n\
+             7 1 0:10 / {base}/other rw - nfs 127.0.0.1:/ rw,vers=3,port=1,addr=127.0.0.1\n"
+        );
+        let mounts = mounted(table.as_bytes(), &["127.0.0.1:4711".parse().unwrap()]);
+        std::fs::create_dir(format!("{base}/sub")).unwrap();
+        std::os::unix::fs::symlink("../tree/bob@far", format!("{base}/sub/link")).unwrap();
+        std::os::unix::fs::symlink(format!("{base}/loop"), format!("{base}/loop")).unwrap();
+        for (path, want) in [
+            ("tree", Some("/")),
+            ("tree/ann@lab/x", Some("/ann@lab/x")),
+            ("tree//ann@lab/../y/", Some("/ann@lab/../y")),
+            ("lab/z", Some("/ann@lab/data/z")),
+            ("lab", Some("/ann@lab/data")),
+            ("fuse/q", Some("/ann@lab/x/q")),
+            ("sub/link/f", Some("/bob@far/f")),
+            ("sub/../tree/a", Some("/a")),
+            ("trees/a", None),
+            ("hidden/a", None),
+            ("other/a", None),
+            ("loop/a", None),
+            ("none/a", None),
+        ] {
+            let found = path_inside(Path::new(&format!("{base}/{path}")), &mounts);
+            assert_eq!(found.as_deref(), want.map(str::as_bytes), "{path}");
+        }
+        assert_eq!(path_inside(Path::new("/"), &mounts), None);
     }
 }

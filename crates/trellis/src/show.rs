@@ -55,6 +55,26 @@ pub fn size(bytes: u64) -> String {
     }
 }
 
+/// A number of bytes as ls -h and du -h print it: rounded up, one digit after the point below 10.
+pub fn short_size(bytes: u64) -> String {
+    let mut unit = 1u128;
+    for name in ["", "K", "M", "G", "T", "P", "E"] {
+        let tenths = (u128::from(bytes) * 10).div_ceil(unit);
+        if name.is_empty() && bytes < 1024 {
+            return bytes.to_string();
+        }
+        if !name.is_empty() && tenths < 100 {
+            return format!("{}.{}{name}", tenths / 10, tenths % 10);
+        }
+        let whole = u128::from(bytes).div_ceil(unit);
+        if !name.is_empty() && whole < 1024 {
+            return format!("{whole}{name}");
+        }
+        unit *= 1024;
+    }
+    format!("{bytes}")
+}
+
 /// A span of time in one or two units: `3m05s`.
 pub fn span(seconds: f64) -> String {
     let whole = seconds as u64;
@@ -90,6 +110,21 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// The number of days since 1970 of a Gregorian date: Hinnant's `days_from_civil`, the inverse of [`civil`].
+pub fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let era = year.div_euclid(400);
+    let year_of_era = year.rem_euclid(400);
+    let day_of_year = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
+}
+
+/// Days of a month, 1 to 12.
+pub fn days_of(year: i64, month: i64) -> i64 {
+    let (next_year, next) = if month == 12 { (year + 1, 1) } else { (year, month + 1) };
+    days_since_1970(next_year, next, 1) - days_since_1970(year, month, 1)
 }
 
 /// Type and permission bits as ls(1) prints them; `kind` is the first letter.
@@ -150,11 +185,38 @@ mod tests {
     }
 
     #[test]
+    fn short_sizes_are_rounded_up() {
+        for (bytes, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10 << 10, "10K"),
+            ((10 << 10) + 1, "11K"),
+            (1 << 20, "1.0M"),
+            ((1 << 20) - 1, "1.0M"),
+            (3 << 40, "3.0T"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(short_size(bytes), text);
+        }
+    }
+
+    #[test]
     fn moments() {
         assert_eq!(moment(0, 1), "1970-01-01 00:00:00.000000001");
         assert_eq!(moment(-1, 0), "1969-12-31 23:59:59.000000000");
         assert_eq!(moment(951_782_400, 0), "2000-02-29 00:00:00.000000000");
         assert_eq!(moment(1_795_250_461, 0), "2026-11-21 08:41:01.000000000");
+    }
+
+    #[test]
+    fn dates_are_days_and_back() {
+        for days in (-800_000..800_000).step_by(97) {
+            let (year, month, day) = civil(days);
+            assert_eq!(days_since_1970(year, month, day), days);
+        }
+        assert_eq!((days_of(2000, 2), days_of(1900, 2), days_of(2026, 12)), (29, 28, 31));
     }
 
     #[test]

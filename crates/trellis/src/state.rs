@@ -198,6 +198,11 @@ impl StateDir {
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
+    /// Where a server of this directory listens whose port it chose itself.
+    pub fn chosen(&self) -> Vec<SocketAddr> {
+        self.ports().into_iter().map(|(ip, port)| SocketAddr::new(ip, port)).collect()
+    }
+
     /// The address with the port that was chosen for it before, if its port is open.
     pub fn fixed_port(&self, listen: SocketAddr) -> SocketAddr {
         match listen.port() {

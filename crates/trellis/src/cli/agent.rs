@@ -16,6 +16,9 @@ use std::path::PathBuf;
 
 /// Arguments of `agent`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis agent clean ann@lab")]
 pub struct AgentArgs {
     #[command(subcommand)]
     command: AgentCommand,

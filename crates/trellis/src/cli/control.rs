@@ -5,7 +5,6 @@ use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Raw, Reply, Request};
 use crate::control::report::{HomeReport, StatusReport};
 use crate::options::Seconds;
-use crate::scl::Place;
 use crate::serve::unsent_line;
 use crate::state::StateDir;
 use crate::{limits, show};
@@ -24,6 +23,10 @@ const PARKED_ADVICE: &str = "parked changes are kept: make room or give the perm
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis status
+  trellis status --json | jq '.homes[] | {names, state, unsent_ops}'")]
 pub struct StatusArgs {
     #[command(flatten)]
     state: StateArg,
@@ -35,6 +38,10 @@ pub struct StatusArgs {
 
 /// Arguments of `sync`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis sync                        everything, at all homes
+  trellis sync ann@lab/data           all that belongs to that home; any path as `trellis ls` takes it")]
 pub struct SyncArgs {
     #[command(flatten)]
     state: StateArg,
@@ -49,6 +56,10 @@ pub struct SyncArgs {
 
 /// Arguments of `stop`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis stop
+  trellis stop --drain 5m             what is unsent after that is kept for the next start")]
 pub struct StopArgs {
     #[command(flatten)]
     state: StateArg,
@@ -84,14 +95,11 @@ pub(super) async fn status(args: StatusArgs) -> Done {
 }
 
 pub(super) async fn sync(args: SyncArgs) -> Done {
+    let (mut client, _) = connect(&args.state).await?;
     let path = match &args.path {
-        Some(path) => {
-            let place = Place::parse(path.as_bytes()).map_err(|e| Failure::Usage(e.detail))?;
-            Some(Raw(place.tree_path()))
-        }
+        Some(path) => Some(Raw(super::reach::tree_path(&mut client, path).await?)),
         None => None,
     };
-    let (mut client, _) = connect(&args.state).await?;
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
     let of_path = |e: home::Error| match &args.path {
         Some(path) => format!("{}: {}", show::text(path.as_bytes()), show::message(&e.detail)).into(),

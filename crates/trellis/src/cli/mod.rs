@@ -1,19 +1,32 @@
 //! The command line: what is said, and which family of commands answers.
 //!
-//! Exit codes: 0 done, 1 something failed (the message says what to do), 2 wrong usage; others are a command's own.
+//! Exit codes: 0 done, 1 something failed (the message says what to do), 2 wrong usage; others are a command's own:
+//! those of file commands are their Unix twins' ([`manual`]).
 
 mod agent;
+mod change;
 mod control;
 mod cp;
 mod files;
+mod find;
+mod glob;
+mod json;
+mod manual;
+mod mode;
+mod mv;
+mod reach;
+mod rm;
 mod serve;
 mod service;
+mod space;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use crate::show;
 use crate::state::StateDir;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, FromArgMatches, Parser, Subcommand};
+use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,8 +59,30 @@ enum Command {
     Stat(files::StatArgs),
     /// Write files to standard output
     Cat(files::CatArgs),
-    /// Copy files from and to the tree
+    /// Copy files from and to the tree, several at a time; goes on where it was interrupted
     Cp(cp::CpArgs),
+    /// Move files in the tree, from and to it
+    Mv(mv::MvArgs),
+    /// Remove files and directories
+    Rm(rm::RmArgs),
+    /// Make directories
+    Mkdir(change::MkdirArgs),
+    /// Give files further names, or make symbolic links
+    Ln(change::LnArgs),
+    /// Set times of files, or make empty ones
+    Touch(change::TouchArgs),
+    /// Change permission bits
+    Chmod(change::ChmodArgs),
+    /// Find files by their names and attributes
+    Find(find::FindArgs),
+    /// Sum up what directories hold
+    Du(space::DuArgs),
+    /// Show the space of homes
+    Df(space::DfArgs),
+    /// Print what a shell needs to complete commands and options
+    Completions(manual::CompletionsArgs),
+    /// Print a manual page
+    Man(manual::ManArgs),
 }
 
 /// Which server is meant.
@@ -71,6 +106,8 @@ pub enum Failure {
     Failed(Option<String>),
     /// The command was not used as it can be.
     Usage(String),
+    /// A signal ended it; what to do.
+    Interrupted(String),
     /// Everything was said; the exit code tells what was found.
     Code(u8),
     /// Nobody reads the output any more.
@@ -103,7 +140,11 @@ type Done = Result<(), Failure>;
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let args = find::with_two_dashes(std::env::args_os().collect());
+    let (cli, usage) = match parse(args) {
+        Ok(parsed) => parsed,
+        Err(code) => return code,
+    };
     log_to_stderr();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -125,11 +166,33 @@ pub fn main() -> ExitCode {
         }
         Err(Failure::Usage(text)) => {
             complain(&text);
-            ExitCode::from(2)
+            ExitCode::from(usage)
+        }
+        Err(Failure::Interrupted(text)) => {
+            complain(&text);
+            ExitCode::from(INTERRUPTED)
         }
         Err(Failure::Code(code)) => ExitCode::from(code),
         Err(Failure::Closed) => ExitCode::from(1),
     }
+}
+
+/// What a shell reports of a command that SIGINT ended.
+const INTERRUPTED: u8 = 130;
+
+/// The command, and its exit code for wrong usage; or how the program ends without one.
+fn parse(args: Vec<OsString>) -> Result<(Cli, u8), ExitCode> {
+    let name = args.get(1).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
+    let usage = manual::usage_code(&name);
+    let parsed = manual::command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    parsed.map(|cli| (cli, usage)).map_err(|e| {
+        // Where the terminal is closed there is nobody to tell.
+        let _ = e.print();
+        if name == "find" && e.kind() == clap::error::ErrorKind::UnknownArgument {
+            complain(&find::supported());
+        }
+        if e.exit_code() == 0 { ExitCode::SUCCESS } else { ExitCode::from(usage) }
+    })
 }
 
 async fn run(command: Command) -> Done {
@@ -144,7 +207,23 @@ async fn run(command: Command) -> Done {
         Command::Stat(args) => files::stat(args).await,
         Command::Cat(args) => files::cat(args).await,
         Command::Cp(args) => cp::cp(args).await,
+        Command::Mv(args) => mv::mv(args).await,
+        Command::Rm(args) => rm::rm(args).await,
+        Command::Mkdir(args) => change::mkdir(args).await,
+        Command::Ln(args) => change::ln(args).await,
+        Command::Touch(args) => change::touch(args).await,
+        Command::Chmod(args) => change::chmod(args).await,
+        Command::Find(args) => find::find(args).await,
+        Command::Du(args) => space::du(args).await,
+        Command::Df(args) => space::df(args).await,
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
     }
+}
+
+/// A failure with the path that was typed, unless it names it already.
+fn named(path: &[u8], e: &home::Error) -> Failure {
+    crate::tree::copy::naming(path, &show::message(&e.detail)).into()
 }
 
 /// Tells what went wrong; the text is already fit for a terminal.

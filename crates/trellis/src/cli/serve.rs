@@ -8,6 +8,10 @@ use std::path::PathBuf;
 
 /// Arguments of `serve`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis serve                                        for this machine; prints the mount line
+  trellis serve --listen 10.0.0.1:2050 --allow 10.0.0.0/24 --hosts '*.example.org'")]
 pub struct ServeArgs {
     #[command(flatten)]
     state: StateArg,

@@ -15,6 +15,11 @@ const NOT_RUNNING: u8 = 3;
 
 /// Arguments of `service`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis service install             starts with the session, or with the machine where lingering is on
+  trellis service start
+  trellis service status --json")]
 pub struct ServiceArgs {
     #[command(subcommand)]
     command: ServiceCommand,

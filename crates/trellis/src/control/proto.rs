@@ -8,7 +8,7 @@ use home::ErrorKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Both ends are one binary; a server of another version is told apart by this number.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// What stands around each message: one line of JSON, then `payload` raw bytes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +69,8 @@ pub enum Request {
         entry: Entry,
         /// Permission bits of a new file.
         mode: u32,
+        /// A name that is taken is an error.
+        new: bool,
     },
     /// Makes a directory: [`Reply::Object`].
     Mkdir {
@@ -91,17 +93,69 @@ pub enum Request {
         /// Offset.
         at: u64,
     },
-    /// Makes what was written stable, then sets what is given: [`Reply::Done`].
-    Finish {
+    /// Sets attributes: [`Reply::Done`].
+    Set {
         /// The object.
         object: Id,
-        /// Permission bits.
-        mode: Option<u32>,
-        /// Modification time: seconds and nanoseconds since 1970.
-        mtime: Option<(i64, u32)>,
-        /// Whether there are writes to be made stable.
-        commit: bool,
+        /// What to set.
+        set: Set,
     },
+    /// Removes a name: [`Reply::Done`].
+    Remove {
+        /// The name.
+        entry: Entry,
+        /// Whether it is a directory, which must be empty.
+        is_dir: bool,
+    },
+    /// Moves a name, replacing what the new name stands for: [`Reply::Done`].
+    Rename {
+        /// The old name.
+        from: Entry,
+        /// The new name.
+        to: Entry,
+    },
+    /// Gives an object a further name: [`Reply::Done`].
+    Link {
+        /// The object.
+        object: Id,
+        /// The name, which must be free.
+        entry: Entry,
+    },
+    /// Space of the file system of an object: [`Reply::Space`].
+    StatFs(Id),
+    /// Waits until everything acknowledged before is durable at the home of an object: [`Reply::Done`] or
+    /// [`Reply::Unsent`].
+    SyncHome {
+        /// The object.
+        object: Id,
+        /// Longest wait in seconds.
+        timeout_s: f64,
+    },
+}
+
+/// Attributes to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Set {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// Time of the last access.
+    pub atime: Option<When>,
+    /// Time of the last change of content.
+    pub mtime: Option<When>,
+    /// Makes what was written stable, after that.
+    pub commit: bool,
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// The clock of whoever sets it.
+    Now,
+    /// Seconds and nanoseconds since 1970.
+    At(i64, u32),
 }
 
 /// What the server answers.
@@ -127,6 +181,8 @@ pub enum Reply {
         /// Whether the file ends with them.
         eof: bool,
     },
+    /// Space of a file system.
+    Space(Space),
     /// It did not happen.
     Failed {
         /// The reason.
@@ -165,7 +221,7 @@ pub struct Object {
 }
 
 /// Attributes for a person.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Attr {
     /// First letter of a line of `ls -l`: `-`, `d`, `l`, `p`, `s`.
     pub kind: char,
@@ -189,6 +245,21 @@ pub struct Attr {
     pub mtime: (i64, u32),
     /// Last change of content or attributes.
     pub ctime: (i64, u32),
+}
+
+/// Space of a file system; bytes and numbers of inodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Space {
+    /// Size in bytes.
+    pub total: u64,
+    /// Free bytes.
+    pub free: u64,
+    /// Free bytes for the account.
+    pub available: u64,
+    /// Number of inodes.
+    pub files: u64,
+    /// Free inodes.
+    pub files_free: u64,
 }
 
 /// A part of a directory.
@@ -248,6 +319,13 @@ impl Attr {
     /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.kind == '-'
+    }
+}
+
+impl From<home::StatFs> for Space {
+    fn from(s: home::StatFs) -> Space {
+        let home::StatFs { total, free, available, files, files_free } = s;
+        Space { total, free, available, files, files_free }
     }
 }
 

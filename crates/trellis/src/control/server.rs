@@ -1,6 +1,6 @@
 //! The server's end of the control socket.
 
-use super::proto::{self, Attr, Entry, Id, Object, Page, Raw, Reply, Request};
+use super::proto::{self, Attr, Entry, Id, Object, Page, Raw, Reply, Request, When};
 use super::report::{StatusReport, UnsentReport};
 use super::wire;
 use crate::limits;
@@ -13,7 +13,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
-use vfs::{CreateHow, Cred, Ctx, FileAttr, Namespace, Oid, SetAttrs, SetTime, Stability, Time, Vfs};
+use vfs::{
+    CreateHow, Cred, Ctx, FileAttr, Namespace, Oid, RenameHow, SetAttrs, SetTime, Stability, Time, Vfs,
+};
 
 /// A wish to end the server.
 #[derive(Debug)]
@@ -122,13 +124,7 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
             let (target, _) = control.vfs.readlink(control.ctx(), link.into()).await?;
             Reply::Target(Raw(target.to_vec()))
         }
-        Request::Create { entry, mode } => {
-            let set = SetAttrs { mode: Some(mode), size: Some(0), ..SetAttrs::default() };
-            let how = CreateHow::Unchecked;
-            control
-                .made(control.vfs.create(control.ctx(), entry.dir.into(), &entry.name.0, how, set).await?)
-                .await?
-        }
+        Request::Create { entry, mode, new } => control.create(entry, mode, new).await?,
         Request::Mkdir { entry, mode } => {
             let set = SetAttrs { mode: Some(mode), ..SetAttrs::default() };
             control
@@ -141,8 +137,18 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
             control.made(made).await?
         }
         Request::Write { file, at } => control.write(file, at, payload).await?,
-        Request::Finish { object, mode, mtime, commit } => {
-            control.finish(object, mode, mtime, commit).await?
+        Request::Set { object, set } => control.set(object, set).await?,
+        Request::Remove { entry, is_dir } => control.remove(entry, is_dir).await?,
+        Request::Rename { from, to } => control.rename(from, to).await?,
+        Request::Link { object, entry } => {
+            control.vfs.link(control.ctx(), object.into(), entry.dir.into(), &entry.name.0).await?;
+            Reply::Done
+        }
+        Request::StatFs(object) => {
+            Reply::Space(control.vfs.statfs(control.ctx(), object.into()).await?.into())
+        }
+        Request::SyncHome { object, timeout_s } => {
+            control.sync_volume(Some(object.volume), seconds(timeout_s)?).await
         }
     };
     Ok((reply, Bytes::new()))
@@ -158,11 +164,16 @@ impl Control {
             None => None,
             Some(path) => Some(self.vfs.resolve_path(self.ctx(), &path.0).await?.0.volume),
         };
+        Ok(self.sync_volume(volume, seconds(timeout_s)?).await)
+    }
+
+    /// All volumes where there is none, or only the root directory, which no home has.
+    async fn sync_volume(&self, volume: Option<u32>, timeout: Duration) -> Reply {
         let volume = volume.filter(|v| *v != Oid::ROOT_VOLUME);
-        Ok(match self.vfs.sync(volume, seconds(timeout_s)?).await {
+        match self.vfs.sync(volume, timeout).await {
             Ok(()) => Reply::Done,
             Err(unsent) => Reply::Unsent(unsent.iter().map(UnsentReport::from).collect()),
-        })
+        }
     }
 
     async fn stop(&self, drain_s: f64) -> Result<Reply> {
@@ -214,17 +225,34 @@ impl Control {
         Ok(Reply::Done)
     }
 
-    async fn finish(
-        &self,
-        object: Id,
-        mode: Option<u32>,
-        mtime: Option<(i64, u32)>,
-        commit: bool,
-    ) -> Result<Reply> {
-        let mtime = mtime.map(|(sec, nsec)| SetTime::At(Time { sec, nsec: nsec.min(999_999_999) }));
-        if mode.is_some() || mtime.is_some() {
-            let set = SetAttrs { mode, mtime, ..SetAttrs::default() };
-            self.vfs.setattr(self.ctx(), object.into(), set, None).await?;
+    async fn create(&self, entry: Entry, mode: u32, new: bool) -> Result<Reply> {
+        let size = (!new).then_some(0);
+        let set = SetAttrs { mode: Some(mode), size, ..SetAttrs::default() };
+        let how = if new { CreateHow::Guarded } else { CreateHow::Unchecked };
+        self.made(self.vfs.create(self.ctx(), entry.dir.into(), &entry.name.0, how, set).await?).await
+    }
+
+    async fn remove(&self, Entry { dir, name }: Entry, is_dir: bool) -> Result<Reply> {
+        match is_dir {
+            true => self.vfs.rmdir(self.ctx(), dir.into(), &name.0).await?,
+            false => self.vfs.remove(self.ctx(), dir.into(), &name.0).await?,
+        };
+        Ok(Reply::Done)
+    }
+
+    async fn rename(&self, from: Entry, to: Entry) -> Result<Reply> {
+        let (dir, new_dir) = (from.dir.into(), to.dir.into());
+        let how = RenameHow::Replace;
+        self.vfs.rename(self.ctx(), dir, &from.name.0, new_dir, &to.name.0, how).await?;
+        Ok(Reply::Done)
+    }
+
+    async fn set(&self, object: Id, set: proto::Set) -> Result<Reply> {
+        let proto::Set { mode, size, atime, mtime, commit } = set;
+        let wanted =
+            SetAttrs { mode, size, atime: atime.map(time), mtime: mtime.map(time), uid: None, gid: None };
+        if wanted != SetAttrs::default() {
+            self.vfs.setattr(self.ctx(), object.into(), wanted, None).await?;
         }
         if commit {
             self.vfs.commit(self.ctx(), object.into()).await?;
@@ -263,6 +291,13 @@ fn object(oid: Oid, a: &FileAttr) -> Object {
         ctime: pair(a.ctime),
     };
     Object { id: Id { volume: oid.volume, id: oid.id }, attr }
+}
+
+fn time(when: When) -> SetTime {
+    match when {
+        When::Now => SetTime::Now,
+        When::At(sec, nsec) => SetTime::At(Time { sec, nsec: nsec.min(999_999_999) }),
+    }
 }
 
 fn seconds(s: f64) -> Result<Duration> {

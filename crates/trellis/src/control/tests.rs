@@ -1,7 +1,7 @@
 //! Both ends over a pipe, with the engine on a home in memory.
 
 use super::client::Client;
-use super::proto::{Entry, Id, Object, Raw, Reply, Request};
+use super::proto::{Entry, Id, Object, Raw, Reply, Request, Set, When};
 use super::server::{Control, StopRequest, converse};
 use home::memory::MemoryHome;
 use home::{ErrorKind, Home, HomePath, Name};
@@ -86,13 +86,14 @@ async fn a_file_is_written_listed_and_read() {
     let mut server = server().await;
     let lab = server.lab().await;
     let name = b"x\xff\n";
-    let file = server.object(Request::Create { entry: entry(lab, name), mode: 0o640 }).await.unwrap();
+    let file =
+        server.object(Request::Create { entry: entry(lab, name), mode: 0o640, new: true }).await.unwrap();
     assert_eq!((file.attr.kind, file.attr.mode), ('-', 0o640));
     let text = vec![b'a'; 300_000];
     server.done(Request::Write { file: file.id, at: 0 }, &text).await;
     server.done(Request::Write { file: file.id, at: text.len() as u64 }, b"end").await;
-    let finish = Request::Finish { object: file.id, mode: Some(0o600), mtime: Some((7, 8)), commit: true };
-    server.done(finish, b"").await;
+    let set = Set { mode: Some(0o600), mtime: Some(When::At(7, 8)), commit: true, ..Set::default() };
+    server.done(Request::Set { object: file.id, set }, b"").await;
     let found = server.object(Request::Lookup(entry(lab, name))).await.unwrap();
     assert_eq!((found.id, found.attr.size, found.attr.mode), (file.id, 300_003, 0o600));
     assert_eq!(found.attr.mtime, (7, 8));
@@ -110,7 +111,7 @@ async fn a_file_is_written_listed_and_read() {
 async fn making_a_file_again_empties_it() {
     let mut server = server().await;
     let lab = server.lab().await;
-    let create = Request::Create { entry: entry(lab, b"f"), mode: 0o644 };
+    let create = Request::Create { entry: entry(lab, b"f"), mode: 0o644, new: false };
     let one = server.object(create.clone()).await.unwrap();
     server.done(Request::Write { file: one.id, at: 0 }, b"old").await;
     let two = server.object(create).await.unwrap();
@@ -132,6 +133,30 @@ async fn directories_and_links() {
 }
 
 #[tokio::test]
+async fn names_move_and_go() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    let create = Request::Create { entry: entry(lab, b"a"), mode: 0o644, new: true };
+    let file = server.object(create.clone()).await.unwrap();
+    assert_eq!(server.object(create).await.unwrap_err().kind, ErrorKind::Exists);
+    let dir = server.object(Request::Mkdir { entry: entry(lab, b"d"), mode: 0o750 }).await.unwrap();
+    server.done(Request::Link { object: file.id, entry: entry(dir.id, b"b") }, b"").await;
+    server.done(Request::Rename { from: entry(lab, b"a"), to: entry(dir.id, b"c") }, b"").await;
+    let found = server.object(Request::Lookup(entry(dir.id, b"c"))).await.unwrap();
+    assert_eq!((found.id, found.attr.nlink), (file.id, 2));
+    let full = server.client.ask(Request::Remove { entry: entry(lab, b"d"), is_dir: true }).await;
+    assert_eq!(full.unwrap_err().kind, ErrorKind::NotEmpty);
+    for name in [&b"b"[..], b"c"] {
+        server.done(Request::Remove { entry: entry(dir.id, name), is_dir: false }, b"").await;
+    }
+    server.done(Request::Remove { entry: entry(lab, b"d"), is_dir: true }, b"").await;
+    server.done(Request::SyncHome { object: lab, timeout_s: 20.0 }, b"").await;
+    let Reply::Space(_) = server.client.ask(Request::StatFs(lab)).await.unwrap() else { panic!("no space") };
+    let gone = server.object(Request::Lookup(entry(lab, b"d"))).await.unwrap_err();
+    assert_eq!(gone.kind, ErrorKind::NotFound);
+}
+
+#[tokio::test]
 async fn reasons_arrive_as_they_were() {
     let mut server = server().await;
     for (path, kind) in [("/nowhere", ErrorKind::NotFound), ("/lab/none", ErrorKind::NotFound)] {
@@ -146,7 +171,7 @@ async fn reasons_arrive_as_they_were() {
 async fn sync_means_at_home_and_status_tells() {
     let mut server = server().await;
     let lab = server.lab().await;
-    server.object(Request::Create { entry: entry(lab, b"f"), mode: 0o644 }).await.unwrap();
+    server.object(Request::Create { entry: entry(lab, b"f"), mode: 0o644, new: false }).await.unwrap();
     let sync = Request::Sync { path: Some(Raw(b"/lab/f".to_vec())), timeout_s: 20.0 };
     server.done(sync, b"").await;
     server.done(Request::Sync { path: None, timeout_s: 20.0 }, b"").await;

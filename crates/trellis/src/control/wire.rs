@@ -93,11 +93,11 @@ mod tests {
         let endless = vec![b'x'; limits::CONTROL_LINE + 10];
         for bad in [
             &b"no json\n"[..],
-            b"{\"protocol\":1",
+            b"{\"protocol\":2",
             b"{\"protocol\":99,\"payload\":0,\"body\":\"status\"}\n",
-            b"{\"protocol\":1,\"payload\":99999999999,\"body\":\"status\"}\n",
-            b"{\"protocol\":1,\"payload\":5,\"body\":\"status\"}\nabc",
-            b"{\"protocol\":1,\"payload\":0,\"body\":\"format\"}\n",
+            b"{\"protocol\":2,\"payload\":99999999999,\"body\":\"status\"}\n",
+            b"{\"protocol\":2,\"payload\":5,\"body\":\"status\"}\nabc",
+            b"{\"protocol\":2,\"payload\":0,\"body\":\"format\"}\n",
             &endless,
         ] {
             let mut from = bad;

@@ -1,6 +1,6 @@
 //! Files straight at their home, without server, cache and journal.
 
-use super::{After, At, Finish, Node, Page, Tree, foreign};
+use super::{After, At, Node, Page, Set, Space, Taken, Tree, When, foreign};
 use crate::control::proto::{self, Attr};
 use crate::limits;
 use bytes::Bytes;
@@ -11,46 +11,65 @@ use home::{
 };
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use vfs::{Mount, Namespace, Start};
 
 /// Tells whether the journal holds changes of an account that the home does not have yet.
 pub type Unsent = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
 
+/// A home that was reached by a name.
+pub struct Reached {
+    /// The home.
+    pub home: Arc<dyn Home>,
+    /// Where the name starts there.
+    base: HomePath,
+    /// Whether data can be staged there.
+    stages: bool,
+}
+
 /// The homes themselves.
 pub struct Direct {
-    namespace: Arc<dyn Namespace>,
-    unsent: Unsent,
-    /// Names that were used: the home, where they start, and whether data can be staged there.
-    opened: HashMap<Vec<u8>, (Arc<dyn Home>, HomePath)>,
-    stages: bool,
-    /// Names the operations of this process: nobody else draws the same number.
+    common: Arc<Common>,
+    /// Names the operations of this object: nobody else draws the same number.
     gateway: u64,
     seq: u64,
+}
+
+/// What all ways to the homes share.
+struct Common {
+    namespace: Arc<dyn Namespace>,
+    unsent: Unsent,
+    /// Names that were used.
+    reached: Mutex<HashMap<Vec<u8>, Arc<Reached>>>,
 }
 
 impl Direct {
     /// Over the names of a root directory. `unsent` refuses accounts whose newest state is only here.
     pub fn new(namespace: Arc<dyn Namespace>, unsent: Unsent) -> Direct {
-        let gateway = RandomState::new().hash_one(std::process::id());
-        Direct { namespace, unsent, opened: HashMap::new(), stages: false, gateway, seq: 0 }
+        Direct::over(Arc::new(Common { namespace, unsent, reached: Mutex::default() }))
     }
 
-    async fn open(&mut self, name: &[u8]) -> Result<(Arc<dyn Home>, HomePath)> {
-        if let Some(opened) = self.opened.get(name) {
-            return Ok(opened.clone());
+    fn over(common: Arc<Common>) -> Direct {
+        let gateway = RandomState::new().hash_one(std::process::id());
+        Direct { common, gateway, seq: 0 }
+    }
+
+    async fn open(&mut self, name: &[u8]) -> Result<Arc<Reached>> {
+        let known = || self.common.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(reached) = known().get(name) {
+            return Ok(Arc::clone(reached));
         }
-        let Mount { account, home, start, .. } = self.namespace.resolve(&Name::new(name)?).await?;
-        (self.unsent)(&account)?;
+        let Mount { account, home, start, .. } = self.common.namespace.resolve(&Name::new(name)?).await?;
+        (self.common.unsent)(&account)?;
         let hello = home.attach().await?;
         let base = match start {
             Start::Root => HomePath::root(),
             Start::HomeDir => hello.home_dir,
             Start::Path(path) => path,
         };
-        self.stages = hello.stages;
-        self.opened.insert(name.to_vec(), (Arc::clone(&home), base.clone()));
-        Ok((home, base))
+        let reached = Arc::new(Reached { home, base, stages: hello.stages });
+        known().insert(name.to_vec(), Arc::clone(&reached));
+        Ok(reached)
     }
 
     fn next_id(&mut self) -> OpId {
@@ -58,10 +77,10 @@ impl Direct {
         OpId { gateway: self.gateway, volume: 0, seq: self.seq }
     }
 
-    async fn apply(&mut self, home: &Arc<dyn Home>, op: Op<Loc, Payload>) -> Result<Option<home::Attr>> {
+    async fn apply(&mut self, at: &Reached, op: Op<Loc, Payload>) -> Result<Option<home::Attr>> {
         let id = self.next_id();
         let placed = Placed { id, time: now(), plain: true, resent: false, op };
-        match home.apply(vec![placed]).await?.into_iter().next() {
+        match at.home.apply(vec![placed]).await?.into_iter().next() {
             Some(Outcome::Done(done)) => Ok(done.attr),
             Some(Outcome::Refused(kind)) => Err(kind.into()),
             Some(Outcome::Conflict(_)) => {
@@ -72,13 +91,13 @@ impl Direct {
     }
 
     async fn make(&mut self, dir: &Node, name: &[u8], new: New, mode: u32) -> Result<Node> {
-        let (home, dir) = place(dir)?;
+        let (at, dir) = place(dir)?;
         let name = Name::new(name)?;
         let path = dir.path.join(&name);
-        let attr = self.apply(&home, Op::Create { dir, name, new, mode }).await?;
+        let attr = self.apply(&at, Op::Create { dir, name, new, mode }).await?;
         let attr =
             attr.ok_or_else(|| Error::new(ErrorKind::Io, "the home tells nothing of the new object"))?;
-        Ok(node(&home, path, &attr))
+        Ok(node(&at, path, &attr))
     }
 }
 
@@ -87,15 +106,15 @@ fn now() -> Time {
     Time { sec: since.as_secs() as i64, nsec: since.subsec_nanos() }
 }
 
-fn place(node: &Node) -> Result<(Arc<dyn Home>, Loc)> {
+fn place(node: &Node) -> Result<(Arc<Reached>, Loc)> {
     match &node.at {
-        At::Direct(home, loc) => Ok((Arc::clone(home), loc.clone())),
+        At::Direct(at, loc) => Ok((Arc::clone(at), loc.clone())),
         At::Root => Err(Error::new(ErrorKind::ReadOnly, "the root directory holds names of hosts only")),
         _ => Err(foreign()),
     }
 }
 
-fn node(home: &Arc<dyn Home>, path: HomePath, a: &home::Attr) -> Node {
+fn node(at: &Arc<Reached>, path: HomePath, a: &home::Attr) -> Node {
     let pair = |t: Time| (t.sec, t.nsec);
     let attr = Attr {
         kind: proto::letter(a.kind),
@@ -111,7 +130,7 @@ fn node(home: &Arc<dyn Home>, path: HomePath, a: &home::Attr) -> Node {
         ctime: pair(a.ctime),
     };
     let id = Some(a.id).filter(|id| *id != home::HomeId::default());
-    Node { at: At::Direct(Arc::clone(home), Loc { path, id }), attr }
+    Node { at: At::Direct(Arc::clone(at), Loc { path, id }), attr }
 }
 
 fn root() -> Node {
@@ -131,67 +150,77 @@ fn root() -> Node {
     Node { at: At::Root, attr }
 }
 
+async fn stat(at: &Arc<Reached>, path: HomePath) -> Result<Node> {
+    let seen = at.home.stat(&Loc { path: path.clone(), id: None }).await?;
+    Ok(node(at, path, &seen.attr))
+}
+
+fn time(when: When) -> SetTime {
+    match when {
+        When::Now => SetTime::Now,
+        When::At(sec, nsec) => SetTime::At(Time { sec, nsec }),
+    }
+}
+
 #[async_trait::async_trait]
 impl Tree for Direct {
     async fn resolve(&mut self, path: &[u8]) -> Result<Node> {
         let mut parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
         let Some(name) = parts.next() else { return Ok(root()) };
-        let (home, mut path) = self.open(name).await?;
+        let at = self.open(name).await?;
+        let mut path = at.base.clone();
         for part in parts {
             path.push(&Name::new(part)?);
         }
-        let seen = home.stat(&Loc { path: path.clone(), id: None }).await?;
-        Ok(node(&home, path, &seen.attr))
+        stat(&at, path).await
     }
 
     async fn lookup(&mut self, dir: &Node, name: &[u8]) -> Result<Node> {
         if let At::Root = dir.at {
             return self.resolve(name).await;
         }
-        let (home, dir) = place(dir)?;
-        let path = dir.path.join(&Name::new(name)?);
-        let seen = home.stat(&Loc { path: path.clone(), id: None }).await?;
-        Ok(node(&home, path, &seen.attr))
+        let (at, dir) = place(dir)?;
+        stat(&at, dir.path.join(&Name::new(name)?)).await
     }
 
     async fn list(&mut self, dir: &Node, after: Option<After>) -> Result<Page> {
         if let At::Root = dir.at {
-            let names = self.namespace.configured().into_iter();
+            let names = self.common.namespace.configured().into_iter();
             let entries = names.map(|n| (n.as_bytes().to_vec(), None)).collect();
             return Ok(Page { entries, next: None });
         }
-        let (home, dir) = place(dir)?;
+        let (at, dir) = place(dir)?;
         let after = match after {
             None => None,
             Some(After::Name(name)) => Some(Name::new(&name)?),
             Some(After::Cookie(_)) => return Err(foreign()),
         };
-        let page = home.list(&dir, after.as_ref(), limits::CONTROL_ENTRIES as u32).await?;
+        let page = at.home.list(&dir, after.as_ref(), limits::CONTROL_ENTRIES as u32).await?;
         let last = page.entries.last().map(|e| e.name.as_bytes().to_vec());
         let next = last.filter(|_| page.more).map(After::Name);
         let entries = page.entries.into_iter().map(|e| {
-            let node = e.attr.map(|a| node(&home, dir.path.join(&e.name), &a));
+            let node = e.attr.map(|a| node(&at, dir.path.join(&e.name), &a));
             (e.name.as_bytes().to_vec(), node)
         });
         Ok(Page { entries: entries.collect(), next })
     }
 
     async fn readlink(&mut self, link: &Node) -> Result<Vec<u8>> {
-        let (home, link) = place(link)?;
-        Ok(home.readlink(&link).await?.to_vec())
+        let (at, link) = place(link)?;
+        Ok(at.home.readlink(&link).await?.to_vec())
     }
 
-    async fn read(&mut self, file: &Node, at: u64) -> Result<(Bytes, bool)> {
-        let (home, file) = place(file)?;
-        let chunk = home.read(&file, at, limits::CONTROL_CHUNK as u32).await?;
-        let end = at + chunk.data.len() as u64;
+    async fn read(&mut self, file: &Node, offset: u64) -> Result<(Bytes, bool)> {
+        let (at, file) = place(file)?;
+        let chunk = at.home.read(&file, offset, limits::CONTROL_CHUNK as u32).await?;
+        let end = offset + chunk.data.len() as u64;
         let eof = chunk.data.is_empty() || end >= chunk.attr.size;
         Ok((chunk.data, eof))
     }
 
-    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32) -> Result<Node> {
+    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32, taken: Taken) -> Result<Node> {
         match self.make(dir, name, New::File, mode).await {
-            Err(e) if e.kind == ErrorKind::Exists => {}
+            Err(e) if e.kind == ErrorKind::Exists && taken == Taken::Empties => {}
             made => return made,
         }
         let found = self.lookup(dir, name).await?;
@@ -199,8 +228,7 @@ impl Tree for Direct {
             let kind = if found.attr.is_dir() { ErrorKind::IsDir } else { ErrorKind::Exists };
             return Err(kind.into());
         }
-        let (home, file) = place(&found)?;
-        self.apply(&home, Op::Write { file, base: None, pieces: vec![Piece::Truncate(0)] }).await?;
+        self.set(&found, Set { size: Some(0), ..Set::default() }).await?;
         self.lookup(dir, name).await
     }
 
@@ -212,30 +240,94 @@ impl Tree for Direct {
         self.make(dir, name, New::Symlink(Bytes::copy_from_slice(target)), 0o777).await.map(drop)
     }
 
-    async fn write(&mut self, file: &Node, at: u64, data: Bytes) -> Result<()> {
-        let (home, file) = place(file)?;
-        let payload = match self.stages {
+    async fn write(&mut self, file: &Node, offset: u64, data: Bytes) -> Result<()> {
+        let (at, file) = place(file)?;
+        let payload = match at.stages {
             false => Payload::Inline(data),
             true => {
                 let (op, len) = (self.next_id(), data.len() as u64);
-                let held = home.stage(op, 0, data).await?;
+                let held = at.home.stage(op, 0, data).await?;
                 if held < len {
                     return Err(Error::new(ErrorKind::Io, "the home did not take the bytes; try again"));
                 }
                 Payload::Staged(Staged { op, at: 0, len })
             }
         };
-        let pieces = vec![Piece::Data(at, payload)];
-        self.apply(&home, Op::Write { file, base: None, pieces }).await.map(drop)
+        let pieces = vec![Piece::Data(offset, payload)];
+        self.apply(&at, Op::Write { file, base: None, pieces }).await.map(drop)
     }
 
-    async fn finish(&mut self, object: &Node, what: Finish) -> Result<()> {
-        if what.mode.is_none() && what.mtime.is_none() {
-            return Ok(());
+    async fn set(&mut self, object: &Node, set: Set) -> Result<()> {
+        let (at, object) = place(object)?;
+        if let Some(size) = set.size {
+            let (file, pieces) = (object.clone(), vec![Piece::Truncate(size)]);
+            self.apply(&at, Op::Write { file, base: None, pieces }).await?;
         }
-        let (home, object) = place(object)?;
-        let mtime = what.mtime.map(|(sec, nsec)| SetTime::At(Time { sec, nsec }));
-        let set = SetAttr { mode: what.mode, mtime, ..SetAttr::default() };
-        self.apply(&home, Op::SetAttr { object, set }).await.map(drop)
+        let set = SetAttr {
+            mode: set.mode,
+            atime: set.atime.map(time),
+            mtime: set.mtime.map(time),
+            ..SetAttr::default()
+        };
+        match set == SetAttr::default() {
+            true => Ok(()),
+            false => self.apply(&at, Op::SetAttr { object, set }).await.map(drop),
+        }
+    }
+
+    async fn remove(&mut self, dir: &Node, name: &[u8], is_dir: bool) -> Result<()> {
+        let found = self.lookup(dir, name).await?;
+        match (is_dir, found.attr.is_dir()) {
+            (true, false) => return Err(ErrorKind::NotDir.into()),
+            (false, true) => return Err(ErrorKind::IsDir.into()),
+            _ => {}
+        }
+        let ((at, dir), (_, object)) = (place(dir)?, place(&found)?);
+        let op = Op::Remove { dir, name: Name::new(name)?, object, is_dir, base: None };
+        self.apply(&at, op).await.map(drop)
+    }
+
+    async fn rename(&mut self, from: &Node, name: &[u8], to: &Node, new_name: &[u8]) -> Result<()> {
+        let ((at, from_dir), (there, to_dir)) = (place(from)?, place(to)?);
+        if !Arc::ptr_eq(&at.home, &there.home) {
+            return Err(ErrorKind::CrossDevice.into());
+        }
+        let moving = self.lookup(from, name).await?;
+        let replaced = match self.lookup(to, new_name).await {
+            Ok(old) => Some((place(&old)?.1, None)),
+            Err(e) if e.kind == ErrorKind::NotFound => None,
+            Err(e) => return Err(e),
+        };
+        let op = Op::Rename {
+            from: from_dir,
+            name: Name::new(name)?,
+            object: place(&moving)?.1,
+            to: to_dir,
+            new_name: Name::new(new_name)?,
+            replaced,
+        };
+        self.apply(&at, op).await.map(drop)
+    }
+
+    async fn link(&mut self, object: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        let ((at, object), (there, dir)) = (place(object)?, place(dir)?);
+        match Arc::ptr_eq(&at.home, &there.home) {
+            true => self.apply(&at, Op::Link { object, dir, name: Name::new(name)? }).await.map(drop),
+            false => Err(ErrorKind::CrossDevice.into()),
+        }
+    }
+
+    async fn space(&mut self, object: &Node) -> Result<Space> {
+        let (at, object) = place(object)?;
+        Ok(at.home.statfs(&object).await?.into())
+    }
+
+    /// Nothing to do: a home makes each operation durable before it answers.
+    async fn sync(&mut self, _object: &Node) -> Result<()> {
+        Ok(())
+    }
+
+    async fn another(&mut self) -> Result<Box<dyn Tree>> {
+        Ok(Box::new(Direct::over(Arc::clone(&self.common))))
     }
 }

@@ -1,37 +1,45 @@
-//! Files of this machine: the other end of `cp`.
+//! Files of this machine: the other end of `cp` and `mv`.
 
-use super::{After, At, Finish, Node, Page, Tree, foreign};
+use super::{After, At, Node, Page, Set, Space, Taken, Tree, When, foreign};
 use crate::control::proto::Attr;
 use crate::limits;
 use bytes::Bytes;
 use home::{Error, Result};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// This machine's files. The file in work stays open.
 #[derive(Default)]
 pub struct Local {
-    open: Option<(PathBuf, File)>,
+    open: Option<Open>,
+}
+
+/// A file in work.
+struct Open {
+    path: PathBuf,
+    file: File,
+    reads: bool,
+    writes: bool,
 }
 
 impl Local {
-    fn reading(&mut self, path: &Path) -> Result<&File> {
-        let fresh = match self.open.take() {
-            Some((open, file)) if open == path => (open, file),
-            _ => (path.to_owned(), File::open(path).map_err(|e| failed(path, &e))?),
+    /// The file, open for reading or for writing; it may be open for both.
+    fn file(&mut self, path: &Path, writes: bool) -> Result<&File> {
+        let fits = |o: &Open| o.path == path && if writes { o.writes } else { o.reads };
+        let open = match self.open.take().filter(fits) {
+            Some(open) => open,
+            None => {
+                let file = OpenOptions::new().read(true).write(writes).open(path);
+                let file = file.map_err(|e| failed(path, &e))?;
+                Open { path: path.to_owned(), file, reads: true, writes }
+            }
         };
-        Ok(&self.open.insert(fresh).1)
-    }
-
-    fn written(&self, path: &Path) -> Result<&File> {
-        match &self.open {
-            Some((open, file)) if open == path => Ok(file),
-            _ => Err(foreign()),
-        }
+        Ok(&self.open.insert(open).file)
     }
 }
 
@@ -79,16 +87,23 @@ fn look(path: PathBuf) -> Result<Node> {
     Ok(node(path, &meta))
 }
 
-/// The object that a path leads to over all links.
-pub fn follow(path: PathBuf) -> Result<Node> {
-    let meta = path.metadata().map_err(|e| failed(&path, &e))?;
-    Ok(node(path, &meta))
+/// The object that a path leads to over all links, by its own path.
+pub fn follow(path: &Path) -> Result<Node> {
+    look(path.canonicalize().map_err(|e| failed(path, &e))?)
 }
 
-fn moment((sec, nsec): (i64, u32)) -> SystemTime {
-    let whole = Duration::from_secs(sec.unsigned_abs());
-    let base = if sec < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
-    base + Duration::from_nanos(nsec.into())
+/// Whether two paths are one object.
+pub fn same(one: &Path, other: &Path) -> bool {
+    let ids = |path: &Path| path.symlink_metadata().map(|m| (m.dev(), m.ino())).ok();
+    ids(one).is_some_and(|id| ids(other) == Some(id))
+}
+
+fn timespec(when: Option<When>) -> Timespec {
+    match when {
+        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        Some(When::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        Some(When::At(sec, nsec)) => Timespec { tv_sec: sec, tv_nsec: nsec.into() },
+    }
 }
 
 #[async_trait::async_trait]
@@ -120,7 +135,7 @@ impl Tree for Local {
 
     async fn read(&mut self, file: &Node, at: u64) -> Result<(Bytes, bool)> {
         let path = path_of(file)?;
-        let open = self.reading(path)?;
+        let open = self.file(path, false)?;
         let mut buffer = vec![0; limits::CONTROL_CHUNK];
         let mut len = 0;
         while len < buffer.len() {
@@ -134,13 +149,17 @@ impl Tree for Local {
         Ok((buffer.into(), eof))
     }
 
-    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32) -> Result<Node> {
+    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32, taken: Taken) -> Result<Node> {
         let path = path_of(dir)?.join(OsStr::from_bytes(name));
         let mut open = OpenOptions::new();
-        let file = open.write(true).create(true).truncate(true).mode(mode).open(&path);
-        let file = file.map_err(|e| failed(&path, &e))?;
+        open.write(true).mode(mode);
+        match taken {
+            Taken::Fails => open.create_new(true),
+            Taken::Empties => open.create(true).truncate(true),
+        };
+        let file = open.open(&path).map_err(|e| failed(&path, &e))?;
         let meta = file.metadata().map_err(|e| failed(&path, &e))?;
-        self.open = Some((path.clone(), file));
+        self.open = Some(Open { path: path.clone(), file, reads: false, writes: true });
         Ok(node(path, &meta))
     }
 
@@ -157,23 +176,75 @@ impl Tree for Local {
 
     async fn write(&mut self, file: &Node, at: u64, data: Bytes) -> Result<()> {
         let path = path_of(file)?;
-        self.written(path)?.write_all_at(&data, at).map_err(|e| failed(path, &e))
+        let mut file = self.file(path, true)?;
+        let done = match file.write_all_at(&data, at) {
+            // A pipe or a terminal has no offsets.
+            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SPIPE.raw_os_error()) => {
+                file.write_all(&data)
+            }
+            done => done,
+        };
+        done.map_err(|e| failed(path, &e))
     }
 
-    async fn finish(&mut self, object: &Node, what: Finish) -> Result<()> {
+    async fn set(&mut self, object: &Node, set: Set) -> Result<()> {
         let path = path_of(object)?;
-        let fail = |e: std::io::Error| failed(path, &e);
-        if let Some(mtime) = what.mtime {
-            let file = match self.written(path) {
-                Ok(file) => file.try_clone(),
-                Err(_) => File::open(path),
-            };
-            file.and_then(|f| f.set_modified(moment(mtime))).map_err(fail)?;
-        }
-        if let Some(mode) = what.mode {
-            std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(fail)?;
+        if let Some(size) = set.size {
+            self.file(path, true)?.set_len(size).map_err(|e| failed(path, &e))?;
         }
         self.open = None;
-        Ok(())
+        if set.atime.is_some() || set.mtime.is_some() {
+            let times =
+                Timestamps { last_access: timespec(set.atime), last_modification: timespec(set.mtime) };
+            let done = rustix::fs::utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW);
+            done.map_err(|e| failed(path, &e.into()))?;
+        }
+        match set.mode {
+            Some(mode) => {
+                std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(|e| failed(path, &e))
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn remove(&mut self, dir: &Node, name: &[u8], is_dir: bool) -> Result<()> {
+        let path = path_of(dir)?.join(OsStr::from_bytes(name));
+        let done = if is_dir { std::fs::remove_dir(&path) } else { std::fs::remove_file(&path) };
+        done.map_err(|e| failed(&path, &e))
+    }
+
+    async fn rename(&mut self, from: &Node, name: &[u8], to: &Node, new_name: &[u8]) -> Result<()> {
+        let old = path_of(from)?.join(OsStr::from_bytes(name));
+        let new = path_of(to)?.join(OsStr::from_bytes(new_name));
+        self.open = None;
+        std::fs::rename(&old, &new).map_err(|e| failed(&new, &e))
+    }
+
+    async fn link(&mut self, object: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        let path = path_of(dir)?.join(OsStr::from_bytes(name));
+        std::fs::hard_link(path_of(object)?, &path).map_err(|e| failed(&path, &e))
+    }
+
+    async fn space(&mut self, object: &Node) -> Result<Space> {
+        let path = path_of(object)?;
+        let fs = rustix::fs::statvfs(path).map_err(|e| failed(path, &e.into()))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(fs.f_frsize);
+        Ok(Space {
+            total: bytes(fs.f_blocks),
+            free: bytes(fs.f_bfree),
+            available: bytes(fs.f_bavail),
+            files: fs.f_files,
+            files_free: fs.f_ffree,
+        })
+    }
+
+    async fn sync(&mut self, object: &Node) -> Result<()> {
+        let path = path_of(object)?;
+        let file = File::open(path).map_err(|e| failed(path, &e))?;
+        rustix::fs::syncfs(&file).map_err(|e| failed(path, &e.into()))
+    }
+
+    async fn another(&mut self) -> Result<Box<dyn Tree>> {
+        Ok(Box::new(Local::default()))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! - [`served`]: through the running server.
 //! - [`direct`]: straight at a home, uncached, when no server runs.
-//! - [`local`]: this machine, the other end of `cp`.
+//! - [`local`]: this machine, the other end of `cp` and `mv`.
 //! - [`copy`]: from one tree to another.
 
 pub mod copy;
@@ -10,11 +10,14 @@ pub mod direct;
 pub mod local;
 pub mod served;
 
-use crate::control::proto::{Attr, Id};
+pub use crate::control::proto::{Attr, Set, Space, When};
+
+use crate::control::proto::Id;
 use crate::limits;
 use bytes::Bytes;
-use home::{Error, ErrorKind, Home, Loc, Result};
+use home::{Error, ErrorKind, Loc, Result};
 use std::collections::VecDeque;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -35,7 +38,7 @@ pub enum At {
     /// By the engine's number.
     Served(Id),
     /// At a home.
-    Direct(Arc<dyn Home>, Loc),
+    Direct(Arc<direct::Reached>, Loc),
     /// On this machine.
     Local(PathBuf),
 }
@@ -57,15 +60,13 @@ pub enum After {
     Name(Vec<u8>),
 }
 
-/// What is set on a file at its end.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Finish {
-    /// Permission bits.
-    pub mode: Option<u32>,
-    /// Modification time: seconds and nanoseconds since 1970.
-    pub mtime: Option<(i64, u32)>,
-    /// Make what was written stable.
-    pub commit: bool,
+/// What becomes of a file that has the name of a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Taken {
+    /// It is emptied.
+    Empties,
+    /// It is an error.
+    Fails,
 }
 
 /// A tree of files.
@@ -81,16 +82,28 @@ pub trait Tree: Send {
     async fn readlink(&mut self, link: &Node) -> Result<Vec<u8>>;
     /// Bytes of a file, and whether it ends with them.
     async fn read(&mut self, file: &Node, at: u64) -> Result<(Bytes, bool)>;
-    /// Makes a file, or empties the one that is there.
-    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32) -> Result<Node>;
+    /// Makes a file; mode bits are exact on homes, and subject to the umask on this machine.
+    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32, taken: Taken) -> Result<Node>;
     /// Makes a directory.
     async fn mkdir(&mut self, dir: &Node, name: &[u8], mode: u32) -> Result<Node>;
-    /// Makes a symbolic link.
+    /// Makes a symbolic link; the name must be free.
     async fn symlink(&mut self, dir: &Node, name: &[u8], target: &[u8]) -> Result<()>;
     /// Writes bytes of a file; at most [`limits::CONTROL_CHUNK`].
     async fn write(&mut self, file: &Node, at: u64, data: Bytes) -> Result<()>;
-    /// Ends the work on an object.
-    async fn finish(&mut self, object: &Node, what: Finish) -> Result<()>;
+    /// Sets attributes. The size is set before the times.
+    async fn set(&mut self, object: &Node, set: Set) -> Result<()>;
+    /// Removes a name; a directory must be empty.
+    async fn remove(&mut self, dir: &Node, name: &[u8], is_dir: bool) -> Result<()>;
+    /// Moves a name, replacing what the new name stands for. [`ErrorKind::CrossDevice`] where it cannot.
+    async fn rename(&mut self, from: &Node, name: &[u8], to: &Node, new_name: &[u8]) -> Result<()>;
+    /// Gives an object a further name, which must be free.
+    async fn link(&mut self, object: &Node, dir: &Node, name: &[u8]) -> Result<()>;
+    /// Space of the file system that holds an object.
+    async fn space(&mut self, object: &Node) -> Result<Space>;
+    /// Returns when all that was done before is durable where the object is.
+    async fn sync(&mut self, object: &Node) -> Result<()>;
+    /// A second way to the same objects, to be used at the same time.
+    async fn another(&mut self) -> Result<Box<dyn Tree>>;
 }
 
 /// All names of a directory, in the order of their bytes.
@@ -108,24 +121,57 @@ pub async fn list_all(tree: &mut dyn Tree, dir: &Node) -> Result<Vec<(Vec<u8>, O
     }
 }
 
+/// The object at a path; links on the way are followed, but not the object itself.
+pub async fn look(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
+    match tree.resolve(path).await {
+        Err(e) if matches!(e.kind, ErrorKind::NotDir | ErrorKind::Loop) || goes_up(path) => {
+            match split(path) {
+                (_, name) if matches!(&name[..], b"" | b"." | b"..") => walk(tree, path).await,
+                (dir, name) => {
+                    let dir = walk(tree, &dir).await?;
+                    tree.lookup(&dir, &name).await
+                }
+            }
+        }
+        found => found,
+    }
+}
+
+fn goes_up(path: &[u8]) -> bool {
+    path.split(|b| *b == b'/').any(|p| p == b"..")
+}
+
 /// The object at a path, with symbolic links followed where they stay in the tree.
 pub async fn follow(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
     match tree.resolve(path).await {
         Ok(node) if !node.attr.is_symlink() => Ok(node),
-        Ok(Node { at: At::Local(path), .. }) => local::follow(path),
+        Ok(Node { at: At::Local(path), .. }) => local::follow(&path),
         Ok(_) => walk(tree, path).await,
-        Err(e) if matches!(e.kind, ErrorKind::NotDir | ErrorKind::Loop) => walk(tree, path).await,
+        Err(e) if matches!(e.kind, ErrorKind::NotDir | ErrorKind::Loop) || goes_up(path) => {
+            walk(tree, path).await
+        }
         Err(e) => Err(e),
     }
 }
 
 async fn walk(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
+    Ok(trace(tree, path).await?.2)
+}
+
+/// Directory and name of the object that a path leads to over all links, and the object; of a root, itself and no name.
+pub async fn trace(tree: &mut dyn Tree, path: &[u8]) -> Result<(Node, Vec<u8>, Node)> {
+    if let Ok(Node { at: At::Local(path), .. }) = tree.resolve(path).await {
+        let node = local::follow(&path)?;
+        let At::Local(path) = &node.at else { return Err(foreign()) };
+        let (dir, name) = split(path.as_os_str().as_bytes());
+        return Ok((tree.resolve(&dir).await?, name, node));
+    }
     let split = |path: &[u8]| -> Vec<Vec<u8>> {
         let parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
         parts.map(<[u8]>::to_vec).collect()
     };
     let mut todo = VecDeque::from(split(path));
-    let mut above = vec![tree.resolve(b"/").await?];
+    let mut above = vec![(Vec::new(), tree.resolve(b"/").await?)];
     let mut links = 0;
     while let Some(name) = todo.pop_front() {
         if name == b".." {
@@ -133,11 +179,11 @@ async fn walk(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
             continue;
         }
         let node = match above.last() {
-            Some(dir) => tree.lookup(dir, &name).await?,
+            Some((_, dir)) => tree.lookup(dir, &name).await?,
             None => return Err(ErrorKind::NotFound.into()),
         };
         if !node.attr.is_symlink() {
-            above.push(node);
+            above.push((name, node));
             continue;
         }
         links += 1;
@@ -147,7 +193,9 @@ async fn walk(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
             todo.push_front(part);
         }
     }
-    above.pop().ok_or_else(|| ErrorKind::NotFound.into())
+    let (name, node) = above.pop().ok_or(ErrorKind::NotFound)?;
+    let dir = above.pop().map_or_else(|| node.clone(), |(_, dir)| dir);
+    Ok((dir, name, node))
 }
 
 fn check_link(name: &[u8], target: &[u8], links: usize) -> Result<()> {
@@ -167,7 +215,45 @@ fn check_link(name: &[u8], target: &[u8], links: usize) -> Result<()> {
     }
 }
 
+/// Whether both are one object, as far as one tree can tell; objects of two trees never are.
+pub fn same(one: &Node, other: &Node) -> bool {
+    match (&one.at, &other.at) {
+        (At::Served(a), At::Served(b)) => a == b,
+        (At::Direct(a, x), At::Direct(b, y)) => {
+            Arc::ptr_eq(&a.home, &b.home) && if x.id.is_some() { x.id == y.id } else { x.path == y.path }
+        }
+        (At::Local(a), At::Local(b)) => local::same(a, b),
+        (At::Root, At::Root) => true,
+        _ => false,
+    }
+}
+
+/// Directory and last name of a path; the name of a root is empty.
+pub fn split(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
+    match path[..end].iter().rposition(|b| *b == b'/') {
+        Some(0) => (b"/".to_vec(), path[1..end].to_vec()),
+        Some(at) => (path[..at].to_vec(), path[at + 1..end].to_vec()),
+        None if path.starts_with(b"/") => (b"/".to_vec(), Vec::new()),
+        None => (b".".to_vec(), path[..end].to_vec()),
+    }
+}
+
 /// The error for an object that belongs to another tree: a fault of ours.
 fn foreign() -> Error {
     Error::new(ErrorKind::Invalid, "an object of another tree")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split;
+
+    #[test]
+    fn paths_have_a_directory_and_a_name() {
+        for (path, dir, name) in
+            [("a", ".", "a"), ("a/b", "a", "b"), ("/a", "/", "a"), ("/a/b/", "/a", "b"), ("/", "/", "")]
+        {
+            assert_eq!(split(path.as_bytes()), (dir.as_bytes().to_vec(), name.as_bytes().to_vec()), "{path}");
+        }
+    }
 }

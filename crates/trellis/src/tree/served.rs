@@ -1,21 +1,23 @@
 //! Files through the running server.
 
-use super::{After, At, Finish, Node, Page, Tree, foreign};
+use super::{After, At, Node, Page, Set, Space, Taken, Tree, foreign};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Entry, Id, Object, Raw, Reply, Request};
 use crate::limits;
+use crate::state::StateDir;
 use bytes::Bytes;
-use home::Result;
+use home::{Error, ErrorKind, Result};
 
 /// The server's tree.
 pub struct Served {
     client: Client,
+    state: StateDir,
 }
 
 impl Served {
-    /// Over a connection to the server.
-    pub fn new(client: Client) -> Served {
-        Served { client }
+    /// Over a connection to the server of a state directory.
+    pub fn new(client: Client, state: StateDir) -> Served {
+        Served { client, state }
     }
 
     async fn object(&mut self, request: Request) -> Result<Node> {
@@ -92,8 +94,9 @@ impl Tree for Served {
         }
     }
 
-    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32) -> Result<Node> {
-        self.object(Request::Create { entry: entry(dir, name)?, mode }).await
+    async fn create(&mut self, dir: &Node, name: &[u8], mode: u32, taken: Taken) -> Result<Node> {
+        let new = taken == Taken::Fails;
+        self.object(Request::Create { entry: entry(dir, name)?, mode, new }).await
     }
 
     async fn mkdir(&mut self, dir: &Node, name: &[u8], mode: u32) -> Result<Node> {
@@ -109,8 +112,45 @@ impl Tree for Served {
         self.done(Request::Write { file: id(file)?, at }, &data).await
     }
 
-    async fn finish(&mut self, object: &Node, what: Finish) -> Result<()> {
-        let Finish { mode, mtime, commit } = what;
-        self.done(Request::Finish { object: id(object)?, mode, mtime, commit }, b"").await
+    async fn set(&mut self, object: &Node, set: Set) -> Result<()> {
+        self.done(Request::Set { object: id(object)?, set }, b"").await
+    }
+
+    async fn remove(&mut self, dir: &Node, name: &[u8], is_dir: bool) -> Result<()> {
+        self.done(Request::Remove { entry: entry(dir, name)?, is_dir }, b"").await
+    }
+
+    async fn rename(&mut self, from: &Node, name: &[u8], to: &Node, new_name: &[u8]) -> Result<()> {
+        let request = Request::Rename { from: entry(from, name)?, to: entry(to, new_name)? };
+        self.done(request, b"").await
+    }
+
+    async fn link(&mut self, object: &Node, dir: &Node, name: &[u8]) -> Result<()> {
+        self.done(Request::Link { object: id(object)?, entry: entry(dir, name)? }, b"").await
+    }
+
+    async fn space(&mut self, object: &Node) -> Result<Space> {
+        match self.client.ask(Request::StatFs(id(object)?)).await? {
+            Reply::Space(space) => Ok(space),
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn sync(&mut self, object: &Node) -> Result<()> {
+        let timeout_s = limits::SYNC_TIMEOUT.as_secs_f64();
+        match self.client.ask(Request::SyncHome { object: id(object)?, timeout_s }).await? {
+            Reply::Done => Ok(()),
+            Reply::Unsent(unsent) => {
+                let why: Vec<String> = unsent.iter().map(crate::serve::unsent_line).collect();
+                Err(Error::new(ErrorKind::Busy, format!("not everything is at its home: {}", why.join("; "))))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn another(&mut self) -> Result<Box<dyn Tree>> {
+        let client = Client::connect(&self.state).await.map_err(|e| Error::new(ErrorKind::Io, e))?;
+        let gone = || Error::new(ErrorKind::Io, "the server has ended: start it again with `trellis serve`");
+        Ok(Box::new(Served::new(client.ok_or_else(gone)?, self.state.clone())))
     }
 }

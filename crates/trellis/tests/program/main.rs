@@ -1,5 +1,6 @@
 //! The real program: it serves, tells so, answers commands, keeps a second server out, and ends in order.
 
+mod commands;
 mod place;
 mod ssh;
 
@@ -81,7 +82,9 @@ fn files_go_in_and_out(place: &Place) {
     assert_eq!((failed.status.code(), stdout(&failed)), (Some(1), "small\n".into()));
     assert!(stderr(&failed).contains("/here/none"), "{}", stderr(&failed));
     assert_eq!(place.files(&["ls", "scp:-oProxyCommand=x:/y"]).status.code(), Some(2));
-    assert_eq!(place.files(&["cp", "one", "two"]).status.code(), Some(2));
+    let nothing = place.files(&["cp", "one", "two"]);
+    assert_eq!(nothing.status.code(), Some(1));
+    assert!(stderr(&nothing).contains("one:"), "{}", stderr(&nothing));
 }
 
 #[test]
@@ -117,17 +120,26 @@ fn without_a_server_commands_say_so() {
 }
 
 #[test]
-fn wrong_usage_is_2() {
+fn wrong_usage_is_2_or_what_the_twin_has() {
     let place = Place::new();
-    for args in [
-        &["fly"][..],
-        &["serve", "--listen", "x"],
-        &["serve", "--mode", "fast"],
-        &["sync", "--timeout", "soon"],
-        &["stat"],
+    for (args, code) in [
+        (&["fly"][..], 2),
+        (&["serve", "--listen", "x"], 2),
+        (&["serve", "--mode", "fast"], 2),
+        (&["sync", "--timeout", "soon"], 2),
+        (&["ls", "--fast"], 2),
+        (&["stat"], 1),
+        (&["cp", "one"], 1),
+        (&["chmod", "u+q", "/here/x"], 1),
+        (&["find", "/here", "-exec", "ls"], 1),
+        (&["rm", "scp:-oProxyCommand=x:/y"], 1),
+        (&["man", "fly"], 2),
     ] {
-        assert_eq!(place.run(args).status.code(), Some(2), "{args:?}");
+        let output = place.run(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
+        assert!(!stderr(&output).is_empty(), "{args:?}");
     }
+    assert!(stderr(&place.run(&["find", "/here", "-exec", "ls"])).contains("-maxdepth"));
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn refusals_say_what_to_do() {
         let Some((_sshd, place, _)) = lab(&options) else { return };
         let _server = place.serve();
         let refused = place.run(&["ls", "lab:/"]);
-        assert_eq!(refused.status.code(), Some(1), "{options:?}");
+        assert_eq!(refused.status.code(), Some(2), "{options:?}");
         let said = stderr(&refused);
         assert!(said.contains(hint) && said.contains("ssh"), "{said}");
     }

@@ -1,0 +1,499 @@
+//! Small changes: `mkdir`, `ln`, `touch`, `chmod`.
+
+use super::mode::Mode;
+use super::reach::{Each, PATHS, TreeArgs, below, umask};
+use super::{Done, Failure};
+use crate::limits;
+use crate::scl::Place;
+use crate::tree::{Node, Set, Taken, Tree, When, follow, list_all, look, same, split};
+use clap::Args;
+use home::{Error, ErrorKind};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::str::FromStr;
+
+/// Arguments of `mkdir`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  trellis mkdir ann@lab/data/new
+  trellis mkdir -p scp:lab:a/b/c      what is missing above it too
+  trellis mkdir -m 700 scp:lab:mine
+
+{PATHS}"))]
+pub struct MkdirArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+
+    /// What is missing above them too; what is there is no failure
+    #[arg(short, long)]
+    parents: bool,
+
+    /// Permission bits, as chmod takes them [default: 777 without the umask]
+    #[arg(short, long, value_name = "MODE")]
+    mode: Option<Mode>,
+
+    /// Directories to make
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+/// Arguments of `ln`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  trellis ln ann@lab/data/x ann@lab/data/y      a second name, on the same file system
+  trellis ln -s ../x scp:lab:dir/link           a link that leads to ../x, seen from dir
+  trellis ln -sf v2 scp:lab:current             instead of the link that is there
+
+The TARGET of a symbolic link is text that the home understands: a path there, never a locator.
+
+{PATHS}"))]
+pub struct LnArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+
+    /// Symbolic links
+    #[arg(short, long)]
+    symbolic: bool,
+
+    /// Replace what has the name
+    #[arg(short, long)]
+    force: bool,
+
+    /// A directory at NAME is not gone into
+    #[arg(short = 'T')]
+    no_target_directory: bool,
+
+    /// What to link, and the new name or the directory for the new names
+    #[arg(required = true, num_args = 2.., value_names = ["TARGET", "NAME"])]
+    paths: Vec<OsString>,
+}
+
+/// Arguments of `touch`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  trellis touch ann@lab/data/stamp
+  trellis touch -c -d '2026-11-21 08:41' scp:lab:x
+
+{PATHS}"))]
+pub struct TouchArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+
+    /// Make no files
+    #[arg(short = 'c', long)]
+    no_create: bool,
+
+    /// The access time only
+    #[arg(short)]
+    access: bool,
+
+    /// The modification time only
+    #[arg(short)]
+    modification: bool,
+
+    /// This time instead of now: YYYY-MM-DD[ HH:MM[:SS[.N]]][+HH:MM] (UTC where no offset is given), or @SECONDS[.N]
+    #[arg(short, long, value_name = "TIME", allow_hyphen_values = true)]
+    date: Option<Moment>,
+
+    /// Files to touch
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+/// Arguments of `chmod`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  trellis chmod 640 ann@lab/data/x
+  trellis chmod -R u+rwX,go-w scp:lab:dir
+
+Symbolic links below a directory are left alone; one that is named is followed.
+
+{PATHS}"))]
+pub struct ChmodArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+
+    /// Directories with all that is in them
+    #[arg(short = 'R', long)]
+    recursive: bool,
+
+    /// Octal digits, or [ugoa][+-=][rwxXst], joined by commas
+    #[arg(allow_hyphen_values = true)]
+    mode: Mode,
+
+    /// What to change
+    #[arg(required = true)]
+    paths: Vec<OsString>,
+}
+
+pub(super) async fn mkdir(args: MkdirArgs) -> Done {
+    let mut reach = args.tree.reach().await?;
+    let trees = reach.tree_paths(&args.paths)?;
+    let mut each = Each::new();
+    for (arg, path) in args.paths.iter().zip(&trees) {
+        let done = mkdir_one(&mut *reach.tree, path, &args).await;
+        each.note(arg.as_bytes(), done.map_err(Failure::from))?;
+    }
+    each.end()
+}
+
+async fn mkdir_one(tree: &mut dyn Tree, path: &[u8], args: &MkdirArgs) -> home::Result<()> {
+    let usual = 0o777 & !umask();
+    let mode = args.mode.as_ref().map(|m| m.apply(0o777, true, umask()));
+    let (dir, name) = split(path);
+    if name.is_empty() {
+        return if args.parents { Ok(()) } else { Err(ErrorKind::Exists.into()) };
+    }
+    let made = match args.parents {
+        false => {
+            let dir = follow(tree, &dir).await?;
+            tree.mkdir(&dir, &name, mode.unwrap_or(usual)).await?
+        }
+        true => {
+            let mut dir = follow(tree, b"/").await?;
+            let mut new = false;
+            let mut at = Vec::new();
+            for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
+                at = [&at[..], b"/", part].concat();
+                // What is made on the way has to let us go on.
+                (dir, new) = match follow(tree, &at).await {
+                    Ok(node) if node.attr.is_dir() => (node, false),
+                    Ok(_) => return Err(ErrorKind::NotDir.into()),
+                    Err(e) if e.kind == ErrorKind::NotFound => {
+                        match tree.mkdir(&dir, part, usual | 0o300).await {
+                            Err(e) if e.kind == ErrorKind::Exists => (tree.lookup(&dir, part).await?, false),
+                            made => (made?, true),
+                        }
+                    }
+                    Err(e) => return Err(e),
+                };
+            }
+            if !new {
+                return Ok(());
+            }
+            dir
+        }
+    };
+    match mode.or(Some(usual)).filter(|m| made.attr.mode & 0o7777 != *m) {
+        Some(mode) => tree.set(&made, Set { mode: Some(mode), ..Set::default() }).await,
+        None => Ok(()),
+    }
+}
+
+pub(super) async fn ln(args: LnArgs) -> Done {
+    let mut reach = args.tree.reach().await?;
+    let Some((last, targets)) = args.paths.split_last() else { return Ok(()) };
+    let to = reach.tree_path(last)?;
+    let into = match follow(&mut *reach.tree, &to).await {
+        Ok(node) if node.attr.is_dir() && !args.no_target_directory => Some(node),
+        _ if targets.len() > 1 => return Err(Failure::Usage(format!("{}: not a directory", shown(last)))),
+        _ => None,
+    };
+    let sources = match args.symbolic {
+        true => targets.iter().map(|t| link_text(t.as_bytes())).collect::<Result<Vec<_>, _>>()?,
+        false => reach.tree_paths(targets)?,
+    };
+    let mut each = Each::new();
+    for (arg, source) in targets.iter().zip(&sources) {
+        let place = match &into {
+            Some(dir) => Ok((dir.clone(), split(source).1)),
+            None => follow(&mut *reach.tree, &split(&to).0).await.map(|dir| (dir, split(&to).1)),
+        };
+        let done = match place {
+            Ok((dir, name)) => ln_one(&mut *reach.tree, source, &dir, &name, &args).await,
+            Err(e) => Err(e),
+        };
+        each.note(
+            if into.is_some() { arg.as_bytes() } else { last.as_bytes() },
+            done.map_err(Failure::from),
+        )?;
+    }
+    each.end()
+}
+
+fn shown(arg: &OsString) -> String {
+    crate::show::text(arg.as_bytes())
+}
+
+/// The text of a symbolic link; a locator would mean nothing at the home.
+fn link_text(target: &[u8]) -> Result<Vec<u8>, Failure> {
+    let scheme = target.starts_with(b"scp:") || target.starts_with(b"ssh:");
+    match scheme && Place::parse_locator(target).is_some() {
+        true => Err(Failure::Usage(format!(
+            "{}: a symbolic link holds a path as its home sees it: write the path alone",
+            crate::show::text(target)
+        ))),
+        false => Ok(target.to_vec()),
+    }
+}
+
+async fn ln_one(
+    tree: &mut dyn Tree,
+    source: &[u8],
+    dir: &Node,
+    name: &[u8],
+    args: &LnArgs,
+) -> home::Result<()> {
+    let object = match args.symbolic {
+        true => None,
+        false => Some(look(tree, source).await?),
+    };
+    if object.as_ref().is_some_and(|o| o.attr.is_dir()) {
+        return Err(Error::new(ErrorKind::Perm, "is a directory, which has one name only: use -s"));
+    }
+    if args.force {
+        // The name is never missing: what is new gets another one first.
+        return replace(tree, source, object.as_ref(), dir, name).await;
+    }
+    match &object {
+        Some(object) => tree.link(object, dir, name).await.map_err(crossing),
+        None => tree.symlink(dir, name, source).await,
+    }
+}
+
+fn crossing(e: Error) -> Error {
+    match e.kind {
+        ErrorKind::CrossDevice => {
+            Error::new(e.kind, "a second name must be on the same file system of the same home: use -s or cp")
+        }
+        _ => e,
+    }
+}
+
+async fn replace(
+    tree: &mut dyn Tree,
+    source: &[u8],
+    object: Option<&Node>,
+    dir: &Node,
+    name: &[u8],
+) -> home::Result<()> {
+    match tree.lookup(dir, name).await {
+        Ok(old) if old.attr.is_dir() => {
+            return Err(Error::new(ErrorKind::IsDir, "a directory is not replaced"));
+        }
+        Ok(old) if object.is_some_and(|o| same(o, &old)) => {
+            return Err(Error::new(ErrorKind::Exists, "is the same file already"));
+        }
+        _ => {}
+    }
+    let part = format!(".trellis-ln.{:08x}", std::process::id()).into_bytes();
+    match object {
+        Some(object) => tree.link(object, dir, &part).await.map_err(crossing)?,
+        None => tree.symlink(dir, &part, source).await?,
+    }
+    let moved = tree.rename(dir, &part, dir, name).await;
+    if moved.is_err() {
+        tree.remove(dir, &part, false).await?;
+    }
+    moved
+}
+
+pub(super) async fn touch(args: TouchArgs) -> Done {
+    let mut reach = args.tree.reach().await?;
+    let trees = reach.tree_paths(&args.paths)?;
+    let when = args.date.map_or(When::Now, |Moment(sec, nsec)| When::At(sec, nsec));
+    let both = args.access == args.modification;
+    let set = Set {
+        atime: Some(when).filter(|_| both || args.access),
+        mtime: Some(when).filter(|_| both || args.modification),
+        ..Set::default()
+    };
+    let mut each = Each::new();
+    for (arg, path) in args.paths.iter().zip(&trees) {
+        let done = touch_one(&mut *reach.tree, path, set, &args).await;
+        each.note(arg.as_bytes(), done.map_err(Failure::from))?;
+    }
+    each.end()
+}
+
+async fn touch_one(tree: &mut dyn Tree, path: &[u8], set: Set, args: &TouchArgs) -> home::Result<()> {
+    let missing = match follow(tree, path).await {
+        Ok(node) => return tree.set(&node, set).await,
+        Err(e) => e,
+    };
+    match missing.kind {
+        ErrorKind::NotFound if args.no_create => return Ok(()),
+        ErrorKind::NotFound => {}
+        _ => return Err(missing),
+    }
+    let (dir, name) = split(path);
+    let dir = follow(tree, &dir).await?;
+    let made = match tree.create(&dir, &name, 0o666 & !umask(), Taken::Fails).await {
+        Err(e) if e.kind == ErrorKind::Exists => tree.lookup(&dir, &name).await?,
+        made => made?,
+    };
+    match args.date {
+        None => Ok(()),
+        Some(_) => tree.set(&made, set).await,
+    }
+}
+
+pub(super) async fn chmod(args: ChmodArgs) -> Done {
+    let mut reach = args.tree.reach().await?;
+    let trees = reach.tree_paths(&args.paths)?;
+    let mut each = Each::new();
+    for (arg, path) in args.paths.iter().zip(&trees) {
+        let done = match follow(&mut *reach.tree, path).await {
+            Ok(node) => {
+                chmod_one(&mut *reach.tree, &node, &mut arg.as_bytes().to_vec(), &args, &mut each, 0).await
+            }
+            Err(e) => Err(e),
+        };
+        each.note(arg.as_bytes(), done.map_err(Failure::from))?;
+    }
+    each.end()
+}
+
+async fn chmod_one(
+    tree: &mut dyn Tree,
+    node: &Node,
+    path: &mut Vec<u8>,
+    args: &ChmodArgs,
+    each: &mut Each,
+    depth: usize,
+) -> home::Result<()> {
+    let old = node.attr.mode & 0o7777;
+    let mode = args.mode.apply(old, node.attr.is_dir(), umask());
+    if mode != old {
+        tree.set(node, Set { mode: Some(mode), ..Set::default() }).await?;
+    }
+    if !args.recursive || !node.attr.is_dir() {
+        return Ok(());
+    }
+    if depth >= limits::DEPTH {
+        return Err(Error::new(ErrorKind::Loop, "directories are nested too deeply"));
+    }
+    for (name, child) in list_all(tree, node).await? {
+        let len = path.len();
+        *path = below(path, &name);
+        let done = match child {
+            Some(child) => Ok(child),
+            None => tree.lookup(node, &name).await,
+        };
+        let done = match done {
+            Ok(child) if child.attr.is_symlink() => Ok(()),
+            Ok(child) => Box::pin(chmod_one(tree, &child, path, args, each, depth + 1)).await,
+            Err(e) => Err(e),
+        };
+        if let Err(e) = done {
+            each.complain(path, &e);
+        }
+        path.truncate(len);
+    }
+    Ok(())
+}
+
+/// A moment: seconds and nanoseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment(i64, u32);
+
+impl FromStr for Moment {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Moment, String> {
+        let wrong = || "write YYYY-MM-DD[ HH:MM[:SS[.N]]][Z or +HH:MM], or @SECONDS[.N]".to_owned();
+        let found = match text.strip_prefix('@') {
+            Some(seconds) => since_1970(seconds),
+            None => calendar(text),
+        };
+        found.ok_or_else(wrong)
+    }
+}
+
+/// `123.5` and `-123.5`.
+fn since_1970(text: &str) -> Option<Moment> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let (sec, nsec) = (whole.parse::<i64>().ok()?, nanoseconds(fraction)?);
+    Some(match nsec > 0 && whole.starts_with('-') {
+        true => Moment(sec.checked_sub(1)?, 1_000_000_000 - nsec),
+        false => Moment(sec, nsec),
+    })
+}
+
+fn nanoseconds(digits: &str) -> Option<u32> {
+    let nine: String = digits.chars().chain(std::iter::repeat('0')).take(9).collect();
+    nine.bytes().all(|b| b.is_ascii_digit()).then(|| nine.parse().ok())?
+}
+
+fn calendar(text: &str) -> Option<Moment> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let number = |text: &str, range: std::ops::RangeInclusive<i64>| -> Option<i64> {
+        let digits = text.bytes().all(|b| b.is_ascii_digit());
+        text.parse().ok().filter(|n| digits && range.contains(n))
+    };
+    let mut parts = date.split('-');
+    let (year, month) = (number(parts.next()?, 0..=9999)?, number(parts.next()?, 1..=12)?);
+    let day = number(parts.next()?, 1..=crate::show::days_of(year, month))?;
+    let rest = rest.strip_prefix([' ', 'T']).unwrap_or(rest);
+    let zone = rest.find(['Z', '+', '-']).unwrap_or(rest.len());
+    let (clock, zone) = rest.split_at(zone);
+    let (clock, fraction) = clock.trim_end().split_once('.').unwrap_or((clock.trim_end(), ""));
+    let mut parts = clock.split(':').filter(|p| !p.is_empty());
+    let mut next = |most| parts.next().map_or(Some(0), |p| number(p, 0..=most));
+    let (hour, minute, second) = (next(23)?, next(59)?, next(60)?);
+    if parts.next().is_some() || parts_missing(clock) {
+        return None;
+    }
+    let offset = match zone {
+        "" | "Z" => 0,
+        zone => {
+            let (hours, minutes) = zone[1..].split_once(':')?;
+            let east = (number(hours, 0..=14)? * 60 + number(minutes, 0..=59)?) * 60;
+            if zone.starts_with('-') { -east } else { east }
+        }
+    };
+    let days = crate::show::days_since_1970(year, month, day);
+    Some(Moment(days * 86_400 + hour * 3600 + minute * 60 + second - offset, nanoseconds(fraction)?))
+}
+
+/// Hours alone are no time of the day.
+fn parts_missing(clock: &str) -> bool {
+    !clock.is_empty() && !clock.contains(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_understood() {
+        for (text, sec, nsec) in [
+            ("1970-01-01", 0, 0),
+            ("2026-11-21 08:41:01", 1_795_250_461, 0),
+            ("2026-11-21T08:41:01.5Z", 1_795_250_461, 500_000_000),
+            ("2026-11-21 09:41:01+01:00", 1_795_250_461, 0),
+            ("2026-11-21 03:41-05:00", 1_795_250_460, 0),
+            ("2000-02-29", 951_782_400, 0),
+            ("1969-12-31 23:59:59", -1, 0),
+            ("@12.25", 12, 250_000_000),
+            ("@-1.25", -2, 750_000_000),
+            ("@7", 7, 0),
+        ] {
+            assert_eq!(text.parse::<Moment>(), Ok(Moment(sec, nsec)), "{text}");
+        }
+        for bad in [
+            "",
+            "now",
+            "2026-13-01",
+            "2026-02-29",
+            "2026-11-21 8",
+            "2026-11-21 25:00",
+            "@x",
+            "2026-11-21 08:41+1",
+            "@1.x",
+        ] {
+            assert!(bad.parse::<Moment>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_link_holds_no_locator() {
+        assert!(link_text(b"scp:lab:/x").is_err());
+        assert_eq!(link_text(b"a:b").unwrap(), b"a:b");
+        assert_eq!(link_text(b"/data/x").unwrap(), b"/data/x");
+    }
+}

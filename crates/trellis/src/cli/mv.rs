@@ -1,0 +1,198 @@
+//! `trellis mv`: by a new name where that can be, else copied, made durable, and only then removed.
+
+use super::reach::{Each, PATHS, TreeArgs};
+use super::transfer::{Plan, interruptible, shared};
+use super::{Done, Failure, complain};
+use crate::show;
+use crate::tree::copy::{Copy, Goal, Manner, Shared};
+use crate::tree::{Node, Tree, follow, list_all, look, same, split};
+use clap::Args;
+use home::{Error, ErrorKind, Result};
+use std::ffi::OsString;
+
+/// Arguments of `mv`.
+#[derive(Debug, Args)]
+#[command(after_help = format!("\
+Examples:
+  trellis mv ann@lab/data/x ann@lab/data/y
+  trellis mv results.tar scp:lab:archive/     copied, then removed here
+  trellis mv lab:/data/set far:/data          from home to home, through this machine
+
+On one file system of one home, and of this machine, it is a change of name. Else things are copied with modes and
+times, `sync` makes the copy durable at its home, and only then are the sources removed, except what has changed
+meanwhile. After an interruption at any point, run the same command again.
+
+SRC and DST are local paths or places in the tree. ./x is always local.
+{PATHS}"))]
+pub struct MvArgs {
+    #[command(flatten)]
+    tree: TreeArgs,
+
+    /// Accepted for scripts: nothing is ever asked
+    #[arg(short, long)]
+    force: bool,
+
+    /// DST is the new name, even if a directory is there
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
+
+    /// Show how far it is where standard error is no terminal
+    #[arg(long)]
+    progress: bool,
+
+    /// What to move, and where to: a new name, or a directory
+    #[arg(required = true, num_args = 2.., value_names = ["SRC", "DST"])]
+    paths: Vec<OsString>,
+}
+
+/// What was copied and is to be removed.
+struct Source {
+    tree: usize,
+    dir: Node,
+    name: Vec<u8>,
+    node: Node,
+    typed: Vec<u8>,
+}
+
+pub(super) async fn mv(args: MvArgs) -> Done {
+    let mut reach = args.tree.reach().await?;
+    let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
+    let note = plan.note("mv", &mut reach).await?;
+    let manner = Manner { recursive: true, preserve: true, moves: true, umask: 0 };
+    let shared = shared(manner, Some(note), args.progress);
+    let (mut copy, which) = plan.copy(&mut reach, &shared).await?;
+    let work = async {
+        let mut copied = Vec::new();
+        for (at, tree) in which.into_iter().enumerate() {
+            match move_one(&mut copy, &mut plan, at, tree).await {
+                Ok(source) => copied.extend(source),
+                Err(e) => shared.complain(&plan.sources[at].0, &e),
+            }
+        }
+        let (mut from, mut to) = copy.finish().await;
+        if !copied.is_empty() {
+            remove(&mut from, &mut *to, &plan, &copied, &shared).await?;
+        }
+        match (shared.failed(), shared.notes()) {
+            (true, _) => Err(Failure::Failed(None)),
+            (false, note) => {
+                note.into_iter().for_each(|n| n.forget());
+                Ok(())
+            }
+        }
+    };
+    interruptible(work, &shared).await
+}
+
+/// Moves an object by its name, or copies it and answers what is to be removed.
+async fn move_one(copy: &mut Copy, plan: &mut Plan, at: usize, tree: usize) -> Result<Option<Source>> {
+    let path = plan.sources[at].1.path().to_vec();
+    let node = look(copy.source(tree), &path).await?;
+    let (above, own) = split(&path);
+    if own.is_empty() || matches!(&own[..], b"." | b"..") || !plan.sources[at].1.is_local() && above == b"/" {
+        return Err(Error::new(
+            ErrorKind::Invalid,
+            "is a whole home or has no name of its own: it is not moved",
+        ));
+    }
+    let from = follow(copy.source(tree), &above).await?;
+    let (dir, name) = plan.goal(copy.target(), at, &node).await?;
+    let there = match copy.target().lookup(&dir, &name).await {
+        Ok(there) => Some(there),
+        Err(e) if e.kind == ErrorKind::NotFound => None,
+        Err(e) => return Err(e),
+    };
+    check(&node, there.as_ref())?;
+    if plan.is_within(at) {
+        match copy.target().rename(&from, &own, &dir, &name).await {
+            Err(e) if e.kind == ErrorKind::CrossDevice => {}
+            done => return done.map(|()| None),
+        }
+    }
+    let typed = plan.sources[at].0.clone();
+    copy.object(tree, &node, Goal { dir: &dir, name: &name }, &typed).await?;
+    Ok(Some(Source { tree, dir: from, name: own, node, typed }))
+}
+
+fn check(node: &Node, there: Option<&Node>) -> Result<()> {
+    let Some(there) = there else { return Ok(()) };
+    let wrong = |kind, text| Err(Error::new(kind, text));
+    match (node.attr.is_dir(), there.attr.is_dir()) {
+        _ if same(node, there) => wrong(ErrorKind::Invalid, "source and target are the same"),
+        (true, false) => wrong(ErrorKind::NotDir, "a directory does not replace what is no directory"),
+        (false, true) => wrong(ErrorKind::IsDir, "a directory is in the way: move it aside"),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the sources once the copies are durable, and only if all of them are there.
+async fn remove(
+    from: &mut [Box<dyn Tree>],
+    to: &mut dyn Tree,
+    plan: &Plan,
+    copied: &[Source],
+    shared: &Shared,
+) -> Done {
+    if shared.failed() {
+        complain("not everything was copied, so no source was removed: run the same command again");
+        return Ok(());
+    }
+    to.sync(&plan.dir).await.map_err(|e| {
+        let text = show::message(&e.detail);
+        Failure::from(format!("{text}\nno source was removed: run the same command again"))
+    })?;
+    let mut each = Each::new();
+    for source in copied {
+        let mut path = source.typed.clone();
+        let mut removal = Removal { tree: &mut *from[source.tree], shared, each: &mut each };
+        removal.object(&source.dir, &source.name, &source.node, &mut path).await;
+    }
+    each.end()
+}
+
+/// A removal of what was copied.
+struct Removal<'a> {
+    tree: &'a mut dyn Tree,
+    shared: &'a Shared,
+    each: &'a mut Each,
+}
+
+impl Removal<'_> {
+    async fn object(&mut self, dir: &Node, name: &[u8], node: &Node, path: &mut Vec<u8>) {
+        let done = match node.attr.is_dir() {
+            true => Box::pin(self.directory(dir, name, node, path)).await,
+            false => self.file(dir, name, path).await,
+        };
+        if let Err(e) = done {
+            self.each.complain(path, &e);
+        }
+    }
+
+    async fn directory(&mut self, dir: &Node, name: &[u8], node: &Node, path: &mut Vec<u8>) -> Result<()> {
+        for (name, child) in list_all(self.tree, node).await? {
+            let child = match child {
+                Some(child) => child,
+                None => self.tree.lookup(node, &name).await?,
+            };
+            let len = path.len();
+            // As the copy names it: the note knows it by this path.
+            path.push(b'/');
+            path.extend_from_slice(&name);
+            self.object(node, &name, &child, path).await;
+            path.truncate(len);
+        }
+        self.tree.remove(dir, name, true).await
+    }
+
+    /// Only what was copied is removed: the same object, as it was then.
+    async fn file(&mut self, dir: &Node, name: &[u8], path: &[u8]) -> Result<()> {
+        let now = self.tree.lookup(dir, name).await?;
+        match self.shared.notes().is_some_and(|n| n.has(path, &now.attr)) {
+            true => self.tree.remove(dir, name, false).await,
+            false => Err(Error::new(
+                ErrorKind::Stale,
+                "has changed since it was copied, and is kept: run the same command again",
+            )),
+        }
+    }
+}

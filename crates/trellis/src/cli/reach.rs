@@ -1,0 +1,351 @@
+//! What an argument of a file command means, and the way to it.
+//!
+//! | argument | means |
+//! |---|---|
+//! | `scp:[user@]host:path`, `[user@]host:path` | that place, as in scp(1) |
+//! | a path that leads into a mount of the tree | the place that is seen there |
+//! | `/NAME/path` | that place, `NAME` as in the root of the tree: `user@host`, `host`, a configured name |
+//! | `user@host/path` | the same; `cp` and `mv` take it for local if something of that name is there |
+//! | any other | `cp` and `mv`: a path of this machine; the others: as with a leading `/` |
+//!
+//! Relative paths are meant from the current directory where that is in a mount of the tree.
+
+use super::{Done, Failure, StateArg, complain};
+use crate::accounts::Ssh;
+use crate::control::client::Client;
+use crate::control::proto::{Reply, Request};
+use crate::gate::Door;
+use crate::mounts::{Mounted, OwnMounts, path_inside, seen_here};
+use crate::root::{Dynamic, Root};
+use crate::scl::{Place, RootName};
+use crate::state::{Lock, StateDir};
+use crate::tree::copy::naming;
+use crate::tree::direct::Direct;
+use crate::tree::served::Served;
+use crate::tree::{Tree, list_all, local};
+use crate::{config, show};
+use clap::Args;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfs::Namespace;
+
+/// For the help of each command.
+pub(super) const PATHS: &str = "\
+Paths: scp:[user@]host:/path (absolute), scp:[user@]host:path (below the home directory), both also without
+`scp:`; as in the tree: [/]user@host/path, /NAME/path for a host or a configured home; or any path below a mount
+of the tree.";
+
+/// How file commands reach the tree.
+#[derive(Debug, Clone, Args)]
+pub struct TreeArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// Configuration, where no server runs
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Configuration for ssh (ssh -F), where no server runs
+    #[arg(long, value_name = "FILE")]
+    ssh_config: Option<PathBuf>,
+}
+
+/// An argument of `cp` or `mv`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    /// A path of this machine.
+    Local(Vec<u8>),
+    /// A path from the root of the tree.
+    Tree(Vec<u8>),
+}
+
+impl End {
+    pub(super) fn path(&self) -> &[u8] {
+        let (End::Local(path) | End::Tree(path)) = self;
+        path
+    }
+
+    pub(super) fn is_local(&self) -> bool {
+        matches!(self, End::Local(_))
+    }
+}
+
+/// The way to the tree.
+pub(super) struct Reach {
+    pub(super) tree: Box<dyn Tree>,
+    /// Set where a server runs.
+    served: Option<StateDir>,
+    here: Here,
+    /// Keeps a server from starting while a command works without one.
+    _lock: Option<Lock>,
+}
+
+/// What decides what a path means.
+struct Here {
+    /// The current directory, if it is known.
+    cwd: Option<PathBuf>,
+    mounts: Vec<Mounted>,
+    /// The names that the root lists; asked for when they are needed.
+    names: Option<Vec<Vec<u8>>>,
+}
+
+impl TreeArgs {
+    /// Through the server if one runs, else straight at the homes.
+    pub(super) async fn reach(&self) -> Result<Reach, Failure> {
+        let state = self.state.existing()?;
+        if let Some(state) = &state
+            && let Some(mut client) = Client::connect(state).await?
+        {
+            let here = Here::of_server(&mut client).await?;
+            let tree = Box::new(Served::new(client, state.clone()));
+            return Ok(Reach { tree, served: Some(state.clone()), here, _lock: None });
+        }
+        let lock = state.as_ref().map(StateDir::lock_shared).transpose()?;
+        let file = config::load(self.config.as_deref())?;
+        let ssh = Ssh::new(self.ssh_config.clone().or(file.ssh_config));
+        let root = Root::new(file.home, Dynamic::All, ssh, Door::new(OwnMounts::default()));
+        let namespace: Arc<dyn Namespace> = Arc::new(root);
+        let unsent = crate::unsent::check(state.as_ref());
+        let mounts = seen_here(&state.as_ref().map(StateDir::chosen).unwrap_or_default());
+        let here = Here { cwd: std::env::current_dir().ok(), mounts, names: None };
+        Ok(Reach { tree: Box::new(Direct::new(namespace, unsent)), served: None, here, _lock: lock })
+    }
+}
+
+impl Reach {
+    /// The path from the root of the tree that an argument means.
+    pub(super) fn tree_path(&self, arg: &OsStr) -> Result<Vec<u8>, Failure> {
+        self.here.tree_path(arg.as_bytes())
+    }
+
+    /// The same for each argument.
+    pub(super) fn tree_paths(&self, args: &[std::ffi::OsString]) -> Result<Vec<Vec<u8>>, Failure> {
+        args.iter().map(|a| self.tree_path(a)).collect()
+    }
+
+    /// The current directory where it is in a mount of the tree, else the root.
+    pub(super) fn here(&self) -> Vec<u8> {
+        self.here.inside(b".").unwrap_or_else(|| b"/".to_vec())
+    }
+
+    /// Tells tree and local paths apart.
+    pub(super) async fn end(&mut self, arg: &OsStr) -> Result<End, Failure> {
+        if arg.as_bytes().starts_with(b"/") && self.here.names.is_none() {
+            let root = self.tree.resolve(b"/").await?;
+            let names = list_all(&mut *self.tree, &root).await?.into_iter().map(|(name, _)| name);
+            self.here.names = Some(names.collect());
+        }
+        self.here.end(arg.as_bytes())
+    }
+
+    /// A way to the end's tree.
+    pub(super) async fn open(&mut self, end: &End) -> Result<Box<dyn Tree>, Failure> {
+        match end {
+            End::Local(_) => Ok(Box::new(local::Local::default())),
+            End::Tree(_) => Ok(self.tree.another().await?),
+        }
+    }
+
+    /// The names of all homes that the server has used, or, without a server, of all configured ones.
+    pub(super) async fn homes(&mut self) -> Result<Vec<Vec<u8>>, Failure> {
+        if let Some(state) = &self.served
+            && let Some(mut client) = Client::connect(state).await?
+            && let Reply::Status(report) = client.ask(Request::Status).await?
+        {
+            let first = |h: crate::control::report::HomeReport| h.names.into_iter().next();
+            return Ok(report.homes.into_iter().filter_map(first).map(String::into_bytes).collect());
+        }
+        let root = self.tree.resolve(b"/").await?;
+        Ok(list_all(&mut *self.tree, &root).await?.into_iter().map(|(name, _)| name).collect())
+    }
+}
+
+/// The path from the root of the tree that an argument of a command to the server means.
+pub(super) async fn tree_path(client: &mut Client, arg: &OsStr) -> Result<Vec<u8>, Failure> {
+    Here::of_server(client).await?.tree_path(arg.as_bytes())
+}
+
+impl Here {
+    async fn of_server(client: &mut Client) -> Result<Here, Failure> {
+        let listeners = match client.ask(Request::Status).await? {
+            Reply::Status(report) => report.nfs.iter().filter_map(|a| a.parse().ok()).collect(),
+            _ => Vec::new(),
+        };
+        Ok(Here { cwd: std::env::current_dir().ok(), mounts: seen_here(&listeners), names: None })
+    }
+
+    /// The path in the tree, where a path of this machine leads into a mount of it.
+    fn inside(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let full = if path.is_absolute() { path.to_owned() } else { self.cwd.as_ref()?.join(path) };
+        path_inside(&full, &self.mounts)
+    }
+
+    fn tree_path(&self, arg: &[u8]) -> Result<Vec<u8>, Failure> {
+        if is_locator(arg) {
+            return parse(arg);
+        }
+        if let Some(path) = self.inside(arg) {
+            return Ok(path);
+        }
+        let first = arg.split(|b| *b == b'/').next().unwrap_or_default();
+        if matches!(first, b"." | b"..") {
+            return Err(Failure::Usage(format!(
+                "{}: the current directory is not in a mount of the tree: write scp:[user@]host:/path",
+                show::text(arg)
+            )));
+        }
+        parse(arg)
+    }
+
+    fn end(&self, arg: &[u8]) -> Result<End, Failure> {
+        if is_locator(arg) {
+            return parse(arg).map(End::Tree);
+        }
+        if let Some(path) = self.inside(arg) {
+            return Ok(End::Tree(path));
+        }
+        let absolute = arg.starts_with(b"/");
+        let first = arg.split(|b| *b == b'/').find(|p| !p.is_empty()).unwrap_or_default();
+        let marked = first.contains(&b'@') || absolute && first.contains(&b':');
+        let listed = absolute && self.names.iter().flatten().any(|n| n == first);
+        let local = || {
+            let path = Path::new(OsStr::from_bytes(first));
+            let base = if absolute { Path::new("/") } else { self.cwd.as_deref().unwrap_or(Path::new(".")) };
+            base.join(path).symlink_metadata().is_ok()
+        };
+        match listed || marked && RootName::parse(first).is_some() && !local() {
+            true => parse(arg).map(End::Tree),
+            false => Ok(End::Local(arg.to_vec())),
+        }
+    }
+}
+
+fn is_locator(arg: &[u8]) -> bool {
+    !arg.starts_with(b".") && Place::parse_locator(arg).is_some()
+}
+
+fn parse(arg: &[u8]) -> Result<Vec<u8>, Failure> {
+    Place::parse(arg).map(|p| p.tree_path()).map_err(|e| Failure::Usage(e.detail))
+}
+
+/// Does something for each argument; one failure does not keep the others from being tried.
+pub(super) struct Each {
+    worst: u8,
+}
+
+impl Each {
+    pub(super) fn new() -> Each {
+        Each { worst: 0 }
+    }
+
+    /// Tells of a failure with the path that was typed.
+    pub(super) fn note(&mut self, arg: &[u8], done: Done) -> Done {
+        self.note_as(1, arg, done)
+    }
+
+    /// The same, with another exit code for it.
+    pub(super) fn note_as(&mut self, code: u8, arg: &[u8], done: Done) -> Done {
+        match done {
+            Err(Failure::Failed(text)) => {
+                if let Some(text) = text {
+                    complain(&naming(arg, &text));
+                }
+                self.worst = self.worst.max(code);
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
+    /// Tells of a failure below an argument.
+    pub(super) fn complain(&mut self, path: &[u8], e: &home::Error) {
+        complain(&naming(path, &show::message(&e.detail)));
+        self.worst = self.worst.max(1);
+    }
+
+    pub(super) fn end(self) -> Done {
+        if self.worst == 0 { Ok(()) } else { Err(Failure::Code(self.worst)) }
+    }
+}
+
+/// The path of a name in a directory, for a person.
+pub(super) fn below(dir: &[u8], name: &[u8]) -> Vec<u8> {
+    let gap: &[u8] = if dir.ends_with(b"/") || dir.ends_with(b":") { b"" } else { b"/" };
+    [dir, gap, name].concat()
+}
+
+/// Permission bits that new objects do not get (umask(2)).
+pub(super) fn umask() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let value = status.lines().find_map(|l| l.strip_prefix("Umask:"));
+    value.and_then(|v| u32::from_str_radix(v.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn here(cwd: &str) -> Here {
+        let mounts = vec![Mounted { point: b"/mnt/tree".to_vec(), inside: Vec::new() }];
+        Here { cwd: Some(cwd.into()), mounts, names: Some(vec![b"lab".to_vec()]) }
+    }
+
+    #[test]
+    fn tree_and_local_paths_are_told_apart() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("me@there"), "").unwrap();
+        let here = here(dir.path().to_str().unwrap());
+        let tree = |p: &str| End::Tree(p.into());
+        let local = |p: &str| End::Local(p.into());
+        for (arg, want) in [
+            ("scp:ann@lab:/x", tree("/scp:ann@lab:/x")),
+            ("lab:x", tree("/scp:lab:./x")),
+            ("/ann@lab/x", tree("/ann@lab/x")),
+            ("ann@lab/x", tree("/ann@lab/x")),
+            ("me@there", local("me@there")),
+            ("/scp:lab:/x", tree("/scp:lab:/x")),
+            ("/lab/x", tree("/lab/x")),
+            ("/mnt/tree/lab/x", tree("/lab/x")),
+            ("/tmp/x", local("/tmp/x")),
+            ("/a b@c/x", local("/a b@c/x")),
+            ("x", local("x")),
+            ("lab/x", local("lab/x")),
+            ("x/y:z", local("x/y:z")),
+            ("./x:y", local("./x:y")),
+            ("../lab", local("../lab")),
+        ] {
+            assert_eq!(here.end(arg.as_bytes()).unwrap(), want, "{arg}");
+        }
+        assert!(matches!(here.end(b"-x:y"), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn commands_of_the_tree_take_everything_for_the_tree() {
+        let outside = here("/usr");
+        for (arg, want) in [
+            ("lab/x", "/lab/x"),
+            ("ann@lab/x", "/ann@lab/x"),
+            ("/lab/x", "/lab/x"),
+            ("lab:/x", "/scp:lab:/x"),
+            ("/mnt/tree/lab/x", "/lab/x"),
+            ("/mnt/../mnt/tree", "/"),
+        ] {
+            assert_eq!(String::from_utf8(outside.tree_path(arg.as_bytes()).unwrap()).unwrap(), want, "{arg}");
+        }
+        assert!(matches!(outside.tree_path(b"./x"), Err(Failure::Usage(_))));
+        assert_eq!(outside.inside(b"."), None);
+        let inside = here("/mnt/tree/ann@lab/d");
+        for (arg, want) in [
+            ("x", "/ann@lab/d/x"),
+            (".", "/ann@lab/d"),
+            ("../y", "/ann@lab/d/../y"),
+            ("lab:x", "/scp:lab:./x"),
+        ] {
+            assert_eq!(String::from_utf8(inside.tree_path(arg.as_bytes()).unwrap()).unwrap(), want, "{arg}");
+        }
+        assert_eq!(inside.end(b"x").unwrap(), End::Tree(b"/ann@lab/d/x".to_vec()));
+    }
+}

@@ -1,0 +1,192 @@
+//! What `cp` and `mv` share: where things go, the note that makes them go on, and the end by a signal.
+
+use super::reach::{End, Reach};
+use super::{Done, Failure, named};
+use crate::show;
+use crate::tree::copy::note::Note;
+use crate::tree::copy::progress::Progress;
+use crate::tree::copy::{Copy, Manner, Shared};
+use crate::tree::{Node, Tree, follow, split, trace};
+use home::{Error, ErrorKind, Result};
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+/// What is copied or moved, and where to.
+pub(super) struct Plan {
+    /// The sources as they were typed, and what they mean.
+    pub(super) sources: Vec<(Vec<u8>, End)>,
+    to: End,
+    /// Whether the target was written as a directory, with a slash at its end.
+    slash: bool,
+    /// The directory that things go into.
+    pub(super) dir: Node,
+    /// The new name there; `None`: each source keeps its own.
+    name: Option<Vec<u8>>,
+    /// Whether something has the new name.
+    taken: bool,
+    /// Names given in this run: a second source would overwrite the first.
+    given: HashSet<Vec<u8>>,
+}
+
+impl Plan {
+    /// Finds out what the arguments mean. `exact`: a directory at the target is not gone into.
+    pub(super) async fn new(
+        reach: &mut Reach,
+        paths: &[OsString],
+        exact: bool,
+    ) -> std::result::Result<Plan, Failure> {
+        let mut ends = Vec::new();
+        for path in paths {
+            ends.push((path.as_bytes().to_vec(), reach.end(path).await?));
+        }
+        let Some((typed, to)) = ends.pop() else { return Err(Failure::Usage("say where to".into())) };
+        if exact && ends.len() > 1 {
+            return Err(Failure::Usage("with -T there is one source".into()));
+        }
+        let mut tree = reach.open(&to).await?;
+        let found = destination(&mut *tree, to.path(), ends.len(), exact).await;
+        let (dir, name, taken) = found.map_err(|e| named(&typed, &e))?;
+        let slash = typed.ends_with(b"/");
+        Ok(Plan { sources: ends, to, slash, dir, name, taken, given: HashSet::new() })
+    }
+
+    /// The note of this command. Where an earlier run had made the target, it is the target again, and not a directory
+    /// to go into.
+    pub(super) async fn note(&mut self, verb: &str, reach: &mut Reach) -> std::result::Result<Note, Failure> {
+        let absolute = |end: &End| match end {
+            End::Local(path) => {
+                let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
+                std::path::absolute(path).map(|p| p.into_os_string().as_bytes().to_vec()).unwrap_or_default()
+            }
+            End::Tree(path) => [b"tree:", &path[..]].concat(),
+        };
+        let ends = self.sources.iter().map(|(_, end)| end).chain([&self.to]);
+        let words: Vec<Vec<u8>> = std::iter::once(verb.into()).chain(ends.map(absolute)).collect();
+        let note = Note::open(&words, self.name.is_some() && !self.taken);
+        if note.new_target() && self.name.is_none() && self.sources.len() == 1 {
+            let mut tree = reach.open(&self.to).await?;
+            let again = destination(&mut *tree, self.to.path(), 1, true).await;
+            (self.dir, self.name, self.taken) = again.map_err(|e| named(self.to.path(), &e))?;
+        }
+        Ok(note)
+    }
+
+    /// A copy from the trees of the sources to that of the target; answers which tree each source is in.
+    pub(super) async fn copy(
+        &self,
+        reach: &mut Reach,
+        shared: &Arc<Shared>,
+    ) -> std::result::Result<(Copy, Vec<usize>), Failure> {
+        let mut trees: Vec<Box<dyn Tree>> = Vec::new();
+        let mut kinds = Vec::new();
+        let mut which = Vec::new();
+        for (_, end) in &self.sources {
+            let at = match kinds.iter().position(|k| *k == end.is_local()) {
+                Some(at) => at,
+                None => {
+                    kinds.push(end.is_local());
+                    trees.push(reach.open(end).await?);
+                    trees.len() - 1
+                }
+            };
+            which.push(at);
+        }
+        let to = reach.open(&self.to).await?;
+        Ok((Copy::new(trees, to, Arc::clone(shared)), which))
+    }
+
+    /// Whether source and target are ends of one tree.
+    pub(super) fn is_within(&self, source: usize) -> bool {
+        self.sources[source].1.is_local() == self.to.is_local()
+    }
+
+    /// Where a source goes: directory and name.
+    pub(super) async fn goal(
+        &mut self,
+        target: &mut dyn Tree,
+        source: usize,
+        node: &Node,
+    ) -> Result<(Node, Vec<u8>)> {
+        let (typed, end) = &self.sources[source];
+        if self.slash && self.name.is_some() && !node.attr.is_dir() {
+            return Err(Error::new(
+                ErrorKind::NotDir,
+                format!("{}: no such directory", show::text(self.to.path())),
+            ));
+        }
+        let last = typed.rsplit(|b| *b == b'/').find(|p| !p.is_empty()).unwrap_or_default();
+        let own = match last {
+            // What is in the directory goes into the target.
+            b"." => Vec::new(),
+            b".." => {
+                return Err(Error::new(
+                    ErrorKind::Invalid,
+                    "has no name of its own: say the new name with -T",
+                ));
+            }
+            _ => split(end.path()).1,
+        };
+        let (dir, name) = match &self.name {
+            Some(name) => (self.dir.clone(), name.clone()),
+            None if own.is_empty() => {
+                let (dir, name, _) = trace(target, self.to.path()).await?;
+                (dir, name)
+            }
+            None => (self.dir.clone(), own),
+        };
+        if self.name.is_none() && !self.given.insert(name.clone()) && !node.attr.is_dir() {
+            let text = "an object of that name was put there just now: it is not overwritten";
+            return Err(Error::new(ErrorKind::Exists, text));
+        }
+        Ok((dir, name))
+    }
+}
+
+/// The directory that things go into, the new name there (`None`: each source keeps its own), and whether something has
+/// that name.
+async fn destination(
+    tree: &mut dyn Tree,
+    path: &[u8],
+    sources: usize,
+    exact: bool,
+) -> Result<(Node, Option<Vec<u8>>, bool)> {
+    match follow(tree, path).await {
+        Ok(node) if node.attr.is_dir() && !exact => return Ok((node, None, true)),
+        Ok(_) if sources > 1 => return Err(ErrorKind::NotDir.into()),
+        Ok(_) => {
+            // Links are followed to what they lead to, which is then replaced in its place.
+            let (dir, name, _) = trace(tree, path).await?;
+            return Ok((dir, Some(name), true));
+        }
+        Err(e) if e.kind == ErrorKind::NotFound && sources == 1 => {}
+        Err(e) => return Err(e),
+    }
+    let (dir, name) = split(path);
+    if name.is_empty() {
+        return Err(ErrorKind::NotFound.into());
+    }
+    let dir = follow(tree, &dir).await?;
+    match dir.attr.is_dir() {
+        true => Ok((dir, Some(name), false)),
+        false => Err(ErrorKind::NotDir.into()),
+    }
+}
+
+/// What the tasks of a copy share.
+pub(super) fn shared(manner: Manner, note: Option<Note>, progress: bool) -> Arc<Shared> {
+    Shared::new(manner, note, Progress::new(progress))
+}
+
+/// Runs to the end, or to an interrupt from the keyboard, which leaves what can be gone on with.
+pub(super) async fn interruptible(work: impl Future<Output = Done>, shared: &Shared) -> Done {
+    tokio::select! {
+        done = work => done,
+        _ = tokio::signal::ctrl_c() => {
+            shared.progress().clear();
+            let sum = shared.progress().sum();
+            Err(Failure::Interrupted(format!("interrupted; {sum} are there: run the same command again to go on")))
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! One file of a copy: under a temporary name until it is whole.
+
+use super::{Shared, note::same_time};
+use crate::control::proto::Attr;
+use crate::limits;
+use crate::tree::{Node, Set, Taken, Tree, When, same};
+use bytes::Bytes;
+use home::{Error, ErrorKind, Result};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How the temporary names begin.
+pub const PART: &[u8] = b".trellis-part.";
+
+/// A file to copy.
+pub struct Job {
+    /// Which of the source trees it is in.
+    pub source: usize,
+    /// The file.
+    pub from: Node,
+    /// The directory that it goes to.
+    pub dir: Node,
+    /// Its name there.
+    pub name: Vec<u8>,
+    /// Its path for a person and for the note.
+    pub path: Vec<u8>,
+    /// What has the name now.
+    pub there: Option<Node>,
+    /// What an interrupted copy has left of it.
+    pub part: Option<Node>,
+}
+
+/// Copies file after file over ways of its own.
+pub struct Worker {
+    /// The source trees.
+    pub from: Vec<Box<dyn Tree>>,
+    /// The target tree.
+    pub to: Box<dyn Tree>,
+    /// What all workers share.
+    pub shared: Arc<Shared>,
+}
+
+/// The temporary name of a copy: the same for the same version of a source.
+pub fn part_name(name: &[u8], from: &Attr) -> Vec<u8> {
+    let mut hasher = DefaultHasher::new();
+    (from.size, from.mtime).hash(&mut hasher);
+    [PART, format!("{:016x}.{:016x}", of_name(name), hasher.finish()).as_bytes()].concat()
+}
+
+/// How the temporary names of all versions of a name begin.
+pub fn parts_of(name: &[u8]) -> Vec<u8> {
+    [PART, format!("{:016x}.", of_name(name)).as_bytes()].concat()
+}
+
+fn of_name(name: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Worker {
+    /// Copies a file, unless it is there already.
+    pub async fn copy(&mut self, job: &Job) -> Result<()> {
+        if let Some(there) = &job.there {
+            match there.attr.kind {
+                'd' => return Err(Error::new(ErrorKind::IsDir, "a directory is in the way: move it aside")),
+                _ if same(&job.from, there) => {
+                    return Err(Error::new(ErrorKind::Invalid, "source and target are the same file"));
+                }
+                '-' | 'l' => {}
+                _ => return self.feed(job).await,
+            }
+            if self.is_there(job, there) {
+                self.shared.progress().there(job.from.attr.size);
+                self.shared.progress().done();
+                return Ok(());
+            }
+        }
+        let part = part_name(&job.name, &job.from.attr);
+        let begun = self.begun(job).await?;
+        let at = begun.as_ref().map_or(0, |old| old.attr.size);
+        // Read before anything is made: what cannot be read leaves no trace.
+        let first = self.from[job.source].read(&job.from, at).await?;
+        let made = match begun {
+            Some(old) => old,
+            None => self.to.create(&job.dir, &part, self.mode(job) | 0o600, Taken::Empties).await?,
+        };
+        let size = self.pour(job, &made, at, first).await?;
+        let (set, mtime) = self.last_touch(job, size, at > 0);
+        self.to.set(&made, set).await?;
+        self.to.rename(&job.dir, &part, &job.dir, &job.name).await?;
+        self.shared.note(&job.path, &job.from.attr, (size, mtime));
+        self.shared.progress().done();
+        Ok(())
+    }
+
+    /// What moves is skipped only by the note, which knows that the source is not the copy itself.
+    fn is_there(&self, job: &Job, there: &Node) -> bool {
+        let (from, to) = (&job.from.attr, &there.attr);
+        let manner = &self.shared.manner;
+        let quick = manner.preserve && !manner.moves;
+        to.is_file()
+            && (quick && from.size == to.size && same_time(from.mtime, to.mtime)
+                || self.shared.note.as_ref().is_some_and(|n| n.holds(&job.path, from, to)))
+    }
+
+    /// What an interrupted copy left and can be gone on with.
+    async fn begun(&mut self, job: &Job) -> Result<Option<Node>> {
+        let Some(old) = job.part.as_ref().filter(|p| p.attr.is_file() && p.attr.size <= job.from.attr.size)
+        else {
+            return Ok(None);
+        };
+        if !self.agrees(job, old).await? {
+            return Ok(None);
+        }
+        self.shared.progress().there(old.attr.size);
+        Ok(Some(old.clone()))
+    }
+
+    /// Whether the last bytes of a part are those of the source.
+    async fn agrees(&mut self, job: &Job, part: &Node) -> Result<bool> {
+        let Some(last) = part.attr.size.checked_sub(1) else { return Ok(true) };
+        let begin = last - last % limits::CONTROL_CHUNK as u64;
+        let (ours, _) = self.to.read(part, begin).await?;
+        let (theirs, _) = self.from[job.source].read(&job.from, begin).await?;
+        Ok(ours.len() as u64 == part.attr.size - begin && theirs.starts_with(&ours))
+    }
+
+    /// Copies the bytes from an offset on, of which the first are given; answers the size. While a piece is written
+    /// the next one is read.
+    async fn pour(&mut self, job: &Job, made: &Node, from: u64, first: (Bytes, bool)) -> Result<u64> {
+        let source = &mut self.from[job.source];
+        let sparse = job.from.attr.used < job.from.attr.size;
+        let (mut at, mut written) = (from, from);
+        let (mut data, mut eof) = first;
+        loop {
+            let next = at + data.len() as u64;
+            let last = eof || data.is_empty();
+            let write = write(&mut *self.to, made, at, &data, sparse);
+            let read = async {
+                match last {
+                    true => Ok((Bytes::new(), true)),
+                    false => source.read(&job.from, next).await,
+                }
+            };
+            let (wrote, read) = tokio::join!(write, read);
+            written = wrote?.max(written);
+            self.shared.progress().bytes(&job.name, next - at);
+            (at, (data, eof)) = (next, read?);
+            if last {
+                break;
+            }
+        }
+        if written < at {
+            self.to.set(made, Set { size: Some(at), ..Set::default() }).await?;
+        }
+        Ok(at)
+    }
+
+    fn mode(&self, job: &Job) -> u32 {
+        let manner = &self.shared.manner;
+        match &job.there {
+            _ if manner.preserve => job.from.attr.mode & 0o1777,
+            Some(there) if there.attr.is_file() => there.attr.mode & 0o777,
+            _ => job.from.attr.mode & 0o777 & !manner.umask,
+        }
+    }
+
+    /// What is set at the end, and the time that the copy has then.
+    fn last_touch(&self, job: &Job, size: u64, resumed: bool) -> (Set, (i64, u32)) {
+        let manner = &self.shared.manner;
+        let mode = self.mode(job);
+        let exact = manner.preserve || job.there.is_some() || resumed || mode & 0o600 != 0o600;
+        let mtime = if manner.preserve { job.from.attr.mtime } else { now() };
+        // Where it is noted, the time has to be known; a part that is continued would keep that of its first half.
+        let timed = manner.preserve || self.shared.note.is_some();
+        let set = Set {
+            mode: Some(mode).filter(|_| exact),
+            mtime: Some(When::At(mtime.0, mtime.1)).filter(|_| timed),
+            commit: size > 0,
+            ..Set::default()
+        };
+        (set, mtime)
+    }
+
+    /// Pipes, terminals and the like are written to as they are.
+    async fn feed(&mut self, job: &Job) -> Result<()> {
+        let made = self.to.create(&job.dir, &job.name, 0o600, Taken::Empties).await?;
+        let mut at = 0;
+        loop {
+            let (data, eof) = self.from[job.source].read(&job.from, at).await?;
+            let last = eof || data.is_empty();
+            let len = data.len() as u64;
+            self.to.write(&made, at, data).await?;
+            at += len;
+            if last {
+                self.shared.progress().done();
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn now() -> (i64, u32) {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    (since.as_secs() as i64, since.subsec_nanos())
+}
+
+/// Writes bytes, of a file with holes without the blocks of zeros; answers the end of what was written.
+async fn write(to: &mut dyn Tree, file: &Node, at: u64, data: &Bytes, sparse: bool) -> Result<u64> {
+    if !sparse {
+        if !data.is_empty() {
+            to.write(file, at, data.clone()).await?;
+        }
+        return Ok(at + data.len() as u64);
+    }
+    let mut end = 0;
+    for (start, stop) in runs(data) {
+        to.write(file, at + start as u64, data.slice(start..stop)).await?;
+        end = at + stop as u64;
+    }
+    Ok(end)
+}
+
+/// Ranges of blocks that are not all zeros.
+fn runs(data: &[u8]) -> Vec<(usize, usize)> {
+    let mut runs: Vec<(usize, usize)> = Vec::new();
+    for (n, block) in data.chunks(limits::COPY_BLOCK).enumerate() {
+        if block.iter().all(|b| *b == 0) {
+            continue;
+        }
+        let start = n * limits::COPY_BLOCK;
+        match runs.last_mut() {
+            Some(last) if last.1 == start => last.1 += block.len(),
+            _ => runs.push((start, start + block.len())),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_left_out_block_by_block() {
+        let block = limits::COPY_BLOCK;
+        let mut data = vec![0; 4 * block + 10];
+        assert!(runs(&data).is_empty());
+        data[block] = 1;
+        data[3 * block - 1] = 1;
+        data[4 * block + 9] = 1;
+        assert_eq!(runs(&data), [(block, 3 * block), (4 * block, 4 * block + 10)]);
+    }
+
+    #[test]
+    fn a_part_belongs_to_one_version_of_one_name() {
+        let attr = |size| Attr { size, ..Attr::default() };
+        let one = part_name(b"x", &attr(1));
+        assert_eq!(one, part_name(b"x", &attr(1)));
+        assert!(one != part_name(b"x", &attr(2)) && one.starts_with(&parts_of(b"x")));
+        assert!(!part_name(b"y", &attr(1)).starts_with(&parts_of(b"x")));
+    }
+}

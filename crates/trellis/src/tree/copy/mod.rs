@@ -1,0 +1,358 @@
+//! `cp`: files, links and directories from trees to a tree, several files at the same time.
+//!
+//! One task walks the sources, makes directories and links, and hands files to workers ([`file`]), each with ways of
+//! its own to the trees. A file has a temporary name until it is whole. Directories get their modes and times when
+//! everything in them is done. [`note`] makes an interrupted copy go on; [`progress`] shows how far it is.
+
+pub mod file;
+pub mod note;
+pub mod progress;
+
+use super::{Node, Set, Tree, When, list_all, same};
+use crate::control::proto::Attr;
+use crate::{limits, show};
+use file::{Job, PART, Worker, part_name, parts_of};
+use home::{Error, ErrorKind, Result};
+use note::Note;
+use progress::Progress;
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// What `cp` was told.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Manner {
+    /// Directories with all that is in them.
+    pub recursive: bool,
+    /// Modification times and exact permission bits too.
+    pub preserve: bool,
+    /// Sources are removed afterwards.
+    pub moves: bool,
+    /// Permission bits that new objects do not get, where modes are not kept.
+    pub umask: u32,
+}
+
+/// What the tasks of a copy share.
+pub struct Shared {
+    manner: Manner,
+    note: Option<Note>,
+    progress: Mutex<Progress>,
+    failed: AtomicBool,
+}
+
+impl Shared {
+    /// A copy that has not begun.
+    pub fn new(manner: Manner, note: Option<Note>, progress: Progress) -> Arc<Shared> {
+        Arc::new(Shared { manner, note, progress: Mutex::new(progress), failed: AtomicBool::new(false) })
+    }
+
+    /// How far it is.
+    pub fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something failed.
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// The note of what is done, where there is one.
+    pub fn notes(&self) -> Option<&Note> {
+        self.note.as_ref()
+    }
+
+    /// Tells of a failure; the copy goes on.
+    pub fn complain(&self, path: &[u8], e: &Error) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.progress().clear();
+        let text = naming(path, &show::message(&e.detail));
+        // Where standard error is closed there is nobody to tell.
+        let _ = writeln!(std::io::stderr(), "trellis: {text}");
+    }
+
+    fn note(&self, path: &[u8], from: &Attr, to: (u64, (i64, u32))) {
+        if let Some(note) = &self.note {
+            note.add(path, from, to);
+        }
+    }
+}
+
+/// An error with its path, unless it names it already.
+pub fn naming(path: &[u8], error: &str) -> String {
+    let path = show::text(path);
+    match error.strip_prefix(&path).is_some_and(|rest| rest.starts_with(':')) {
+        true => error.to_owned(),
+        false => format!("{path}: {error}"),
+    }
+}
+
+/// Where an object goes.
+pub struct Goal<'a> {
+    /// The directory.
+    pub dir: &'a Node,
+    /// The name there.
+    pub name: &'a [u8],
+}
+
+/// A copy in progress.
+pub struct Copy {
+    from: Vec<Box<dyn Tree>>,
+    to: Box<dyn Tree>,
+    shared: Arc<Shared>,
+    jobs: mpsc::Sender<Job>,
+    queue: Arc<tokio::sync::Mutex<mpsc::Receiver<Job>>>,
+    workers: JoinSet<()>,
+    /// Directories that were made or filled, the outermost first.
+    dirs: Vec<(Node, Set, Vec<u8>)>,
+    /// The topmost directory that this copy fills.
+    top: Option<Node>,
+}
+
+impl Copy {
+    /// From these trees to that one.
+    pub fn new(from: Vec<Box<dyn Tree>>, to: Box<dyn Tree>, shared: Arc<Shared>) -> Copy {
+        let (jobs, queue) = mpsc::channel(limits::COPY_QUEUE);
+        let queue = Arc::new(tokio::sync::Mutex::new(queue));
+        Copy { from, to, shared, jobs, queue, workers: JoinSet::new(), dirs: Vec::new(), top: None }
+    }
+
+    /// A source tree.
+    pub fn source(&mut self, at: usize) -> &mut dyn Tree {
+        &mut *self.from[at]
+    }
+
+    /// The target tree.
+    pub fn target(&mut self) -> &mut dyn Tree {
+        &mut *self.to
+    }
+
+    /// Copies an object of a source tree to a name of a directory; `path` is its name for a person. Failures below a
+    /// directory are complaints.
+    pub async fn object(&mut self, source: usize, from: &Node, goal: Goal<'_>, path: &[u8]) -> Result<()> {
+        let there = self.find(&goal, goal.name).await?;
+        let part = match from.attr.is_file() && from.attr.size >= limits::COPY_RESUMES {
+            true => self.find(&goal, &part_name(goal.name, &from.attr)).await?,
+            false => None,
+        };
+        self.top = None;
+        let mut path = path.to_vec();
+        self.any(source, from, goal, (there, part), &mut path, 0).await
+    }
+
+    /// Waits until all is copied, and finishes the directories.
+    pub async fn finish(mut self) -> (Vec<Box<dyn Tree>>, Box<dyn Tree>) {
+        drop(self.jobs);
+        while let Some(ended) = self.workers.join_next().await {
+            if let Err(e) = ended {
+                let e = Error::new(ErrorKind::Io, format!("a task that copies ended: {e}"));
+                self.shared.complain(b"cp", &e);
+            }
+        }
+        for (dir, set, path) in self.dirs.iter().rev() {
+            if let Err(e) = self.to.set(dir, *set).await {
+                self.shared.complain(path, &e);
+            }
+        }
+        self.shared.progress().end();
+        (self.from, self.to)
+    }
+
+    async fn find(&mut self, goal: &Goal<'_>, name: &[u8]) -> Result<Option<Node>> {
+        match self.to.lookup(goal.dir, name).await {
+            Ok(node) => Ok(Some(node)),
+            Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    async fn any(
+        &mut self,
+        source: usize,
+        from: &Node,
+        goal: Goal<'_>,
+        (there, part): (Option<Node>, Option<Node>),
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<()> {
+        match from.attr.kind {
+            '-' => {
+                self.shared.progress().found(from.attr.size);
+                let (from, dir, name) = (from.clone(), goal.dir.clone(), goal.name.to_vec());
+                self.hand_out(Job { source, from, dir, name, path: path.clone(), there, part }).await
+            }
+            'l' => self.link(source, from, goal, there, path).await,
+            'd' if !self.shared.manner.recursive => {
+                Err(Error::new(ErrorKind::IsDir, "is a directory: copy it with -r"))
+            }
+            'd' if depth >= limits::DEPTH => {
+                Err(Error::new(ErrorKind::Loop, "directories are nested too deeply"))
+            }
+            'd' => Box::pin(self.directory(source, from, goal, there, path, depth)).await,
+            _ => Err(Error::new(ErrorKind::Unsupported, "neither file, directory nor link: not copied")),
+        }
+    }
+
+    /// Gives a file to the workers, of which there are as many as there was work for.
+    async fn hand_out(&mut self, job: Job) -> Result<()> {
+        if self.workers.len() < limits::COPY_WORKERS {
+            let mut from = Vec::new();
+            for tree in &mut self.from {
+                from.push(tree.another().await?);
+            }
+            let to = self.to.another().await?;
+            let worker = Worker { from, to, shared: Arc::clone(&self.shared) };
+            self.workers.spawn(work(worker, Arc::clone(&self.queue)));
+        }
+        let gone = |_| Error::new(ErrorKind::Io, "nobody copies any more");
+        self.jobs.send(job).await.map_err(gone)
+    }
+
+    async fn link(
+        &mut self,
+        source: usize,
+        from: &Node,
+        goal: Goal<'_>,
+        there: Option<Node>,
+        path: &[u8],
+    ) -> Result<()> {
+        let target = self.from[source].readlink(from).await?;
+        match there {
+            None => self.to.symlink(goal.dir, goal.name, &target).await?,
+            Some(old) if old.attr.is_dir() => {
+                return Err(Error::new(ErrorKind::IsDir, "a directory is in the way: move it aside"));
+            }
+            Some(old) if same(from, &old) => {
+                return Err(Error::new(ErrorKind::Invalid, "source and target are the same link"));
+            }
+            Some(old) => {
+                if !old.attr.is_symlink() || self.to.readlink(&old).await? != target {
+                    self.replace(&goal, &part_name(goal.name, &from.attr), &target).await?;
+                }
+            }
+        }
+        self.shared.note(path, &from.attr, (from.attr.size, from.attr.mtime));
+        Ok(())
+    }
+
+    async fn replace(&mut self, goal: &Goal<'_>, part: &[u8], target: &[u8]) -> Result<()> {
+        match self.to.symlink(goal.dir, part, target).await {
+            Err(e) if e.kind == ErrorKind::Exists => {
+                self.to.remove(goal.dir, part, false).await?;
+                self.to.symlink(goal.dir, part, target).await?;
+            }
+            made => made?,
+        }
+        self.to.rename(goal.dir, part, goal.dir, goal.name).await
+    }
+
+    async fn directory(
+        &mut self,
+        source: usize,
+        from: &Node,
+        goal: Goal<'_>,
+        there: Option<Node>,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<()> {
+        if self.top.as_ref().is_some_and(|top| same(top, from)) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "is the target itself: a directory is not copied into itself",
+            ));
+        }
+        let manner = self.shared.manner;
+        let mode = from.attr.mode & if manner.preserve { 0o1777 } else { 0o1777 & !manner.umask };
+        let (made, fresh) = match there {
+            Some(there) => (there, false),
+            // Writable while it is filled, whatever it will be at the end.
+            None => (self.to.mkdir(goal.dir, goal.name, mode | 0o700).await?, true),
+        };
+        if !made.attr.is_dir() {
+            return Err(Error::new(ErrorKind::NotDir, "is in the way: not a directory"));
+        }
+        self.top.get_or_insert_with(|| made.clone());
+        let mut old = match fresh {
+            true => Old::default(),
+            false => Old::new(list_all(&mut *self.to, &made).await?),
+        };
+        let set = Set {
+            mode: Some(mode).filter(|_| manner.preserve || fresh && mode & 0o700 != 0o700),
+            mtime: Some(When::At(from.attr.mtime.0, from.attr.mtime.1)).filter(|_| manner.preserve),
+            ..Set::default()
+        };
+        if set != Set::default() {
+            self.dirs.push((made.clone(), set, path.clone()));
+        }
+        for (name, node) in list_all(&mut *self.from[source], from).await? {
+            let len = path.len();
+            path.push(b'/');
+            path.extend_from_slice(&name);
+            if let Err(e) = self.entry(source, (from, &name, node), &made, &mut old, path, depth).await {
+                self.shared.complain(path, &e);
+            }
+            path.truncate(len);
+        }
+        Ok(())
+    }
+
+    /// One name of a directory; `old` holds what was in the target before.
+    async fn entry(
+        &mut self,
+        source: usize,
+        (from, name, node): (&Node, &[u8], Option<Node>),
+        dir: &Node,
+        old: &mut Old,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<()> {
+        let node = match node {
+            Some(node) => node,
+            None => self.from[source].lookup(from, name).await?,
+        };
+        let goal = Goal { dir, name };
+        let there = match old.names.remove(name) {
+            None => None,
+            Some(None) => self.find(&goal, name).await?,
+            found => found.flatten(),
+        };
+        let (own, all) = (part_name(name, &node.attr), parts_of(name));
+        let mut part = None;
+        for (name, node) in old.parts.extract_if(.., |(name, _)| name.starts_with(&all)) {
+            match name == own {
+                true => part = node,
+                false => self.to.remove(dir, &name, false).await?,
+            }
+        }
+        self.any(source, &node, goal, (there, part), path, depth + 1).await
+    }
+}
+
+/// What was in a target directory before.
+#[derive(Default)]
+struct Old {
+    names: HashMap<Vec<u8>, Option<Node>>,
+    /// What interrupted copies left.
+    parts: Vec<(Vec<u8>, Option<Node>)>,
+}
+
+impl Old {
+    fn new(entries: Vec<(Vec<u8>, Option<Node>)>) -> Old {
+        let (parts, names): (Vec<_>, Vec<_>) =
+            entries.into_iter().partition(|(name, _)| name.starts_with(PART));
+        Old { names: names.into_iter().collect(), parts }
+    }
+}
+
+/// Takes files from the queue until there are no more.
+async fn work(mut worker: Worker, queue: Arc<tokio::sync::Mutex<mpsc::Receiver<Job>>>) {
+    loop {
+        let job = queue.lock().await.recv().await;
+        let Some(job) = job else { return };
+        if let Err(e) = worker.copy(&job).await {
+            worker.shared.complain(&job.path, &e);
+        }
+    }
+}
