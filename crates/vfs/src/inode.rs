@@ -554,11 +554,11 @@ impl Tree {
         inode.more_bindings = b.more.iter().map(|p| (p.parent, p.name.clone())).collect();
     }
 
-    /// Writes all that changed since the last call into one batch.
-    pub fn checkpoint(&mut self) -> Vec<Write> {
+    /// Writes all that changed since the last call into one batch; answers the objects with it.
+    pub fn checkpoint(&mut self) -> (Vec<u64>, Vec<Write>) {
         let ids: Vec<u64> = self.unsaved.drain().collect();
         let mut batch = Vec::with_capacity(ids.len() * 2);
-        for id in ids {
+        for id in ids.iter().copied() {
             let Some(b) = self.binding(id) else { continue };
             batch.push((self.key(b'b', &id.to_be_bytes()), Some(b.to_bytes().to_vec())));
             if b.id.ino != 0 {
@@ -570,7 +570,7 @@ impl Tree {
                 batch.push((self.key(b'f', &kept), Some(id.to_bytes().to_vec())));
             }
         }
-        batch
+        (ids, batch)
     }
 
     /// Drops every object that the store has and nothing unsent depends on, if there are more than `max`. To be called

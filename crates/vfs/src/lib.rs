@@ -169,7 +169,7 @@ impl Vfs {
         }
         for volume in &volumes {
             volume.tasks.lock().drain(..).for_each(|t| t.abort());
-            if let Err(e) = volume.checkpoint(true) {
+            if let Err(e) = volume.checkpoint(true).await {
                 tracing::error!("checkpoint failed, the journal keeps everything: {e}");
             }
             if let Err(e) = volume.lane.synced(volume.lane.last()).await {

@@ -284,24 +284,42 @@ impl Volume {
         }
     }
 
-    /// Writes identities to the store, and lets the journal forget what is durable elsewhere.
-    pub fn checkpoint(&self, durable: bool) -> Result<()> {
-        let (batch, forget) = {
+    /// Writes identities to the store, and lets the journal forget what is durable elsewhere. The store is never ahead
+    /// of the journal: after a restart the version that an operation left would count as the one before it.
+    pub async fn checkpoint(&self, durable: bool) -> Result<()> {
+        let (ids, batch, last, forget) = {
             let mut tree = self.tree.lock();
             self.log_bindings(&mut tree)?;
             tree.shrink(limits::INODES_MAX);
-            let batch = tree.checkpoint();
+            let (ids, batch) = tree.checkpoint();
             let forget = tree.queue.first().unwrap_or(self.lane.last() + 1);
-            (batch, forget)
+            (ids, batch, self.lane.last(), forget)
         };
-        if !batch.is_empty() {
-            self.shared.store.commit(batch).map_err(local)?;
+        let saved = match self.lane.synced(last).await {
+            Ok(()) => self.save(batch, durable).await,
+            Err(e) => {
+                tracing::debug!(account = %self.account, "the checkpoint waits for the journal: {e}");
+                ids.into_iter().for_each(|id| self.tree.lock().unsaved(id));
+                return Ok(());
+            }
+        };
+        match &saved {
+            Ok(()) if durable => self.lane.forget_below(forget),
+            Ok(()) => {}
+            Err(_) => ids.into_iter().for_each(|id| self.tree.lock().unsaved(id)),
         }
-        if durable {
-            self.shared.store.persist().map_err(local)?;
-            self.lane.forget_below(forget);
-        }
-        Ok(())
+        saved
+    }
+
+    async fn save(&self, batch: Vec<crate::store::Write>, durable: bool) -> Result<()> {
+        let store = self.shared.store.clone();
+        let work = tokio::task::spawn_blocking(move || {
+            if !batch.is_empty() {
+                store.commit(batch)?;
+            }
+            if durable { store.persist() } else { Ok(()) }
+        });
+        work.await.map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?.map_err(local)
     }
 }
 
@@ -310,8 +328,7 @@ async fn checkpoints(volume: std::sync::Weak<Volume>) {
     for round in 1u64.. {
         tokio::time::sleep(limits::CHECKPOINT).await;
         let Some(volume) = volume.upgrade() else { return };
-        let work = tokio::task::spawn_blocking(move || volume.checkpoint(round % 5 == 0));
-        if let Ok(Err(e)) = work.await {
+        if let Err(e) = volume.checkpoint(round % 5 == 0).await {
             tracing::error!("checkpoint failed, the journal keeps everything: {e}");
         }
     }

@@ -7,6 +7,7 @@ mod common;
 use common::World;
 use home::testing::fault::Fault;
 use std::time::Duration;
+use vfs::store::MetaStore;
 use vfs::{Mode, RenameHow, SetAttrs};
 
 #[tokio::test]
@@ -302,4 +303,21 @@ async fn a_removal_that_the_home_shows_already_takes_no_second_name_away() {
     e.lab().await;
     assert_eq!(e.find("/lab/a").await.unwrap(), f);
     assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 1);
+}
+
+#[tokio::test]
+async fn the_store_is_not_ahead_of_the_journal() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"x");
+    let e = world.start().await;
+    e.lab().await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    world.disk.slow_syncs(Duration::from_millis(2500));
+    let saved = world.store.scan(b"b").unwrap();
+    e.find("/lab/a").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1800)).await;
+    assert_eq!(world.store.scan(b"b").unwrap(), saved);
+    world.disk.slow_syncs(Duration::ZERO);
+    tokio::time::sleep(Duration::from_millis(3500)).await;
+    assert_ne!(world.store.scan(b"b").unwrap(), saved);
 }
