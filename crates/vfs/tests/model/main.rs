@@ -106,3 +106,8 @@ fn two_who_write() {
 fn a_process_that_dies() {
     check(Plan { restarts: true, ..PLAN });
 }
+
+#[test]
+fn everything_at_once() {
+    check(Plan { restarts: true, faults: true, big: true, ..PLAN });
+}
