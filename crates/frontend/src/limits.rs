@@ -32,3 +32,22 @@ pub const RETRY_ARGS: usize = 256;
 
 /// Mounts that DUMP lists; the oldest are forgotten.
 pub const MOUNTS: usize = 1024;
+
+/// Event loops of a FUSE session at most, and at least; the number of processors decides between.
+pub const FUSE_THREADS: (usize, usize) = (2, 8);
+/// Requests that the kernel may leave unanswered in the background (readahead, asynchronous direct I/O).
+pub const FUSE_BACKGROUND: u16 = 64;
+/// How long the kernel believes names and attributes without asking.
+pub const FUSE_TTL: Duration = Duration::from_secs(1);
+/// How long a call is repeated that the engine is not ready for, before it fails.
+pub const FUSE_PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between repetitions.
+pub const FUSE_PAUSE: Duration = Duration::from_millis(100);
+/// How often we look whether the process that waits for an answer is being killed.
+pub const FUSE_SIGNALS: Duration = Duration::from_millis(200);
+/// Entries of a directory that are taken from the engine at a time.
+pub const FUSE_ENTRIES: usize = 256;
+/// What `st_blksize` says: what the kernel reads ahead, and what stdio takes as the size of its buffers.
+pub const FUSE_BLOCK: u32 = 128 << 10;
+/// Nodes that wait for the kernel to be told that their pages are out of date.
+pub const FUSE_STALE: usize = 1024;

@@ -85,3 +85,6 @@ pub const START_POLL: Duration = Duration::from_millis(20);
 pub const LAST_WORDS: usize = 10;
 /// How long a helper program of the system (`systemctl`, `loginctl`) may take.
 pub const SYSTEM_PROGRAM: Duration = Duration::from_secs(90);
+
+/// Longest wait for `fusermount3 -u`, which waits while the kernel writes what it holds back.
+pub const UNMOUNT: Duration = Duration::from_secs(20);

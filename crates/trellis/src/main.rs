@@ -20,6 +20,7 @@ mod control;
 mod daemon;
 mod gate;
 mod limits;
+mod mount;
 mod mounts;
 mod options;
 mod pattern;

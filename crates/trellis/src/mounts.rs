@@ -50,13 +50,21 @@ fn is_below(path: &HomePath, mount: &HomePath) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/"))
 }
 
-/// Mount points in a table of proc(5) `mountinfo` whose NFS server is one of the listeners.
+/// Mount points in a table of proc(5) `mountinfo` whose file system is served by us: NFS from one of the listeners, or
+/// FUSE. A FUSE mount of another server of ours counts as well, because two that look into each other go in circles too.
 fn own_mounts(table: &[u8], listeners: &[SocketAddr]) -> Vec<HomePath> {
     let lines = table.split(|b| *b == b'\n').filter_map(Line::parse);
     lines
-        .filter(|l| l.is_nfs_of(listeners))
+        .filter(|l| l.is_nfs_of(listeners) || l.is_fuse_of_ours())
         .filter_map(|l| HomePath::parse(&unescape(l.point)).ok())
         .collect()
+}
+
+/// Where the tree is mounted by FUSE, by this server or another one of ours, in the order of mounting.
+pub fn fuse_points() -> Vec<PathBuf> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = table.split(|b| *b == b'\n').filter_map(Line::parse).filter(Line::is_fuse_of_ours);
+    lines.map(|l| PathBuf::from(OsStr::from_bytes(&unescape(l.point)))).collect()
 }
 
 /// A place of this machine where a part of the tree is mounted.
@@ -80,7 +88,7 @@ fn mounted(table: &[u8], listeners: &[SocketAddr]) -> Vec<Mounted> {
         let point = unescape(line.point);
         seen.retain(|m| m.point != point);
         let inside = match line.kind {
-            b"fuse.trellis" => unescape(line.root),
+            _ if line.is_fuse_of_ours() => unescape(line.root),
             _ if line.is_nfs_of(listeners) => {
                 let source = unescape(line.source);
                 let path = source.windows(2).position(|w| w == b":/").map(|at| source[at + 1..].to_vec());
@@ -146,6 +154,11 @@ impl<'a> Line<'a> {
         Some(Line { root, point, kind: rest.next()?, source: rest.next()?, options: rest.next()? })
     }
 
+    /// The subtype that we mount with.
+    fn is_fuse_of_ours(&self) -> bool {
+        self.kind == b"fuse.trellis"
+    }
+
     fn is_nfs_of(&self, listeners: &[SocketAddr]) -> bool {
         let Ok(options) = std::str::from_utf8(self.options) else { return false };
         let value = |key: &str| options.split(',').find_map(|o| o.strip_prefix(key));
@@ -180,6 +193,8 @@ mod tests {
 41 21 0:51 / /shared rw shared:5 master:2 - nfs4 127.0.0.1:/ rw,vers=4.2,port=4711,addr=127.0.0.1
 42 21 0:52 / /other rw - nfs 127.0.0.1:/ rw,vers=3,port=4712,addr=127.0.0.1
 43 21 0:53 / /far rw - nfs far:/ rw,vers=3,port=4711,addr=10.0.0.1
+44 21 0:54 / /home/me/trellis rw,nosuid,nodev - fuse.trellis trellis rw,user_id=1,group_id=1
+45 21 0:55 / /home/me/other rw,nosuid,nodev - fuse.sshfs trellis rw,user_id=1,group_id=1
 broken line
 ";
 
@@ -190,9 +205,10 @@ broken line
 
     #[test]
     fn our_mounts_are_told_from_others() {
-        assert_eq!(points(&["127.0.0.1:4711"]), ["/my tree", "/shared"]);
-        assert_eq!(points(&["0.0.0.0:4711"]), ["/my tree", "/shared", "/far"]);
-        assert!(points(&["127.0.0.1:9"]).is_empty() && points(&[]).is_empty());
+        assert_eq!(points(&["127.0.0.1:4711"]), ["/my tree", "/shared", "/home/me/trellis"]);
+        assert_eq!(points(&["0.0.0.0:4711"]), ["/my tree", "/shared", "/far", "/home/me/trellis"]);
+        assert_eq!(points(&["127.0.0.1:9"]), ["/home/me/trellis"]);
+        assert_eq!(points(&[]), ["/home/me/trellis"]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::accounts::Ssh;
 use crate::control::report::{UnsentReport, left_over};
 use crate::control::server::{self as control, Control, StopRequest};
 use crate::gate::Door;
+use crate::mount::Mounts;
 use crate::mounts::OwnMounts;
 use crate::options::Options;
 use crate::root::{Dynamic, Root};
@@ -67,12 +68,17 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let serving = serve_nfs(listeners, &vfs, policy, &stopped);
     let (wish, wishes) = mpsc::channel(1);
     let socket = control::bind(&state)?;
-    let control = Control { vfs: Arc::clone(&vfs), namespace, cred, nfs: nfs.clone(), stop: wish };
+    let mounts = Mounts::new(Arc::clone(&vfs), cred.clone(), state.clone());
+    mounts.again().await;
+    let served = Arc::clone(&mounts);
+    let control =
+        Control { vfs: Arc::clone(&vfs), namespace, cred, nfs: nfs.clone(), mounts: served, stop: wish };
     let controlling = tokio::spawn(control::serve(Arc::new(control), socket));
     announce(&nfs, ready.as_deref())?;
     tell_manager();
     let ending = wait_for_the_end(&mut signals, wishes).await;
-    finish(&state, &vfs, &stop, serving, ending, &mut signals).await?;
+    let serving = Serving { mounts, stop, listeners: serving };
+    finish(&state, &vfs, serving, ending, &mut signals).await?;
     controlling.abort();
     Ok(())
 }
@@ -334,31 +340,45 @@ async fn wait_for_the_end(signals: &mut Signals, mut wishes: mpsc::Receiver<Stop
     }
 }
 
+/// Through what clients come in.
+struct Serving {
+    mounts: Arc<Mounts>,
+    stop: watch::Sender<bool>,
+    listeners: Vec<JoinHandle<()>>,
+}
+
+impl Serving {
+    /// Takes no more requests, but for those of mounts that are in use; answers these.
+    async fn end(&self) -> Vec<PathBuf> {
+        // What the kernel holds back comes in while a mount is taken away.
+        let busy = self.mounts.end().await;
+        // Nobody is left to tell only if every listener has ended already.
+        let _ = self.stop.send(true);
+        let until = tokio::time::Instant::now() + limits::LAST_ANSWERS;
+        while self.listeners.iter().any(|l| !l.is_finished()) && tokio::time::Instant::now() < until {
+            tokio::time::sleep(limits::START_POLL).await;
+        }
+        self.listeners.iter().for_each(JoinHandle::abort);
+        busy
+    }
+}
+
 /// Takes no more requests, sends home what can be sent in time, and closes the journal. A second signal ends
 /// it at once; what was acknowledged as stable is in the journal either way.
 async fn finish(
     state: &StateDir,
     vfs: &Arc<Vfs>,
-    stop: &watch::Sender<bool>,
-    serving: Vec<JoinHandle<()>>,
+    serving: Serving,
     ending: Ending,
     signals: &mut Signals,
 ) -> Result<(), String> {
     let Ending { drain, done } = ending;
     eprintln!("stopping; unsent changes have {} to go home", show::span(drain.as_secs_f64()));
-    // Nobody is left to tell only if every listener has ended already.
-    let _ = stop.send(true);
     let close = async {
-        let aborts: Vec<_> = serving.iter().map(JoinHandle::abort_handle).collect();
-        let answered = async {
-            for listener in serving {
-                let _ = listener.await;
-            }
-        };
-        if tokio::time::timeout(limits::LAST_ANSWERS, answered).await.is_err() {
-            aborts.iter().for_each(tokio::task::AbortHandle::abort);
-        }
-        vfs.close(Some(drain)).await
+        let busy = serving.end().await;
+        let volumes = vfs.close(Some(drain)).await;
+        serving.mounts.abandon(&busy).await;
+        volumes
     };
     let volumes = tokio::select! {
         volumes = close => volumes,

@@ -22,6 +22,7 @@ pub const E2E: &[Need] = &[
     ("/usr/include/stdio.h", "libc6-dev"),
     ("git", "git"),
     ("tar", "tar"),
+    ("fusermount3", "fuse3"),
     ("/usr/bin/linux.uml", "user-mode-linux"),
     ("mount.nfs", "nfs-common"),
     ("rpcbind", "rpcbind"),

@@ -139,6 +139,10 @@ pub(super) async fn stop(args: StopArgs) -> Done {
 fn readable(report: &StatusReport) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "server   process {}, NFS on {}", report.pid, report.nfs.join(", "));
+    for mount in &report.mounts {
+        let why = mount.problem.as_ref().map(|why| format!(": not mounted: {}", show::message(why)));
+        let _ = writeln!(out, "mount    {}{}", show::text(mount.dir.as_bytes()), why.unwrap_or_default());
+    }
     let cache = &report.cache;
     let _ = writeln!(
         out,
@@ -229,7 +233,7 @@ fn notes(out: &mut String, home: &HomeReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::report::{CacheReport, ParkedReport};
+    use crate::control::report::{CacheReport, MountReport, ParkedReport};
 
     #[test]
     fn a_person_sees_everything_and_no_escapes() {
@@ -256,10 +260,13 @@ mod tests {
             journal: None,
         };
         let cache = CacheReport { bytes: 1, cap: 1 << 30, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6 };
-        let report = StatusReport { homes: vec![home], cache, nfs: vec!["127.0.0.1:7".into()], pid: 42 };
+        let mounts = vec![MountReport { dir: "/home/me/trellis".into(), problem: Some("not empty".into()) }];
+        let report =
+            StatusReport { homes: vec![home], cache, nfs: vec!["127.0.0.1:7".into()], mounts, pid: 42 };
         let text = readable(&report);
         for part in [
             "127.0.0.1:7",
+            "/home/me/trellis: not mounted: not empty",
             "42",
             "3 ops, 2.0 KiB",
             "1m15s",

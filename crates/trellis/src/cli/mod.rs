@@ -13,6 +13,7 @@ mod glob;
 mod json;
 mod manual;
 mod mode;
+mod mount;
 mod mv;
 mod reach;
 mod rm;
@@ -43,6 +44,10 @@ pub struct Cli {
 enum Command {
     /// Serve the tree by NFS
     Serve(serve::ServeArgs),
+    /// Mount the tree on a directory, without root (FUSE)
+    Mount(mount::MountArgs),
+    /// Take a mount away
+    Umount(mount::UmountArgs),
     /// Show the server, its homes and what they do not have yet
     Status(control::StatusArgs),
     /// Wait until everything acknowledged before is durable at its home
@@ -198,6 +203,8 @@ fn parse(args: Vec<OsString>) -> Result<(Cli, u8), ExitCode> {
 async fn run(command: Command) -> Done {
     match command {
         Command::Serve(args) => serve::serve(args).await,
+        Command::Mount(args) => mount::mount(args).await,
+        Command::Umount(args) => mount::umount(args).await,
         Command::Status(args) => control::status(args).await,
         Command::Sync(args) => control::sync(args).await,
         Command::Stop(args) => control::stop(args).await,

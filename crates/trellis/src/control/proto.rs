@@ -39,6 +39,20 @@ pub enum Request {
         /// How long unsent changes may go home before that, in seconds.
         drain_s: f64,
     },
+    /// Mounts the tree by FUSE: [`Reply::Mounted`].
+    Mount {
+        /// The directory, an absolute path.
+        dir: Raw,
+        /// Whether it is made if it does not exist.
+        make: bool,
+    },
+    /// Takes a FUSE mount away: [`Reply::Unmounted`].
+    Umount {
+        /// The directory; the only mount if absent.
+        dir: Option<Raw>,
+        /// At once, even if somebody uses it.
+        lazy: bool,
+    },
     /// Names of the root directory that are always there: [`Reply::Names`].
     Names,
     /// The object at a path from the root; symbolic links are not followed: [`Reply::Object`].
@@ -168,6 +182,17 @@ pub enum Reply {
     Status(Box<StatusReport>),
     /// What is not at its home yet.
     Unsent(Vec<UnsentReport>),
+    /// The tree is mounted.
+    Mounted {
+        /// Where, without symbolic links.
+        dir: Raw,
+        /// It was mounted before.
+        before: bool,
+        /// A dead mount was taken away first.
+        recovered: bool,
+    },
+    /// A mount was taken away.
+    Unmounted(Raw),
     /// Names of the root directory.
     Names(Vec<Raw>),
     /// An object.

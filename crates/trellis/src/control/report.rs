@@ -13,6 +13,8 @@ pub struct StatusReport {
     pub cache: CacheReport,
     /// Where NFS is served: `ADDR:PORT`.
     pub nfs: Vec<String>,
+    /// Where the tree is mounted by FUSE.
+    pub mounts: Vec<MountReport>,
     /// Process id of the server.
     pub pid: u32,
 }
@@ -69,6 +71,15 @@ pub struct ParkedReport {
     pub why: String,
 }
 
+/// A FUSE mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountReport {
+    /// Its directory.
+    pub dir: String,
+    /// Why it could not be mounted again after a restart; null where it is mounted.
+    pub problem: Option<String>,
+}
+
 /// The caches.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CacheReport {
@@ -100,8 +111,8 @@ pub struct UnsentReport {
 }
 
 impl StatusReport {
-    /// From the engine's status and the addresses of the listeners.
-    pub fn new(status: &VfsStatus, nfs: &[std::net::SocketAddr]) -> StatusReport {
+    /// From the engine's status, the addresses of the listeners and the mounts.
+    pub fn new(status: &VfsStatus, nfs: &[std::net::SocketAddr], mounts: Vec<MountReport>) -> StatusReport {
         StatusReport {
             homes: status.volumes.iter().map(HomeReport::from).collect(),
             cache: CacheReport {
@@ -113,6 +124,7 @@ impl StatusReport {
                 misses: status.cache_misses,
             },
             nfs: nfs.iter().map(ToString::to_string).collect(),
+            mounts,
             pid: std::process::id(),
         }
     }

@@ -4,10 +4,14 @@ use super::proto::{self, Attr, Entry, Id, Object, Page, Raw, Reply, Request, Whe
 use super::report::{StatusReport, UnsentReport};
 use super::wire;
 use crate::limits;
+use crate::mount::{Mounted, Mounts};
 use crate::state::StateDir;
 use bytes::Bytes;
 use home::{Error, ErrorKind, Result};
+use std::ffi::OsStr;
 use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
@@ -36,6 +40,8 @@ pub struct Control {
     pub cred: Cred,
     /// Where NFS is served.
     pub nfs: Vec<SocketAddr>,
+    /// The FUSE mounts.
+    pub mounts: Arc<Mounts>,
     /// Where wishes to end the server go.
     pub stop: mpsc::Sender<StopRequest>,
 }
@@ -105,7 +111,17 @@ pub(super) async fn converse(
 async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(Reply, Bytes)> {
     let reply = match request {
         Request::Read { file, at, len } => return control.read(file, at, len).await,
-        Request::Status => Reply::Status(Box::new(StatusReport::new(&control.vfs.status(), &control.nfs))),
+        Request::Status => {
+            let mounts = control.mounts.report().await;
+            Reply::Status(Box::new(StatusReport::new(&control.vfs.status(), &control.nfs, mounts)))
+        }
+        Request::Mount { dir, make } => control.mount(&dir, make).await?,
+        Request::Umount { dir, lazy } => {
+            let dir = dir.as_ref().map(path);
+            let done = control.mounts.unmount(dir, lazy).await;
+            let dir = done.map_err(|why| Error::new(ErrorKind::Io, why))?;
+            Reply::Unmounted(dir.as_os_str().as_bytes().into())
+        }
         Request::Sync { path, timeout_s } => control.sync(path, timeout_s).await?,
         Request::Stop { drain_s } => control.stop(drain_s).await?,
         Request::Names => {
@@ -157,6 +173,12 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
 impl Control {
     fn ctx(&self) -> Ctx<'_> {
         Ctx::of(&self.cred)
+    }
+
+    async fn mount(&self, dir: &Raw, make: bool) -> Result<Reply> {
+        let mounted = self.mounts.mount(path(dir), make).await;
+        let Mounted { dir, before, recovered } = mounted.map_err(|why| Error::new(ErrorKind::Io, why))?;
+        Ok(Reply::Mounted { dir: dir.as_os_str().as_bytes().into(), before, recovered })
     }
 
     async fn sync(&self, path: Option<Raw>, timeout_s: f64) -> Result<Reply> {
@@ -267,6 +289,10 @@ impl Control {
         };
         Ok(Reply::Object(object(made.oid, &attr)))
     }
+}
+
+fn path(raw: &Raw) -> &Path {
+    Path::new(OsStr::from_bytes(&raw.0))
 }
 
 impl From<Id> for Oid {

@@ -3,6 +3,8 @@
 use super::client::Client;
 use super::proto::{Entry, Id, Object, Raw, Reply, Request, Set, When};
 use super::server::{Control, StopRequest, converse};
+use crate::mount::Mounts;
+use crate::state::StateDir;
 use home::memory::MemoryHome;
 use home::{ErrorKind, Home, HomePath, Name};
 use std::sync::Arc;
@@ -54,7 +56,10 @@ async fn server() -> Server {
     .await
     .unwrap();
     let (stop, stops) = mpsc::channel(1);
-    let control = Control { vfs, namespace, cred, nfs: vec!["127.0.0.1:7".parse().unwrap()], stop };
+    let dir = StateDir::create(Some(&state.path().join("s")), true).unwrap();
+    let mounts = Mounts::new(Arc::clone(&vfs), cred.clone(), dir);
+    let nfs = vec!["127.0.0.1:7".parse().unwrap()];
+    let control = Control { vfs, namespace, cred, nfs, mounts, stop };
     let (near, far) = tokio::io::duplex(64 << 10);
     tokio::spawn(async move { converse(&control, far).await });
     Server { client: Client::over(near), stops, _state: state }

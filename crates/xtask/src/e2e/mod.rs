@@ -5,11 +5,13 @@
 //! - [`scenarios`]: what is shown, a function each.
 //! - [`isolate`]: namespaces, so that nothing stays behind.
 //! - [`world`], [`accounts`], [`sshd`], [`server`], [`guest`], [`proc`]: what a scenario is made of.
+//! - [`fuse`]: mounts without root.
 //! - [`evil_sftp`]: a home that lies.
 //! - [`trees`]: source trees, and comparing what arrived with what was sent.
 
 mod accounts;
 pub mod evil_sftp;
+mod fuse;
 mod guest;
 mod isolate;
 mod proc;

@@ -19,19 +19,19 @@ const UNITS: usize = 40;
 
 /// What the client does. `$T` is the work folder on the mount.
 const SCRIPT: &str = r#"
-T=/trellis/ann@lab$WORK
+T=$ROOT/ann@lab$WORK
 cd "$T"
 step "copy a tree in"
 # Unpacked here first, because the guest sees the host's own files with whole seconds.
-mkdir /tmp/src
-tar -xf "$W/src.tar" -C /tmp/src
-cp -a /tmp/src tree
+mkdir "$TMP"/src
+tar -xf "$W/src.tar" -C "$TMP"/src
+cp -a "$TMP"/src tree
 step "copy it out"
-cp -a tree /tmp/out
-diff -r --no-dereference /tmp/src /tmp/out
-other=$(rsync -ain --omit-dir-times --no-owner --no-group /tmp/src/ /tmp/out/)
+cp -a tree "$TMP"/out
+diff -r --no-dereference "$TMP"/src "$TMP"/out
+other=$(rsync -ain --omit-dir-times --no-owner --no-group "$TMP"/src/ "$TMP"/out/)
 [[ -z $other ]] || fail "modes or times that came out differ: $other"
-rm -r /tmp/out /tmp/src
+rm -r "$TMP"/out "$TMP"/src
 
 step "git"
 git clone -q "$W/repo" clone
@@ -61,10 +61,10 @@ mkdir tar
 tar -xf "$W/src.tar" -C tar
 
 step "rsync"
-mkdir /tmp/links
-tar -xf "$W/links.tar" -C /tmp/links
-rsync -aH /tmp/links/ rsync/
-again=$(rsync -aHi --omit-dir-times /tmp/links/ rsync/)
+mkdir "$TMP"/links
+tar -xf "$W/links.tar" -C "$TMP"/links
+rsync -aH "$TMP"/links/ rsync/
+again=$(rsync -aHi --omit-dir-times "$TMP"/links/ rsync/)
 [[ -z $again ]] || fail "rsync would copy again: $again"
 [[ $(stat -c %h rsync/one) == 3 ]] || fail "three names of a file are not three links"
 [[ $(stat -c %i rsync/one) == $(stat -c %i rsync/sub/three) ]] || fail "names of a file differ in inode number"
@@ -111,8 +111,8 @@ echo go >grow.start
 for ((i = 0; i < 300; i++)); do
   if [[ -e grow.log ]]; then
     # Every state that is seen is a prefix of 1, 2, 3, …; never zeros, never a gap.
-    grep -v END grow.log >/tmp/seen || true
-    head -n "$(wc -l </tmp/seen)" <(seq 100000) | cmp -s - /tmp/seen || { head -c 300 /tmp/seen; fail "torn log"; }
+    grep -v END grow.log >"$TMP"/seen || true
+    head -n "$(wc -l <"$TMP"/seen)" <(seq 100000) | cmp -s - "$TMP"/seen || { head -c 300 "$TMP"/seen; fail "torn log"; }
     ! grep -q END grow.log || break
   fi
   sleep 0.3
@@ -128,21 +128,26 @@ pub fn run(world: &World) -> Result<()> {
     let work = world.home_dir(ANN, "work")?;
     let _lab = world.host("lab", "", None)?;
     let mut server = world.serve(&[])?;
-    let sum = UNITS * (UNITS - 1) / 2;
-    let script = format!("WORK={} SUM={sum}\n{SCRIPT}", work.display());
-    let mut guest = Guest::new(world, server.addr, GATEWAY, &script, Duration::from_secs(720))?.start()?;
-    let start = work.join("grow.start");
-    wait_for("grow.start at the home", Duration::from_secs(700), || {
-        (start.exists() || !matches!(guest.works(), Ok(true))).then_some(())
-    })?;
-    if start.exists() {
-        grow(&work.join("grow.log"))?;
-    }
-    guest.finish()?;
+    work_on(&work, |script| Guest::new(world, server.addr, GATEWAY, script, Duration::from_secs(720)))?;
     server.must_run()?;
     server.sync()?;
     check_home(world, &work)?;
     stranger_sees_nothing(world, &server, &work)
+}
+
+/// Runs the script on a client, while the log grows at the home.
+pub fn work_on(work: &Path, client: impl FnOnce(&str) -> Result<Guest>) -> Result<()> {
+    let sum = UNITS * (UNITS - 1) / 2;
+    let script = format!("WORK={} SUM={sum}\n{SCRIPT}", work.display());
+    let mut client = client(&script)?.start()?;
+    let start = work.join("grow.start");
+    wait_for("grow.start at the home", Duration::from_secs(700), || {
+        (start.exists() || !matches!(client.works(), Ok(true))).then_some(())
+    })?;
+    if start.exists() {
+        grow(&work.join("grow.log"))?;
+    }
+    client.finish().map(drop)
 }
 
 /// A log that gets 2,000 lines in some four seconds.
@@ -159,7 +164,7 @@ fn grow(log: &Path) -> Result<()> {
 }
 
 /// Sources outside the mount: a tree, its archive, a program, a repository of it, a folder of hard links.
-fn prepare(world: &World) -> Result<()> {
+pub fn prepare(world: &World) -> Result<()> {
     trees::make_source(&world.dir.join("src"), FILES)?;
     trees::make_program(&world.dir.join("program"), UNITS)?;
     fs::create_dir_all(world.dir.join("links/sub"))?;
@@ -174,7 +179,7 @@ fn prepare(world: &World) -> Result<()> {
 }
 
 /// What the home holds after `trellis sync`.
-fn check_home(world: &World, work: &Path) -> Result<()> {
+pub fn check_home(world: &World, work: &Path) -> Result<()> {
     let src = world.dir.join("src");
     trees::compare(&src, &work.join("tree"), Times::Exact).context("cp -a")?;
     trees::compare(&src, &work.join("tar"), Times::Exact).context("tar")?;

@@ -5,6 +5,7 @@ mod big_file;
 mod commands;
 mod crash_loop;
 mod full_disks;
+mod fuse;
 mod git_objects;
 mod harness;
 mod hostile;
@@ -68,6 +69,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 15,
         run: basic_tree::run,
+    },
+    Scenario {
+        name: "fuse",
+        shows: "a mount without root: unmodified programs on it, and the same bytes, modes and times at the home",
+        ci: true,
+        minutes: 10,
+        run: fuse::run,
     },
     Scenario {
         name: "big-file",

@@ -1,0 +1,122 @@
+//! How a request waits.
+//!
+//! What the engine is not ready for ([`ErrorKind::Busy`]) is repeated, because nothing happened. A process that waits
+//! in the kernel for our answer cannot be killed, and `fuser` does not pass on that a signal has come
+//! (FUSE_INTERRUPT); so whoever waits long is looked at in `/proc`, and let go when it is being killed.
+
+use super::convert;
+use crate::limits;
+use fuser::Errno;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+use tokio::runtime::Handle;
+use vfs::ErrorKind;
+
+/// The signal SIGKILL as a bit of a mask in `/proc/PID/status`. A signal whose default action ends the process sets it
+/// for each thread (kernel/signal.c `complete_signal`).
+const KILLED: u64 = 1 << (9 - 1);
+
+/// What a request comes to.
+pub type Answer<T> = Result<T, Errno>;
+
+/// Answers a request: at once where nothing has to wait, else from a task of its own. `asker` is the process that
+/// waits, 0 where it is none or not ours.
+pub fn answer<T, F>(runtime: &Handle, asker: u32, call: F, reply: impl FnOnce(Answer<T>) + Send + 'static)
+where
+    T: Send + 'static,
+    F: Future<Output = Answer<T>> + Send + 'static,
+{
+    let mut call: Pin<Box<F>> = Box::pin(call);
+    let _in_runtime = runtime.enter();
+    // A task polls again at once, so that nobody needs to be woken for this poll.
+    match call.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => reply(done),
+        Poll::Pending => drop(runtime.spawn(async move {
+            tokio::select! {
+                done = call => reply(done),
+                () = killed(asker) => reply(Err(Errno::EINTR)),
+            }
+        })),
+    }
+}
+
+/// Waits until the process is being killed; for ever where there is none to look at.
+async fn killed(pid: u32) {
+    loop {
+        tokio::time::sleep(limits::FUSE_SIGNALS).await;
+        if pid != 0 && pending(pid) & KILLED != 0 {
+            return;
+        }
+    }
+}
+
+/// The signals that wait for a thread (proc(5) `SigPnd`); none where it cannot be seen.
+fn pending(pid: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    field(&text, "SigPnd:")
+}
+
+fn field(status: &str, name: &str) -> u64 {
+    let value = status.lines().find_map(|l| l.strip_prefix(name));
+    value.and_then(|v| u64::from_str_radix(v.trim(), 16).ok()).unwrap_or(0)
+}
+
+/// Calls the engine, again and again while it is not ready.
+pub async fn patient<T, F>(mut call: impl FnMut() -> F) -> Answer<T>
+where
+    F: Future<Output = vfs::Result<T>>,
+{
+    let mut until = None;
+    loop {
+        match call().await {
+            Err(e) if e.kind == ErrorKind::Busy => {
+                let until = *until.get_or_insert_with(|| Instant::now() + limits::FUSE_PATIENCE);
+                if Instant::now() > until {
+                    return Err(failed(&e));
+                }
+                tokio::time::sleep(limits::FUSE_PAUSE).await;
+            }
+            done => return done.map_err(|e| failed(&e)),
+        }
+    }
+}
+
+/// The number for an error. Its sentence reaches nobody through the kernel, so that it goes to the log.
+fn failed(e: &vfs::Error) -> Errno {
+    tracing::debug!("{e}");
+    convert::errno(e.kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_are_read_from_proc() {
+        let status = "Name:\tcat\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000002\n";
+        assert_eq!(field(status, "SigPnd:"), KILLED);
+        assert_eq!(field(status, "ShdPnd:"), 2);
+        assert_eq!((field("", "SigPnd:"), pending(0)), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn what_is_ready_is_answered_in_place() {
+        let (send, receive) = std::sync::mpsc::channel();
+        answer(&Handle::current(), 0, async { Ok(7) }, move |done| send.send(done).unwrap());
+        assert_eq!(receive.try_recv().unwrap(), Ok(7));
+    }
+
+    #[tokio::test]
+    async fn what_is_not_ready_is_asked_again_and_then_fails() {
+        let mut calls = 0;
+        let busy = || {
+            calls += 1;
+            let ready = calls == 3;
+            async move { if ready { Ok(calls) } else { Err(ErrorKind::Busy.into()) } }
+        };
+        assert_eq!(patient(busy).await, Ok(3));
+        let never = patient(|| async { Err::<(), _>(ErrorKind::NotFound.into()) });
+        assert_eq!(never.await, Err(Errno::ENOENT));
+    }
+}

@@ -1,0 +1,432 @@
+//! The table of requests: each is decoded by `fuser`, becomes a future, and its outcome a reply.
+
+use super::Tree;
+use super::call::{Answer, answer};
+use super::convert;
+use super::io::Write;
+use super::names::Looked;
+use crate::limits;
+use bytes::Bytes;
+use fuser::{
+    AccessFlags, BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
+    KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+    WriteFlags,
+};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::runtime::Handle;
+use vfs::SetAttrs;
+
+/// Generations of node ids are not needed: an id never comes to mean another object.
+const GENERATION: Generation = Generation(0);
+/// Size of the blocks in which space is told.
+const STATFS_BLOCK: u32 = 4096;
+
+/// What the kernel shall do if it can. Permissions and locks stay with it unless they are named here.
+const WANTED: [InitFlags; 9] = [
+    InitFlags::FUSE_ASYNC_READ,
+    InitFlags::FUSE_BIG_WRITES,
+    InitFlags::FUSE_AUTO_INVAL_DATA,
+    InitFlags::FUSE_DO_READDIRPLUS,
+    InitFlags::FUSE_READDIRPLUS_AUTO,
+    InitFlags::FUSE_PARALLEL_DIROPS,
+    InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_CACHE_SYMLINKS,
+    // The engine takes set-id bits away with every write, so that the kernel need not ask before each.
+    InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+];
+
+/// A session's requests.
+pub struct Requests {
+    tree: Arc<Tree>,
+    runtime: Handle,
+}
+
+impl Requests {
+    /// Requests that work on a tree.
+    pub fn new(tree: Arc<Tree>, runtime: Handle) -> Requests {
+        Requests { tree, runtime }
+    }
+
+    fn answer<T, F>(
+        &self,
+        req: &Request,
+        call: impl FnOnce(Arc<Tree>) -> F,
+        reply: impl FnOnce(Answer<T>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        F: Future<Output = Answer<T>> + Send + 'static,
+    {
+        answer(&self.runtime, req.pid(), call(Arc::clone(&self.tree)), reply);
+    }
+}
+
+fn entry(reply: ReplyEntry) -> impl FnOnce(Answer<fuser::FileAttr>) + Send {
+    |done| match done {
+        Ok(attr) => reply.entry(&limits::FUSE_TTL, &attr, GENERATION),
+        Err(e) => reply.error(e),
+    }
+}
+
+fn empty(reply: ReplyEmpty) -> impl FnOnce(Answer<()>) + Send {
+    |done| match done {
+        Ok(()) => reply.ok(),
+        Err(e) => reply.error(e),
+    }
+}
+
+fn attributes(reply: ReplyAttr) -> impl FnOnce(Answer<fuser::FileAttr>) + Send {
+    |done| match done {
+        Ok(attr) => reply.attr(&limits::FUSE_TTL, &attr),
+        Err(e) => reply.error(e),
+    }
+}
+
+fn data(reply: ReplyData) -> impl FnOnce(Answer<Vec<Bytes>>) + Send {
+    |done| match done {
+        Ok(parts) => match &parts[..] {
+            [one] => reply.data(one),
+            many => reply.data(&many.concat()),
+        },
+        Err(e) => reply.error(e),
+    }
+}
+
+/// An entry without object: the kernel remembers that the name does not exist.
+fn absent() -> fuser::FileAttr {
+    let kind = fuser::FileType::RegularFile;
+    let never = SystemTime::UNIX_EPOCH;
+    fuser::FileAttr {
+        ino: INodeNo(0),
+        size: 0,
+        blocks: 0,
+        atime: never,
+        mtime: never,
+        ctime: never,
+        crtime: never,
+        kind,
+        perm: 0,
+        nlink: 0,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        blksize: 0,
+        flags: 0,
+    }
+}
+
+impl Filesystem for Requests {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
+        for flag in WANTED {
+            // What an older kernel does not know it does its own way.
+            let _ = config.add_capabilities(flag);
+        }
+        let mapped_direct = config.add_capabilities(InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP).is_ok();
+        // The handshake comes once.
+        let _ = self.tree.mapped_direct.set(mapped_direct);
+        for set in [
+            config.set_max_write(limits::IO_MAX),
+            // As much as the kernel offers; the engine reads further ahead by itself.
+            config.set_max_readahead(limits::FUSE_BLOCK).or_else(|most| config.set_max_readahead(most)),
+        ] {
+            set.map_err(|nearest| {
+                std::io::Error::other(format!("the kernel offers no more than {nearest}"))
+            })?;
+        }
+        let background = config.set_max_background(limits::FUSE_BACKGROUND);
+        background.map(drop).map_err(|_| std::io::Error::other("a kernel without background requests"))
+    }
+
+    fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        self.answer(
+            req,
+            |tree| async move { tree.lookup(parent, &name).await },
+            |done| match done {
+                Ok(Looked::Found(attr)) => reply.entry(&limits::FUSE_TTL, &attr, GENERATION),
+                Ok(Looked::Absent) => {
+                    reply.entry_with_ttls(&Duration::ZERO, &limits::FUSE_TTL, &absent(), GENERATION);
+                }
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+
+    fn forget(&self, _req: &Request, node: INodeNo, lookups: u64) {
+        self.tree.nodes.forget(node.0, lookups);
+    }
+
+    fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        self.answer(req, |tree| async move { tree.getattr(node).await }, attributes(reply));
+    }
+
+    fn setattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let (atime, mtime) = (convert::set_time(atime), convert::set_time(mtime));
+        let set = SetAttrs { mode: mode.map(|m| m & 0o7777), uid, gid, size, atime, mtime };
+        self.answer(req, |tree| async move { tree.setattr(node, set, handle).await }, attributes(reply));
+    }
+
+    fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
+        let call = |tree: Arc<Tree>| async move { tree.readlink(node).await.map(|target| vec![target]) };
+        self.answer(req, call, data(reply));
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        _rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let name = name.as_bytes().to_vec();
+        self.answer(req, |tree| async move { tree.mknod(parent, &name, mode).await }, entry(reply));
+    }
+
+    fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        self.answer(req, |tree| async move { tree.mkdir(parent, &name, mode).await }, entry(reply));
+    }
+
+    fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.answer(req, |tree| async move { tree.unlink(parent, &name).await }, empty(reply));
+    }
+
+    fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.answer(req, |tree| async move { tree.rmdir(parent, &name).await }, empty(reply));
+    }
+
+    fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
+        self.answer(req, |tree| async move { tree.symlink(parent, &name, target).await }, entry(reply));
+    }
+
+    fn rename(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        new_parent: INodeNo,
+        new_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let (from, to) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+        let call =
+            |tree: Arc<Tree>| async move { tree.rename((parent, &from), (new_parent, &to), flags).await };
+        self.answer(req, call, empty(reply));
+    }
+
+    fn link(&self, req: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let name = name.as_bytes().to_vec();
+        self.answer(req, |tree| async move { tree.link(node, parent, &name).await }, entry(reply));
+    }
+
+    fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.answer(
+            req,
+            |tree| async move { tree.open(node, flags).await },
+            |done| match done {
+                Ok((handle, how)) => reply.opened(handle, how),
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+
+    fn read(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        self.answer(req, |tree| async move { tree.read(node, offset, size).await }, data(reply));
+    }
+
+    fn write(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        bytes: &[u8],
+        write_flags: WriteFlags,
+        flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let data = Bytes::copy_from_slice(bytes);
+        // What comes from a mapping has its place, however the file was opened.
+        let mapped = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let has = |flag: i32| flags.0 & flag == flag;
+        let write = Write {
+            at: offset,
+            data,
+            append: !mapped && has(libc::O_APPEND),
+            stable: has(libc::O_SYNC) || has(libc::O_DSYNC),
+        };
+        self.answer(
+            req,
+            |tree| async move { tree.write(node, handle, write).await },
+            |done| match done {
+                Ok(count) => reply.written(count),
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+
+    fn flush(&self, req: &Request, _node: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
+        self.answer(req, |tree| async move { tree.flush(handle).await }, empty(reply));
+    }
+
+    fn release(
+        &self,
+        req: &Request,
+        _node: INodeNo,
+        handle: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let call = |tree: Arc<Tree>| async move {
+            tree.release(handle).await;
+            Ok(())
+        };
+        self.answer(req, call, empty(reply));
+    }
+
+    fn fsync(&self, req: &Request, node: INodeNo, handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.answer(req, |tree| async move { tree.fsync(node, handle).await }, empty(reply));
+    }
+
+    fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        self.answer(
+            req,
+            |tree| async move { tree.opendir(node).await },
+            |done| match done {
+                Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+
+    fn readdir(&self, req: &Request, node: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory) {
+        self.answer(
+            req,
+            |tree| async move { Ok(tree.list(node, offset, reply).await) },
+            |done: Answer<_>| match done {
+                Ok(Ok(reply)) => reply.ok(),
+                Ok(Err((reply, e))) => reply.error(e),
+                // The asker is being killed, and the reply went with the call.
+                Err(_) => {}
+            },
+        );
+    }
+
+    fn readdirplus(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        reply: ReplyDirectoryPlus,
+    ) {
+        self.answer(
+            req,
+            |tree| async move { Ok(tree.list(node, offset, reply).await) },
+            |done: Answer<_>| match done {
+                Ok(Ok(reply)) => reply.ok(),
+                Ok(Err((reply, e))) => reply.error(e),
+                Err(_) => {}
+            },
+        );
+    }
+
+    fn releasedir(
+        &self,
+        _req: &Request,
+        _node: INodeNo,
+        _fh: FileHandle,
+        _flags: OpenFlags,
+        reply: ReplyEmpty,
+    ) {
+        reply.ok();
+    }
+
+    fn fsyncdir(&self, _req: &Request, _node: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        // A change of names is not answered before it is as durable as the mode says.
+        reply.ok();
+    }
+
+    fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {
+        self.answer(
+            req,
+            |tree| async move { tree.statfs(node).await },
+            |done| match done {
+                Ok(s) => {
+                    let blocks = |bytes: u64| bytes / u64::from(STATFS_BLOCK);
+                    let (total, free, available) = (blocks(s.total), blocks(s.free), blocks(s.available));
+                    let (files, block) = ((s.files, s.files_free), STATFS_BLOCK);
+                    reply.statfs(total, free, available, files.0, files.1, block, limits::NAME_MAX, block);
+                }
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+
+    fn access(&self, req: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        self.answer(req, |tree| async move { tree.access(node, mask).await }, empty(reply));
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let name = name.as_bytes().to_vec();
+        self.answer(
+            req,
+            |tree| async move { tree.create(parent, &name, mode, OpenFlags(flags)).await },
+            |done| match done {
+                Ok(new) => reply.created(&limits::FUSE_TTL, &new.attr, GENERATION, new.handle, new.flags),
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+}

@@ -1,0 +1,136 @@
+//! FUSE: the engine served to one kernel over a file descriptor.
+//!
+//! The crate `fuser` reads and writes the kernel's messages; what is here turns each into calls of the engine. A
+//! request's answer is a future that is polled once, on the thread that read the request: what the caches know is
+//! answered at once, without another thread. Only what has to wait moves to the runtime, so that an event loop never
+//! waits for a home.
+//!
+//! Nothing is mounted here: [`serve`] works over any descriptor that carries FUSE messages, `/dev/fuse` or a
+//! `SOCK_SEQPACKET` socket whose other end somebody relays.
+//!
+//! The kernel asks us about permissions (`default_permissions` is off), because the home decides them. Only the
+//! server's own user can reach a mount (`allow_other` is off), so every request speaks for that user.
+//!
+//! # Layout
+//! - [`nodes`]: which object does a node id mean, and for how long? [`files`]: what is open?
+//! - [`call`]: how does a request wait, and for how long?
+//! - [`filesystem`]: the table of requests. [`names`], [`dirs`], [`objects`], [`io`]: what each does.
+//! - [`invalidate`]: what must the kernel forget?
+//! - [`convert`]: errors, attributes and times.
+
+mod call;
+mod convert;
+mod dirs;
+mod files;
+mod filesystem;
+mod invalidate;
+mod io;
+mod names;
+mod nodes;
+mod objects;
+
+use crate::limits;
+use files::Files;
+use filesystem::Requests;
+use fuser::{Config, Errno, INodeNo, Session, SessionACL};
+use invalidate::{Sources, Stale};
+use nodes::Nodes;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, OnceLock};
+use tokio::sync::watch;
+use vfs::{Cred, Ctx, Oid, Vfs};
+
+/// How a session is served.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The directory that the kernel sees as the root of the mount.
+    pub root: Oid,
+    /// In whose name every request acts.
+    pub cred: Cred,
+    /// Whether the descriptor is `/dev/fuse` itself, of which each event loop can have a queue of its own.
+    pub device: bool,
+}
+
+/// A session that is being served. Dropping this does not end it: only the kernel does, when nothing uses the mount
+/// any more, or the end of the process.
+#[derive(Debug, Clone)]
+pub struct Running {
+    ended: watch::Receiver<bool>,
+}
+
+impl Running {
+    /// Waits for the end of the session: the file system was unmounted and nobody uses it any more.
+    pub async fn ended(&mut self) {
+        // A sender that is gone has ended too.
+        let _ = self.ended.wait_for(|ended| *ended).await;
+    }
+
+    /// Whether the session has ended.
+    pub fn has_ended(&self) -> bool {
+        *self.ended.borrow() || self.ended.has_changed().is_err()
+    }
+}
+
+/// Serves a kernel over `fd` from threads of its own, until it ends the session. Blocks until the kernel's first
+/// message (FUSE_INIT) has come and was answered; must be called inside a tokio runtime.
+pub fn serve(vfs: Arc<Vfs>, fd: OwnedFd, options: Options) -> std::io::Result<Running> {
+    let runtime = tokio::runtime::Handle::current();
+    let (stale, appended) = invalidate::channel();
+    let tree = Arc::new(Tree {
+        stale,
+        mapped_direct: OnceLock::new(),
+        nodes: Nodes::new(vfs.handle_key(), options.root),
+        files: Files::new(),
+        cred: options.cred,
+        origin: vfs.new_session(),
+        vfs: Arc::clone(&vfs),
+    });
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut config = Config::default();
+    config.n_threads = Some(processors.clamp(limits::FUSE_THREADS.0, limits::FUSE_THREADS.1));
+    config.clone_fd = options.device;
+    // The kernel lets nobody but the mount's owner in; on a relayed session his uid may be another one than ours.
+    // Nothing that changes after this is missed.
+    let watch = vfs.watch();
+    let requests = Requests::new(Arc::clone(&tree), runtime.clone());
+    let session = Session::from_fd(requests, fd, SessionACL::All, config)?;
+    let (end, ended) = watch::channel(false);
+    let kernel = session.notifier();
+    let sources = Sources { watch, stale: appended, ended: ended.clone() };
+    let invalidate = move || invalidate::run(&runtime, &tree, sources, &kernel);
+    std::thread::Builder::new().name("fuse-forget".into()).spawn(invalidate)?;
+    let run = move || {
+        if let Err(e) = session.run() {
+            tracing::warn!("FUSE session: {e}");
+        }
+        // Nobody may be waiting.
+        let _ = end.send(true);
+    };
+    std::thread::Builder::new().name("fuse".into()).spawn(run)?;
+    Ok(Running { ended })
+}
+
+/// What all requests of a session work on.
+struct Tree {
+    vfs: Arc<Vfs>,
+    cred: Cred,
+    /// Names this session in the engine's stream of changes.
+    origin: u64,
+    nodes: Nodes,
+    files: Files,
+    /// Takes nodes whose pages in the kernel are out of date by our own doing.
+    stale: Stale,
+    /// Whether the kernel can map files whose reads and writes pass its page cache by.
+    mapped_direct: OnceLock<bool>,
+}
+
+impl Tree {
+    fn ctx(&self) -> Ctx<'_> {
+        Ctx { cred: &self.cred, retry: None, origin: self.origin, open: None }
+    }
+
+    /// The object that a node id of the kernel means.
+    fn oid(&self, node: INodeNo) -> Result<Oid, Errno> {
+        self.nodes.get(node.0).ok_or(convert::ESTALE)
+    }
+}

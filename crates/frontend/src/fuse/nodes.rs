@@ -1,0 +1,206 @@
+//! Which object a node id of the kernel means.
+//!
+//! A node id is also the inode number that programs see. It is a keyed hash of the object's id: the same in every
+//! session of a state directory, so that programs which remember inode numbers (git's index, backups) find them again,
+//! and unique over all homes, which share the mount's one device number. An id is only good from the lookup that gave
+//! it to the kernel until the kernel forgets it, so that one of an earlier session is stale and never another object.
+
+use parking_lot::Mutex;
+use siphasher::sip::SipHasher13;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hasher;
+use vfs::{FileAttr, Oid, Time, Wcc};
+
+/// The node id of the root of the mount (`FUSE_ROOT_ID`).
+pub const ROOT: u64 = 1;
+
+/// The table of one session.
+pub struct Nodes {
+    key: [u8; 16],
+    root: Oid,
+    table: Mutex<HashMap<u64, Node>>,
+}
+
+struct Node {
+    oid: Oid,
+    /// How often the kernel was told of it; forgets are counted against this.
+    lookups: u64,
+    /// The content that the kernel's page cache may hold.
+    cached: Option<Content>,
+}
+
+/// What tells one content of a file from another.
+type Content = (Time, u64);
+
+impl Nodes {
+    /// A table in which the root is known.
+    pub fn new(key: [u8; 16], root: Oid) -> Nodes {
+        Nodes { key, root, table: Mutex::default() }
+    }
+
+    /// The object of a node id that the kernel has.
+    pub fn get(&self, node: u64) -> Option<Oid> {
+        match node {
+            ROOT => Some(self.root),
+            node => self.table.lock().get(&node).map(|n| n.oid),
+        }
+    }
+
+    /// The node id of an object that the kernel is told of once more.
+    pub fn remember(&self, oid: Oid) -> u64 {
+        if oid == self.root {
+            return ROOT;
+        }
+        let mut table = self.table.lock();
+        for salt in 0.. {
+            match table.entry(self.hash(oid, salt)) {
+                Entry::Vacant(free) => {
+                    let node = *free.key();
+                    free.insert(Node { oid, lookups: 1, cached: None });
+                    return node;
+                }
+                Entry::Occupied(mut known) if known.get().oid == oid => {
+                    known.get_mut().lookups += 1;
+                    return *known.key();
+                }
+                Entry::Occupied(_) => {}
+            }
+        }
+        ROOT
+    }
+
+    /// The number that an object has, or would have, for programs; the kernel is told nothing.
+    pub fn number(&self, oid: Oid) -> u64 {
+        if oid == self.root { ROOT } else { self.hash(oid, 0) }
+    }
+
+    /// The node id of an object, if the kernel knows it.
+    pub fn known(&self, oid: Oid) -> Option<u64> {
+        if oid == self.root {
+            return Some(ROOT);
+        }
+        let table = self.table.lock();
+        // Where another object has the usual number, this one has one of the next.
+        let mut numbers = (0..).map(|salt| self.hash(oid, salt)).map(|node| Some((node, table.get(&node)?)));
+        numbers.find_map(|at| match at {
+            Some((node, known)) if known.oid == oid => Some(Some(node)),
+            Some(_) => None,
+            None => Some(None),
+        })?
+    }
+
+    /// All node ids that the kernel knows.
+    pub fn all(&self) -> Vec<u64> {
+        std::iter::once(ROOT).chain(self.table.lock().keys().copied()).collect()
+    }
+
+    /// The kernel has forgotten that many lookups.
+    pub fn forget(&self, node: u64, lookups: u64) {
+        if let Entry::Occupied(mut known) = self.table.lock().entry(node) {
+            let left = known.get().lookups.saturating_sub(lookups);
+            known.get_mut().lookups = left;
+            if left == 0 {
+                known.remove();
+            }
+        }
+    }
+
+    /// Whether the kernel's page cache still holds this content; from now on it will.
+    pub fn still_cached(&self, node: u64, attr: &FileAttr) -> bool {
+        let now = Some((attr.mtime, attr.size));
+        let mut table = self.table.lock();
+        let Some(node) = table.get_mut(&node) else { return false };
+        std::mem::replace(&mut node.cached, now) == now
+    }
+
+    /// The kernel itself has changed content, and its page cache with it. Where somebody else changed it before, the
+    /// cache stays out of date.
+    pub fn changed_here(&self, node: u64, wcc: &Wcc) {
+        let (Some(before), Some(after)) = (&wcc.before, &wcc.after) else { return };
+        if let Some(node) = self.table.lock().get_mut(&node)
+            && node.cached == Some((before.mtime, before.size))
+        {
+            node.cached = Some((after.mtime, after.size));
+        }
+    }
+
+    fn hash(&self, oid: Oid, salt: u32) -> u64 {
+        let mut hasher = SipHasher13::new_with_key(&self.key);
+        hasher.write_u32(oid.volume);
+        hasher.write_u64(oid.id);
+        hasher.write_u32(salt);
+        // Positive as a signed number, because some programs keep it as one; never 0 or the root.
+        (hasher.finish() >> 1).max(ROOT + 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn oid(id: u64) -> Oid {
+        Oid { volume: 7, id }
+    }
+
+    #[test]
+    fn an_id_is_good_from_lookup_to_forget() {
+        let nodes = Nodes::new([1; 16], Oid::ROOT);
+        let node = nodes.remember(oid(5));
+        assert_eq!((nodes.remember(oid(5)), nodes.number(oid(5))), (node, node));
+        assert_eq!((nodes.known(oid(5)), nodes.known(oid(6))), (Some(node), None));
+        assert_eq!(nodes.all(), [ROOT, node]);
+        assert_ne!(nodes.remember(oid(6)), node);
+        nodes.forget(node, 1);
+        assert_eq!(nodes.get(node), Some(oid(5)));
+        nodes.forget(node, 1);
+        assert_eq!(nodes.get(node), None);
+        nodes.forget(node, 1);
+    }
+
+    #[test]
+    fn the_root_is_always_known() {
+        let nodes = Nodes::new([1; 16], oid(9));
+        assert_eq!((nodes.remember(oid(9)), nodes.get(ROOT)), (ROOT, Some(oid(9))));
+        nodes.forget(ROOT, 1);
+        assert_eq!(nodes.get(ROOT), Some(oid(9)));
+    }
+
+    #[test]
+    fn numbers_stay_over_sessions_and_differ_between_volumes() {
+        let (one, two) = (Nodes::new([1; 16], Oid::ROOT), Nodes::new([1; 16], Oid::ROOT));
+        assert_eq!(one.number(oid(5)), two.remember(oid(5)));
+        assert_eq!(one.get(two.number(oid(5))), None, "a node id of another session");
+        assert_ne!(one.number(oid(5)), one.number(Oid { volume: 8, id: 5 }));
+    }
+
+    #[test]
+    fn the_page_cache_is_kept_over_our_own_changes_alone() {
+        let nodes = Nodes::new([1; 16], Oid::ROOT);
+        let node = nodes.remember(oid(5));
+        let attr = |sec, size| FileAttr {
+            kind: vfs::Kind::File,
+            mode: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size,
+            used: 0,
+            fsid: 1,
+            fileid: 5,
+            atime: Time::default(),
+            mtime: Time { sec, nsec: 0 },
+            ctime: Time::default(),
+        };
+        let change = |from: FileAttr, to: FileAttr| Wcc {
+            before: Some(vfs::Before { size: from.size, mtime: from.mtime, ctime: from.ctime }),
+            after: Some(to),
+        };
+        assert!(!nodes.still_cached(node, &attr(1, 1)), "never opened before");
+        assert!(nodes.still_cached(node, &attr(1, 1)));
+        nodes.changed_here(node, &change(attr(1, 1), attr(2, 2)));
+        assert!(nodes.still_cached(node, &attr(2, 2)), "our own write");
+        nodes.changed_here(node, &change(attr(3, 2), attr(4, 2)));
+        assert!(!nodes.still_cached(node, &attr(4, 2)), "a write over somebody else's");
+    }
+}

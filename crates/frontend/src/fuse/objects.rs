@@ -1,0 +1,62 @@
+//! Requests about an object: attributes, access, links' targets, space.
+
+use super::Tree;
+use super::call::{Answer, patient};
+use super::convert;
+use bytes::Bytes;
+use fuser::{AccessFlags, Errno, FileHandle, INodeNo};
+use vfs::{AccessMask, Oid, SetAttrs, StatFs};
+
+impl Tree {
+    /// FUSE_GETATTR.
+    pub async fn getattr(&self, node: INodeNo) -> Answer<fuser::FileAttr> {
+        let oid = self.oid(node)?;
+        let attr = patient(|| self.vfs.getattr(self.ctx(), oid)).await?;
+        Ok(convert::attr(node.0, &attr))
+    }
+
+    /// FUSE_SETATTR. A size needs permission to write, unless the file was opened with it (ftruncate(2)).
+    pub async fn setattr(
+        &self,
+        node: INodeNo,
+        set: SetAttrs,
+        handle: Option<FileHandle>,
+    ) -> Answer<fuser::FileAttr> {
+        let oid = self.oid(node)?;
+        if set.size.is_some() && handle.is_none() {
+            self.allowed(oid, AccessMask { modify: true, ..AccessMask::default() }).await?;
+        }
+        let wcc = patient(|| self.vfs.setattr(self.ctx(), oid, set, None)).await?;
+        self.nodes.changed_here(node.0, &wcc);
+        let attr = match wcc.after {
+            Some(attr) => attr,
+            None => patient(|| self.vfs.getattr(self.ctx(), oid)).await?,
+        };
+        Ok(convert::attr(node.0, &attr))
+    }
+
+    /// FUSE_ACCESS: access(2) and chdir(2).
+    pub async fn access(&self, node: INodeNo, mask: AccessFlags) -> Answer<()> {
+        let oid = self.oid(node)?;
+        let attr = patient(|| self.vfs.getattr(self.ctx(), oid)).await?;
+        self.allowed(oid, convert::access_mask(mask, attr.kind)).await.map(drop)
+    }
+
+    /// The attributes, if all of this is allowed.
+    pub async fn allowed(&self, oid: Oid, want: AccessMask) -> Answer<vfs::FileAttr> {
+        let (granted, attr) = patient(|| self.vfs.access(self.ctx(), oid, want)).await?;
+        if granted == want { Ok(attr) } else { Err(Errno::EACCES) }
+    }
+
+    /// FUSE_READLINK.
+    pub async fn readlink(&self, node: INodeNo) -> Answer<Bytes> {
+        let oid = self.oid(node)?;
+        Ok(patient(|| self.vfs.readlink(self.ctx(), oid)).await?.0)
+    }
+
+    /// FUSE_STATFS.
+    pub async fn statfs(&self, node: INodeNo) -> Answer<StatFs> {
+        let oid = self.oid(node)?;
+        patient(|| self.vfs.statfs(self.ctx(), oid)).await
+    }
+}

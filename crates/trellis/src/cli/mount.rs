@@ -1,0 +1,129 @@
+//! `trellis mount` and `trellis umount`.
+
+use super::{Done, Failure, StateArg};
+use crate::control::client::{Client, unexpected};
+use crate::control::proto::{Raw, Reply, Request};
+use crate::daemon::{self, Started};
+use crate::mount::{detach_dead, place, remembered, write_list};
+use crate::state::StateDir;
+use crate::{service, show};
+use clap::Args;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// The directory below the user's own that is used if none is named.
+const USUAL: &str = "trellis";
+
+/// Arguments of `mount`.
+#[derive(Debug, Args)]
+pub struct MountArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// An empty directory of your own [default: ~/trellis, which is made]
+    #[arg(id = "mount", value_name = "DIR")]
+    dir: Option<PathBuf>,
+}
+
+/// Arguments of `umount`.
+#[derive(Debug, Args)]
+pub struct UmountArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// The mounted directory [default: the only one]
+    #[arg(id = "mount", value_name = "DIR")]
+    dir: Option<PathBuf>,
+
+    /// At once, even if a program uses it; that program may go on
+    #[arg(short = 'z', long)]
+    lazy: bool,
+}
+
+pub(super) async fn mount(args: MountArgs) -> Done {
+    let make = args.dir.is_none();
+    let dir = match args.dir {
+        Some(dir) => absolute(&dir)?,
+        None => usual()?,
+    };
+    // Where the state may lie is the server's decision at its start.
+    let state = StateDir::create(args.state.dir.as_deref(), true)?;
+    if service::start(&state).await? == Started::Now {
+        let log = show::text(daemon::log_path(&state).as_os_str().as_bytes());
+        eprintln!("started a server in the background; it writes to {log}");
+    }
+    let mut client = Client::connect(&state).await?.ok_or_else(|| "the server has ended again".to_owned())?;
+    let request = Request::Mount { dir: raw(&dir), make };
+    let Reply::Mounted { dir, before, recovered } = client.ask(request).await? else {
+        return Err(unexpected().into());
+    };
+    if recovered {
+        eprintln!("a mount whose server had gone was taken away first");
+    }
+    Ok(std::io::stdout().write_all(welcome(&show::text(&dir.0), before).as_bytes())?)
+}
+
+/// What a person can do with a mount, three things to try.
+fn welcome(dir: &str, before: bool) -> String {
+    let how = if before { "is mounted already" } else { "is mounted" };
+    format!(
+        "{dir} {how}; try\n  \
+         ls {dir}/HOST            any host or alias that `ssh HOST` reaches, from its root directory on\n  \
+         trellis status           homes, what is unsent, what is cached\n  \
+         trellis umount {dir}     take it away again\n"
+    )
+}
+
+pub(super) async fn umount(args: UmountArgs) -> Done {
+    let dir = args.dir.as_deref().map(absolute).transpose()?;
+    let state = args.state.existing()?;
+    let client = match &state {
+        Some(state) => Client::connect(state).await?,
+        None => None,
+    };
+    let done = match client {
+        Some(mut client) => {
+            let request = Request::Umount { dir: dir.as_deref().map(raw), lazy: args.lazy };
+            let Reply::Unmounted(dir) = client.ask(request).await? else { return Err(unexpected().into()) };
+            show::text(&dir.0)
+        }
+        None => without_server(state.as_ref(), dir).await?,
+    };
+    Ok(writeln!(std::io::stdout(), "{done} is unmounted")?)
+}
+
+/// Where no server runs, what is left is dead, and remembered for the next server.
+async fn without_server(state: Option<&StateDir>, dir: Option<PathBuf>) -> Result<String, Failure> {
+    let mut known = state.map(remembered).unwrap_or_default();
+    let dir = match (dir, &known[..]) {
+        (Some(dir), _) => place::canonical(&dir)?,
+        (None, [one]) => one.clone(),
+        (None, _) => return Err("no server runs; say which directory is meant".to_owned().into()),
+    };
+    let detached = detach_dead(&dir, "is no mount of a trellis server that has gone").await;
+    if let Some(at) = known.iter().position(|d| *d == dir) {
+        known.remove(at);
+        if let Some(state) = state {
+            let _no_server = state.lock_shared()?;
+            write_list(state, &known.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+        }
+        return Ok(show::text(dir.as_os_str().as_bytes()));
+    }
+    Ok(show::text(detached?.as_os_str().as_bytes()))
+}
+
+fn usual() -> Result<PathBuf, Failure> {
+    let home = std::env::home_dir().filter(|h| h.is_absolute());
+    let home = home.ok_or_else(|| "no home directory is known: name a directory".to_owned())?;
+    Ok(home.join(USUAL))
+}
+
+fn absolute(dir: &Path) -> Result<PathBuf, Failure> {
+    let shown = show::text(dir.as_os_str().as_bytes());
+    std::path::absolute(dir).map_err(|e| Failure::Usage(format!("{shown}: {e}")))
+}
+
+fn raw(path: &Path) -> Raw {
+    Raw::from(path.as_os_str().as_bytes())
+}

@@ -1,0 +1,209 @@
+//! Where a mount may be: an empty directory of the user's own, outside of our own tree, on a machine that lets users
+//! mount.
+
+use super::shown;
+use crate::mounts;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The device through which file systems are served.
+const DEVICE: &str = "/dev/fuse";
+
+/// A directory that is ready, or mounted already.
+#[derive(Debug)]
+pub struct Place {
+    /// Its path without symbolic links.
+    pub dir: PathBuf,
+    /// A living server serves it.
+    pub mounted: bool,
+    /// A dead mount was taken away from it.
+    pub recovered: bool,
+}
+
+/// What is at a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// No mount of ours.
+    Free,
+    /// A mount that a server answers for.
+    Alive,
+    /// A mount whose server has gone.
+    Dead,
+}
+
+/// The path without symbolic links. A dead mount at its end cannot be looked at, but what is above it can.
+pub fn canonical(dir: &Path) -> Result<PathBuf, String> {
+    let fail = |e: std::io::Error| format!("{}: {e}", shown(dir));
+    if !dir.is_absolute() {
+        return Err(format!("{}: not an absolute path", shown(dir)));
+    }
+    let is_link = dir.symlink_metadata().is_ok_and(|m| m.is_symlink());
+    match (is_link, dir.parent(), dir.file_name()) {
+        (false, Some(parent), Some(name)) => Ok(parent.canonicalize().map_err(fail)?.join(name)),
+        _ => dir.canonicalize().map_err(fail),
+    }
+}
+
+/// What is at this directory, whose path has no symbolic links.
+pub fn look(dir: &Path) -> Result<Look, String> {
+    if !mounts::fuse_points().iter().any(|point| point == dir) {
+        return Ok(Look::Free);
+    }
+    match dir.metadata() {
+        Err(e) if e.kind() == std::io::ErrorKind::NotConnected => Ok(Look::Dead),
+        Err(e) => Err(format!("{}: {e}", shown(dir))),
+        Ok(_) => Ok(Look::Alive),
+    }
+}
+
+/// Makes a directory ready to be mounted on, or says what is in the way. `make`: it is made if it does not exist.
+pub fn prepare(dir: &Path, make: bool) -> Result<Place, String> {
+    let at = canonical(dir)?;
+    let recovered = match look(&at)? {
+        Look::Alive => return Ok(Place { dir: at, mounted: true, recovered: false }),
+        Look::Dead => detach(&at).map(|()| true)?,
+        Look::Free => false,
+    };
+    check_machine()?;
+    check_surroundings(&at)?;
+    if make {
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&at);
+        if let Err(e) = made.or_else(|e| match e.kind() {
+            std::io::ErrorKind::AlreadyExists => Ok(()),
+            _ => Err(e),
+        }) {
+            return Err(format!("{}: {e}: choose another directory with `trellis mount DIR`", shown(&at)));
+        }
+    }
+    check_directory(&at)?;
+    Ok(Place { dir: at, mounted: false, recovered })
+}
+
+fn detach(dir: &Path) -> Result<(), String> {
+    let mut command = Command::new(super::helper::find()?);
+    command.args(["-u", "-z", "--"]).arg(dir).stdin(Stdio::null());
+    let output = command.output().map_err(|e| format!("fusermount3: {e}"))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(format!(
+            "{} holds a dead mount that cannot be taken away: {}",
+            shown(dir),
+            crate::show::message(String::from_utf8_lossy(&output.stderr).trim())
+        )),
+    }
+}
+
+/// Whether users can mount here at all.
+fn check_machine() -> Result<(), String> {
+    super::helper::find()?;
+    match std::fs::File::options().read(true).write(true).open(DEVICE) {
+        Ok(_) => Ok(()),
+        Err(e) => Err(device_error(&e)),
+    }
+}
+
+fn device_error(e: &std::io::Error) -> String {
+    let what = match e.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            "you may not use it: let the administrator run `chmod 666 /dev/fuse`, or add you to the group that owns it"
+        }
+        _ => {
+            "the kernel offers no FUSE here: let the administrator run `modprobe fuse`; a container needs \
+              `--device /dev/fuse`"
+        }
+    };
+    format!("{DEVICE}: {e}: {what}")
+}
+
+/// The helper's words, with what to do where that is known.
+pub fn explained(said: &str) -> String {
+    match said {
+        s if s.contains("/dev/fuse") => device_error(&std::io::Error::other(s.to_owned())),
+        s if s.contains("Operation not permitted") => {
+            format!("{s}: this system lets no ordinary user mount (a container without the right to mount?)")
+        }
+        "" => "fusermount3 ended without a word".into(),
+        s => s.into(),
+    }
+}
+
+/// A mount of our tree inside our tree would be walked into without end.
+fn check_surroundings(dir: &Path) -> Result<(), String> {
+    match mounts::fuse_points().iter().find(|point| dir.starts_with(point)) {
+        Some(outer) => Err(format!(
+            "{} is inside {}, where the tree is mounted already: choose a directory outside of it",
+            shown(dir),
+            shown(outer)
+        )),
+        None => Ok(()),
+    }
+}
+
+fn check_directory(dir: &Path) -> Result<(), String> {
+    let meta = dir.symlink_metadata().map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => format!("{0} does not exist: make it with `mkdir {0}`", shown(dir)),
+        _ => format!("{}: {e}", shown(dir)),
+    })?;
+    let me = rustix::process::geteuid().as_raw();
+    if !meta.is_dir() {
+        return Err(format!("{} is not a directory: choose one", shown(dir)));
+    }
+    if meta.uid() != me {
+        return Err(format!(
+            "{} belongs to user {}, not to you ({me}): choose a directory of your own",
+            shown(dir),
+            meta.uid()
+        ));
+    }
+    let mut entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", shown(dir)))?;
+    match entries.next() {
+        Some(_) => Err(format!(
+            "{} is not empty, and what is in it could not be reached: choose an empty directory",
+            shown(dir)
+        )),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_is_named() {
+        let temp = tempfile::tempdir().unwrap();
+        let error = |dir: &Path| check_directory(dir).unwrap_err();
+        assert!(error(&temp.path().join("none")).contains("mkdir"));
+        std::fs::write(temp.path().join("file"), "").unwrap();
+        assert!(error(&temp.path().join("file")).contains("not a directory"));
+        assert!(error(temp.path()).contains("not empty"));
+        assert!(error(Path::new("/proc/1")).contains("belongs to") || rustix::process::geteuid().is_root());
+        std::fs::remove_file(temp.path().join("file")).unwrap();
+        assert_eq!(check_directory(temp.path()), Ok(()));
+    }
+
+    #[test]
+    fn symbolic_links_are_followed_once() {
+        let temp = tempfile::tempdir().unwrap();
+        let real = temp.path().canonicalize().unwrap().join("real");
+        std::fs::create_dir(&real).unwrap();
+        std::os::unix::fs::symlink(&real, temp.path().join("link")).unwrap();
+        assert_eq!(canonical(&temp.path().join("link")), Ok(real.clone()));
+        assert_eq!(canonical(&temp.path().join("link/not yet")), Ok(real.join("not yet")));
+        assert!(canonical(Path::new("relative")).is_err());
+        assert_eq!(look(&real), Ok(Look::Free));
+    }
+
+    #[test]
+    fn errors_of_the_machine_say_what_to_do() {
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        assert!(device_error(&denied).contains("chmod 666 /dev/fuse"));
+        assert!(
+            explained("fusermount3: fuse device not found, try 'modprobe fuse' /dev/fuse")
+                .contains("modprobe")
+        );
+        assert!(explained("fusermount3: mount failed: Operation not permitted").contains("container"));
+        assert!(!explained("").is_empty());
+    }
+}

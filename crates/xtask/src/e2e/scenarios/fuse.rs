@@ -1,0 +1,79 @@
+//! The tree mounted by FUSE, by a user without any privilege, on this machine.
+
+use super::basic_tree;
+use crate::e2e::accounts::{ANN, GATEWAY};
+use crate::e2e::fuse;
+use crate::e2e::guest::Guest;
+use crate::e2e::proc::wait_for;
+use crate::e2e::server::Server;
+use crate::e2e::world::World;
+use anyhow::{Result, ensure};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+/// The scenario.
+pub fn run(world: &World) -> Result<()> {
+    fuse::allow()?;
+    basic_tree::prepare(world)?;
+    let work = world.home_dir(ANN, "work")?;
+    let _lab = world.host("lab", "", None)?;
+    let mut server = world.serve(&[])?;
+    let tree = fuse::mount(world, &server, "tree")?;
+    first_steps(world, &server, &tree)?;
+    basic_tree::work_on(&work, |script| {
+        Guest::here(world, &tree, GATEWAY, script, Duration::from_secs(400))
+    })?;
+    server.must_run()?;
+    server.sync()?;
+    basic_tree::check_home(world, &work)?;
+    lifecycle(&mut server, &tree)
+}
+
+/// Looking, reading and writing.
+fn first_steps(world: &World, server: &Server, tree: &Path) -> Result<()> {
+    let first = world.home_dir(ANN, "first")?;
+    world.write_home(ANN, &first.join("there"), b"from the home\n")?;
+    let script = format!(
+        "cd \"$ROOT/ann@lab{}\"\n[[ $(cat there) == 'from the home' ]]\necho 'from the mount' >here\n\
+         [[ $(ls) == $'here\\nthere' ]]\nmv here moved\nrm there\nls \"$ROOT\" | grep -q ann@lab\n",
+        first.display()
+    );
+    Guest::here(world, tree, GATEWAY, &script, Duration::from_secs(60))?.run()?;
+    server.sync()?;
+    ensure!(fs::read(first.join("moved"))? == b"from the mount\n" && !first.join("there").exists());
+    Ok(())
+}
+
+/// Busy mounts, unmounting, and the end of the server.
+fn lifecycle(server: &mut Server, tree: &Path) -> Result<()> {
+    let dir = tree.to_string_lossy();
+    let status = server.status()?;
+    ensure!(status["mounts"][0]["dir"] == *dir && status["mounts"][0]["problem"].is_null(), "{status}");
+    // The directory is entered as the account: nobody else, not even root, may.
+    let enter = format!("cd '{dir}' && exec sleep 600");
+    let mut inside = Command::new("bash").args(["-c", &enter]).uid(GATEWAY.uid).gid(GATEWAY.uid).spawn()?;
+    wait_for("a process inside", Duration::from_secs(10), || {
+        fs::read_link(format!("/proc/{}/cwd", inside.id())).is_ok_and(|cwd| cwd == tree).then_some(())
+    })?;
+    let refused = server.command(&["umount", &dir]).output()?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(
+        !refused.status.success() && said.contains("fuser -vm") && said.contains("--lazy"),
+        "busy: {said}"
+    );
+    inside.kill()?;
+    inside.wait()?;
+    server.run(&["umount", &dir])?;
+    ensure!(fuse::mounted()?.is_empty() && fs::read_dir(tree)?.next().is_none(), "still mounted");
+
+    server.run(&["mount", &dir])?;
+    server.run(&["stop", "--drain", "60"])?;
+    ensure!(server.wait(Duration::from_secs(60))?, "the server ended badly after stop");
+    ensure!(fuse::mounted()?.is_empty(), "a stopped server leaves a mount");
+    server.restart()?;
+    ensure!(fuse::mounted()? == [tree], "a server that comes back does not mount again");
+    Ok(())
+}
