@@ -3,7 +3,7 @@
 //! An [`Op`] is generic over how it refers to objects (`R`: object ids in the journal, [`Loc`] on the
 //! way home) and to bytes (`D`: stored extents in the journal, [`Payload`] on the way home).
 
-use crate::attr::{Attr, Time, Version};
+use crate::attr::{Attr, Kind, Time, Version};
 use crate::name::Name;
 use crate::{ErrorKind, Loc};
 use bytes::Bytes;
@@ -186,13 +186,27 @@ pub struct Placed {
     pub id: OpId,
     /// When it was accepted. If not `plain`, objects and directories get this as modification time.
     pub time: Time,
-    /// Do what a local program would (mode `strict`): write in place, the home's own clock, no base versions.
+    /// Do what a local program would (mode `strict`): write in place, the home's own clock, no base versions. Only the
+    /// access time of a new object is `time`, which tells it from another one of that name.
     /// Otherwise never overwrite what was not read: exchange, verify, keep both, exact times.
     pub plain: bool,
     /// It may have been executed before, and the answer lost: the wanted state counts as done.
     pub resent: bool,
     /// The change.
     pub op: Op<Loc, Payload>,
+}
+
+impl New {
+    /// The type of the object.
+    pub fn kind(&self) -> Kind {
+        match self {
+            New::File => Kind::File,
+            New::Dir => Kind::Dir,
+            New::Symlink(_) => Kind::Symlink,
+            New::Fifo => Kind::Fifo,
+            New::Socket => Kind::Socket,
+        }
+    }
 }
 
 impl<R, D> Op<R, D> {

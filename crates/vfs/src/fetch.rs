@@ -106,7 +106,8 @@ impl Volume {
         }
     }
 
-    fn is_given_up(&self) -> bool {
+    /// Whether the home has been out of reach for so long that nobody waits for it any more.
+    pub fn is_given_up(&self) -> bool {
         let now = self.env.clock.instant();
         self.health.since.lock().is_some_and(|since| now.saturating_sub(since) > limits::GIVE_UP)
     }

@@ -78,7 +78,7 @@ pub struct Inode {
     pub cuts: Vec<(u64, u64)>,
     /// The ctime that clients were shown, and the version for which it stands.
     pub shown: Option<(Option<Version>, Time)>,
-    /// Unsent operations that touch it.
+    /// Unsent operations that touch it and are laid over it.
     pub pending: u32,
     /// The last operation that touches it.
     pub last_seq: u64,

@@ -60,6 +60,8 @@ pub const QUESTIONS: usize = 10;
 pub const HOLD: Duration = Duration::from_secs(10);
 /// A home that was out of reach for this long fails calls that have nothing in the cache.
 pub const GIVE_UP: Duration = Duration::from_secs(60);
+/// How often somebody who waits for an outcome looks whether the home is out of reach for [`GIVE_UP`].
+pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a name of the root directory that could not be reached is remembered.
 pub const FAILED_NAME: Duration = Duration::from_secs(30);
 /// Names of hosts that the root directory remembers.

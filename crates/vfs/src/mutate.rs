@@ -24,43 +24,20 @@ impl Volume {
     /// Accepts a change of session `origin` under the lock of the tree: journal, overlay, queue. The caller releases
     /// the lock and then waits with [`Volume::settled`].
     pub fn submit(&self, tree: &mut Tree, origin: u64, change: Change) -> Result<Ticket> {
-        let outcome = change.plain && !matches!(change.op, Op::Write { .. });
         objects(&change).for_each(|id| keep_only_base(tree, &self.data, id));
-        self.accept(tree, (origin, change), None, outcome, !outcome)
+        let (record, laid) = (change.clone(), !change.plain);
+        self.accept(tree, (origin, change), record, laid)
     }
 
     /// Like [`Volume::submit`], for a write whose bytes are in the data log already, laid after a [`keep_only_base`]. A
-    /// small payload is in the record as well, so that only the record has to be synced. `stable` is what its caller
-    /// waits for.
+    /// small payload is in the record as well, so that only the record has to be synced.
     pub fn submit_write(
         &self,
         tree: &mut Tree,
         (origin, change): (u64, Change),
         inline: Option<Bytes>,
-        stable: bool,
     ) -> Result<Ticket> {
-        let outcome = change.plain && stable;
         let (file, extents) = (change.object, change.extents().copied().collect::<Vec<Extent>>());
-        let ticket = self.accept(tree, (origin, change), inline, outcome, true);
-        if ticket.is_err() {
-            extents.iter().for_each(|e| self.data.unpin(e));
-            self.relay(tree, file);
-        }
-        ticket
-    }
-
-    fn accept(
-        &self,
-        tree: &mut Tree,
-        (origin, change): (u64, Change),
-        inline: Option<Bytes>,
-        wait: bool,
-        overlaid: bool,
-    ) -> Result<Ticket> {
-        if tree.queue.len() >= limits::QUEUE_OPS {
-            return Err(ErrorKind::Busy.into());
-        }
-        self.log_bindings(tree)?;
         let mut record = change.clone();
         if let (Some(bytes), Op::Write { pieces, .. }) = (inline, &mut record.op) {
             for piece in pieces {
@@ -69,17 +46,48 @@ impl Volume {
                 }
             }
         }
+        let ticket = self.accept(tree, (origin, change), record, true);
+        if ticket.is_err() {
+            extents.iter().for_each(|e| self.data.unpin(e));
+            self.relay(tree, file);
+        }
+        ticket
+    }
+
+    /// Mode `strict`: a write that its caller waits for. Its bytes are in the change alone. The record does not have
+    /// them: it is never sent again after a restart, because its caller has no answer and comes again.
+    pub fn submit_through(&self, tree: &mut Tree, (origin, change): (u64, Change)) -> Result<Ticket> {
+        let mut record = change.clone();
+        if let Op::Write { pieces, .. } = &mut record.op {
+            pieces.clear();
+        }
+        self.accept(tree, (origin, change), record, false)
+    }
+
+    /// Appends the record of a change and queues the change. If it is not laid over the caches now, the ticket waits
+    /// for its outcome.
+    fn accept(
+        &self,
+        tree: &mut Tree,
+        (origin, change): (u64, Change),
+        record: Change,
+        laid: bool,
+    ) -> Result<Ticket> {
+        if tree.queue.len() >= limits::QUEUE_OPS {
+            return Err(ErrorKind::Busy.into());
+        }
+        self.log_bindings(tree)?;
         let seq = self.lane.append(Body::Change(record)).map_err(|e| match e {
             // Nothing has happened, and there will be room again: the way home makes it.
             crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
             e => local(e),
         })?;
-        let (sender, outcome) = if wait { Some(oneshot::channel()).unzip() } else { (None, None) };
+        let (sender, outcome) = if !laid { Some(oneshot::channel()).unzip() } else { (None, None) };
         if let Some(key) = change.retry {
             self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });
         }
-        enqueue(tree, seq, change, origin, self.env.clock.instant(), overlaid, sender);
-        if wait {
+        enqueue(tree, seq, change, origin, self.env.clock.instant(), laid, sender);
+        if !laid {
             tree.queue.hurry(seq);
         }
         self.wake.notify_one();
@@ -101,9 +109,19 @@ impl Volume {
         self.journalled(ticket.seq).await?;
         match ticket.outcome {
             None => Ok(()),
-            Some(outcome) => outcome.await.unwrap_or_else(|_| {
-                Err(home::Error::new(ErrorKind::Io, "the server is stopping; the change is journalled"))
-            }),
+            Some(mut outcome) => loop {
+                if let Ok(told) = tokio::time::timeout(limits::OUTCOME_PATIENCE, &mut outcome).await {
+                    return told.unwrap_or_else(|_| {
+                        Err(Error::new(
+                            ErrorKind::Io,
+                            "the server is stopping; whether it was done is not known",
+                        ))
+                    });
+                }
+                if self.is_given_up() {
+                    self.abandon(ticket.seq);
+                }
+            },
         }
     }
 }
@@ -138,7 +156,8 @@ impl Volume {
     /// laid over the cache and then refused.
     pub fn relay(&self, tree: &Tree, file: u64) {
         self.data.drop_object(file);
-        let unsent = tree.queue.iter().map(|(_, p)| &p.change).filter(|c| c.object == file);
+        let laid = tree.queue.iter().filter(|(_, p)| p.overlaid).map(|(_, p)| &p.change);
+        let unsent = laid.filter(|c| c.object == file);
         for change in unsent {
             let Op::Write { pieces, .. } = &change.op else { continue };
             for piece in pieces {
@@ -180,7 +199,7 @@ pub fn enqueue(
     }
     for id in objects(&change) {
         if let Ok(inode) = tree.get(id) {
-            inode.pending += 1;
+            inode.pending += u32::from(overlaid);
             inode.last_seq = seq;
         }
     }

@@ -67,11 +67,25 @@ fn overlay_write(tree: &mut Tree, seq: u64, change: &Change, base: Option<home::
 
 fn overlay_attr(tree: &mut Tree, change: &Change) -> Result<()> {
     let inode = tree.get(change.object)?;
-    if let Some(after) = change.after {
+    if let Some(mut after) = change.after {
+        if let (true, Op::Write { .. }, Some(attr)) = (change.plain, &change.op, &inode.attr) {
+            // What it was made to may have grown or shrunk by changes that nobody saw then.
+            after = Attr { size: length_after(attr.size, change), used: attr.used, ..after };
+        }
         inode.attr = Some(after);
         inode.shown = Some((inode.base, after.ctime));
     }
     Ok(())
+}
+
+/// The length that a write makes of a file of `size` bytes.
+pub fn length_after(size: u64, change: &Change) -> u64 {
+    let Op::Write { pieces, .. } = &change.op else { return size };
+    pieces.iter().fold(size, |size, piece| match piece {
+        Piece::Truncate(to) => *to,
+        Piece::Data(at, Stored::Inline(bytes)) => size.max(at + bytes.len() as u64),
+        Piece::Data(at, Stored::Extent(extent)) => size.max(at + u64::from(extent.len)),
+    })
 }
 
 fn overlay_remove(tree: &mut Tree, time: Time, dir: u64, name: &home::Name, id: u64) -> Result<()> {

@@ -49,6 +49,10 @@ impl Volume {
 
     /// Fails without permission to add and remove names.
     pub fn may_change_names(&self, cred: &Cred, attr: &Attr) -> Result<()> {
+        if self.plain() && cred.uid == self.shared.server_uid {
+            // The home decides, and knows the reason.
+            return Ok(());
+        }
         let access = self.access_of(cred, attr);
         allow(access.write && access.exec)
     }

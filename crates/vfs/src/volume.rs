@@ -15,7 +15,7 @@ use crate::sync::queue::objects;
 use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
 use crate::{limits, stats::Stats};
-use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
+use home::{Error, ErrorKind, Hello, Home, Name, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -346,9 +346,11 @@ fn recover(
     let now = shared.env.clock.instant();
     for (seq, (mut change, late)) in open {
         objects(&change).for_each(|id| keep_only_base(tree, data, id));
-        lay_bytes(data, &mut change)?;
-        let overlaid = !change.plain || matches!(change.op, Op::Write { .. });
-        enqueue(tree, seq, change, 0, now, overlaid, None);
+        let laid = change.is_laid();
+        if laid {
+            lay_bytes(data, &mut change)?;
+        }
+        enqueue(tree, seq, change, 0, now, laid, None);
         if let Some(op) = tree.queue.get_mut(seq) {
             op.late = late;
         }

@@ -135,12 +135,11 @@ impl State {
                 New::Fifo => placed.resent && attr.kind == Kind::Fifo,
                 New::Socket => placed.resent && attr.kind == Kind::Socket,
             };
+            let marked = placed.resent && attr.kind == new.kind() && attr.atime == placed.time;
             return match placed.plain {
                 false if same => Ok(Done { attr: Some(attr), dirs: vec![self.touch(placed, dir)?] }),
                 false => Err(Fail::Conflict(there)),
-                true if same && placed.resent => {
-                    Ok(Done { attr: Some(attr), dirs: vec![self.tree.attr(dir)?] })
-                }
+                true if marked => Ok(Done { attr: Some(attr), dirs: vec![self.tree.attr(dir)?] }),
                 true => Err(ErrorKind::Exists.into()),
             };
         }
@@ -155,6 +154,9 @@ impl State {
         let ino = self.tree.add(body, mode);
         self.tree.enter(dir, name, ino)?;
         self.stamp(placed, ino)?;
+        if placed.plain {
+            self.tree.node_mut(ino)?.atime = placed.time;
+        }
         Ok(Done { attr: Some(self.tree.attr(ino)?), dirs: vec![self.touch(placed, dir)?] })
     }
 

@@ -26,6 +26,8 @@ pub enum Fault {
     Hang,
     /// Changes wait, without effect, until another fault is set; questions are answered.
     HangChanges,
+    /// Changes take effect, and their answers are lost; questions are answered.
+    ChangesUnanswered,
     /// Changes are refused for this reason.
     Refuse(ErrorKind),
 }
@@ -65,7 +67,9 @@ impl FaultHome {
                 tokio::time::sleep(time).await;
                 call.await
             }
-            Fault::None | Fault::Hang | Fault::HangChanges | Fault::Refuse(_) => call.await,
+            Fault::None | Fault::Hang | Fault::HangChanges | Fault::ChangesUnanswered | Fault::Refuse(_) => {
+                call.await
+            }
         }
     }
 }
@@ -114,7 +118,13 @@ impl Home for FaultHome {
         if let Fault::Refuse(kind) = now {
             return Ok(vec![Outcome::Refused(kind)]);
         }
-        self.through(self.inner.apply(ops)).await
+        let answer = self.through(self.inner.apply(ops)).await;
+        match now {
+            Fault::ChangesUnanswered => {
+                answer.and(Err(Error::new(ErrorKind::Unreachable, "the answer is lost (injected)")))
+            }
+            _ => answer,
+        }
     }
 }
 

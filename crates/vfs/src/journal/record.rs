@@ -42,7 +42,8 @@ oncrpc::xdr! {
         pub retry: Option<[u8; 16]>,
         /// The verifier of an exclusive create (RFC 1813 3.3.8).
         pub verifier: Option<[u8; 8]>,
-        /// Made in mode `strict`: laid over the caches only when the home has it.
+        /// Made in mode `strict`: laid over the caches only when the home has it, but for UNSTABLE writes. Only the
+        /// records of those have bytes.
         pub plain: bool,
     }
 
@@ -147,6 +148,12 @@ impl Body {
 }
 
 impl Change {
+    /// Of a record: whether the change was seen before its outcome.
+    pub fn is_laid(&self) -> bool {
+        let unstable = |p: &home::Piece<Stored>| matches!(p, home::Piece::Data(..));
+        !self.plain || matches!(&self.op, Op::Write { pieces, .. } if pieces.iter().any(unstable))
+    }
+
     /// The extents in the data log that the change needs.
     pub fn extents(&self) -> impl Iterator<Item = &Extent> {
         extents(&self.op)

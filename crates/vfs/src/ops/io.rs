@@ -117,7 +117,9 @@ impl Vfs {
         {
             volume.settled(ticket).await?;
         }
-        let wcc = crate::Wcc { before: taken.before, after: taken.after };
+        let through = volume.plain() && want == Stability::Stable;
+        let after = if through { volume.shown_if_known(&volume.tree.lock(), oid.id) } else { taken.after };
+        let wcc = crate::Wcc { before: taken.before, after };
         Ok(AppendOk { at: taken.at, written: WriteOk { count, stability: want, verifier, wcc } })
     }
 
@@ -145,7 +147,7 @@ impl Vfs {
         }
         if volume.plain() {
             volume.wake.notify_one();
-            volume.at_home(oid.id, last).await;
+            volume.at_home(oid.id, last).await?;
         }
         let mut tree = volume.tree.lock();
         if let Some(kind) = tree.get(oid.id)?.lost.take() {
@@ -246,21 +248,26 @@ impl Volume {
                 is_file(attr.kind)?;
                 self.may_write_as(ctx, id, &attr)?;
                 self.guard.lock().clone().check_object(&mut tree, id)?;
-                let at = position.in_file(attr.size, data.len() as u64)?;
+                let at = position.in_file(length(&tree, id, attr.size), data.len() as u64)?;
                 if data.is_empty() {
                     let after = self.shown_if_known(&tree, id);
                     return Ok(Taken { at, before, ticket: None, after });
                 }
+                if self.plain() && want == Stability::Stable && self.lane.has_room(0) {
+                    let stored = Stored::Inline(data.clone());
+                    let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data)?;
+                    return Ok(Taken { at, before, ticket: Some(ticket), after: None });
+                }
                 keep_only_base(&mut tree, &self.data, id);
                 let inline = if data.len() <= INLINE_MAX { data.len() as u64 } else { 0 };
-                let put = match self.lane.has_room(inline) {
+                let put = match self.lane.has_room(inline) && (want == Stability::Unstable || !self.plain()) {
                     true => self.data.put(id, at, std::slice::from_ref(&data), Pin::Dirty),
                     false => Err(crate::env::Error::Full("the journal has no room".into())),
                 };
                 match put {
                     Ok(extent) => {
                         let stored = Stored::Extent(extent);
-                        let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data, want)?;
+                        let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data)?;
                         let after = self.shown_if_known(&tree, id);
                         return Ok(Taken { at, before, ticket: Some(ticket), after });
                     }
@@ -287,7 +294,6 @@ impl Volume {
         id: u64,
         (at, stored): (u64, Stored),
         data: &Bytes,
-        want: Stability,
     ) -> Result<Ticket> {
         let time = self.env.clock.now();
         let inode = live(tree, id)?;
@@ -298,19 +304,28 @@ impl Volume {
         let last = meta::shown_ctime(inode, &attr);
         let after =
             Attr { size, used, mtime: time, mode: strip_set_ids(&attr), ..changed(&attr, last, time) };
+        let through = matches!(stored, Stored::Inline(_));
         let op = Op::Write { file: id, base: inode.base, pieces: vec![Piece::Data(at, stored)] };
         let inline = (data.len() <= INLINE_MAX).then(|| data.clone());
         let change = self.change(ctx, time, id, Some(after), op);
-        self.submit_write(tree, (ctx.origin, change), inline, want == Stability::Stable)
+        match through {
+            true => self.submit_through(tree, (ctx.origin, change)),
+            false => self.submit_write(tree, (ctx.origin, change), inline),
+        }
     }
 
     /// Waits until nothing of an object up to record `last` is unsent.
-    pub(super) async fn at_home(&self, id: u64, last: u64) {
+    pub(super) async fn at_home(&self, id: u64, last: u64) -> Result<()> {
         let mut outcomes = self.outcomes.subscribe();
         loop {
             outcomes.borrow_and_update();
-            if !self.is_unsent(id, last) || outcomes.changed().await.is_err() {
-                return;
+            if !self.is_unsent(id, last) {
+                return Ok(());
+            }
+            // The time is for a home that does not answer at all.
+            let _ = tokio::time::timeout(limits::OUTCOME_PATIENCE, outcomes.changed()).await;
+            if self.is_given_up() {
+                return Err(Error::new(ErrorKind::Io, format!("{} is out of reach", self.account)));
             }
         }
     }
@@ -324,6 +339,12 @@ impl Volume {
                 .take_while(|(seq, _)| *seq <= last)
                 .any(|(_, p)| objects(&p.change).any(|object| object == id))
     }
+}
+
+/// The length of a file of `size` bytes when all writes are done that nobody sees yet.
+fn length(tree: &crate::inode::Tree, id: u64, size: u64) -> u64 {
+    let hidden = tree.queue.iter().filter(|(_, p)| !p.overlaid && p.change.object == id);
+    hidden.fold(size, |size, (_, p)| crate::overlay::length_after(size, &p.change))
 }
 
 fn is_file(kind: Kind) -> Result<()> {

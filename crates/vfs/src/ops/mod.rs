@@ -52,6 +52,9 @@ impl Volume {
 
     /// Makes known what a name stands for, with fresh attributes.
     pub async fn ensure_name(self: &Arc<Self>, dir: u64, name: &Name, need: Duration) -> Result<Option<u64>> {
+        if self.plain() {
+            self.name_settled(dir, name).await?;
+        }
         for round in 0..4 {
             let (want, have) = {
                 let mut tree = self.tree.lock();
@@ -77,6 +80,24 @@ impl Volume {
             None if node.complete => Ok(None),
             None => Err(Error::new(ErrorKind::Busy, "the directory keeps changing")),
         }
+    }
+
+    /// Mode `strict`: waits until no operation on a name is on its way: what it makes of the name is not known before.
+    async fn name_settled(&self, dir: u64, name: &Name) -> Result<()> {
+        let mut outcomes = self.outcomes.subscribe();
+        let wait = async {
+            loop {
+                outcomes.borrow_and_update();
+                let open = self.tree.lock().get(dir)?.names()?.slot(name).is_some_and(|s| s.pending > 0);
+                if !open || outcomes.changed().await.is_err() {
+                    return Ok(());
+                }
+            }
+        };
+        tokio::time::timeout(limits::HOLD, wait).await.unwrap_or_else(|_| {
+            let kind = if self.is_given_up() { ErrorKind::Io } else { ErrorKind::Busy };
+            Err(Error::new(kind, "an operation on the name has no answer yet"))
+        })
     }
 
     /// The name alone, or the whole listing where the directory is small: the next name is then known as well.

@@ -185,7 +185,9 @@ impl Volume {
         let op: Op<u64, Stored> =
             Op::Write { file: id, base: inode.base, pieces: vec![Piece::Truncate(size)] };
         let ticket = self.submit(tree, ctx.origin, self.change(ctx, time, id, Some(after), op))?;
-        self.data.truncate(id, size);
+        if !self.plain() {
+            self.data.truncate(id, size);
+        }
         Ok(ticket)
     }
 

@@ -77,6 +77,7 @@ impl Volume {
     async fn push(self: &Arc<Self>) -> Result<Sent> {
         let hello = self.greeted().await?;
         self.resume(hello.class).await?;
+        self.clear_doubt().await?;
         let batch = self.next_batch().await?;
         self.tree.lock().queue.begin(batch.iter().flat_map(|g| g.seqs.clone()));
         if batch.is_empty() {

@@ -32,6 +32,10 @@ impl Volume {
             op.waiter.map(|w| w.send(Ok(())));
             self.retire(seq, &op.change, Fate::Done(bindings))?;
         }
+        if last.plain && matches!(last.op, Op::Write { .. }) {
+            // Others may have written between our look and our write: what is cached may be of neither version.
+            self.relay(tree, last.object);
+        }
         tree.drop_gone(last.object);
         Ok(())
     }
@@ -45,7 +49,7 @@ impl Volume {
                 self.overlay_done(tree, *seq, &op.change);
                 tree.notes.change(&op.change, op.origin);
             }
-            self.release(tree, *seq, &op.change);
+            self.release(tree, *seq, &op);
             ops.push((*seq, op));
         }
         ops
@@ -63,12 +67,14 @@ impl Volume {
         }
     }
 
-    fn release(&self, tree: &mut Tree, seq: u64, change: &Change) {
+    /// Takes an operation out of the counts of what it touches.
+    pub fn release(&self, tree: &mut Tree, seq: u64, op: &Pending) {
+        let change = &op.change;
         let settled = crate::inode::Settled { tick: tree.tick, seq };
         let now = self.env.clock.instant();
         for id in queue::objects(change) {
             let Ok(inode) = tree.get(id) else { continue };
-            inode.pending = inode.pending.saturating_sub(1);
+            inode.pending = inode.pending.saturating_sub(u32::from(op.overlaid));
             inode.settled = settled;
             inode.cuts.retain(|(s, _)| *s != seq);
         }
@@ -176,7 +182,7 @@ impl Volume {
     /// Records an outcome. Only then may the bytes of the change be evicted: a record that comes back after a
     /// power cut must find its extents.
     /// Where that is impossible nothing more is accepted: a restart would replay the change over later ones.
-    fn retire(&self, seq: u64, change: &Change, how: Fate) -> Result<()> {
+    pub fn retire(&self, seq: u64, change: &Change, how: Fate) -> Result<()> {
         if let Err(e) = self.lane.append(Body::Retire(Retire { seq, how })) {
             self.lane.give_up(&format!("an outcome could not be recorded: {e}"));
             return Err(local(e));
@@ -244,7 +250,7 @@ impl Volume {
         tree.tick += 1;
         for seq in &group.seqs {
             let Some(op) = tree.queue.remove(*seq) else { continue };
-            self.release(tree, *seq, &op.change);
+            self.release(tree, *seq, &op);
             if let Some(key) = &op.change.retry {
                 self.shared.replies.lock().remove(key);
             }
@@ -263,8 +269,17 @@ impl Volume {
         Ok(())
     }
 
+    /// Mode `strict`: nobody waits any more for an operation that has no outcome. Whether the home has done it is not
+    /// known, and whoever called is told so; it is not sent again.
+    pub fn abandon(&self, seq: u64) {
+        let group = Group { seqs: vec![seq], newborn: false };
+        // The lane has ended if that fails, and says so.
+        let _ = self.fail(&mut self.tree.lock(), &group, ErrorKind::Io);
+        self.outcomes.send_modify(|n| *n += 1);
+    }
+
     /// Forgets what a change was believed to have done, so that the home is asked again.
-    fn undo(&self, tree: &mut Tree, change: &Change) {
+    pub fn undo(&self, tree: &mut Tree, change: &Change) {
         for (dir, name) in queue::names(change) {
             if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
                 node.forget(&name);
@@ -306,8 +321,14 @@ impl Volume {
             _ => return Ok(None),
         };
         let kind = self.object_kind(one);
+        let is_it = |attr: &Attr| match &one.op {
+            _ if !one.plain => true,
+            Op::Create { .. } => attr.atime == one.time,
+            Op::Rename { object, .. } | Op::Link { object, .. } => object.id.is_some_and(|id| id == attr.id),
+            _ => false,
+        };
         match self.home.stat(&Loc { path, id: None }).await {
-            Ok(seen) if Some(seen.attr.kind) == kind => {
+            Ok(seen) if Some(seen.attr.kind) == kind && is_it(&seen.attr) => {
                 Ok(Some(Done { attr: Some(seen.attr), dirs: vec![] }))
             }
             Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
@@ -473,7 +494,7 @@ impl Volume {
     fn amend(&self, tree: &mut Tree, seq: u64, op: Op<u64, Stored>) -> Result<()> {
         self.lane.append(Body::Amend(Amend { seq, op: op.clone() })).map_err(local)?;
         let Some(old) = tree.queue.remove(seq) else { return Ok(()) };
-        self.release(tree, seq, &old.change);
+        self.release(tree, seq, &old);
         let change = Change { op, ..old.change };
         let op = Pending { change: change.clone(), resent: false, late: true, bytes: 0, ..old };
         tree.queue.push(seq, op);

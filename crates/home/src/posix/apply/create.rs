@@ -64,8 +64,10 @@ impl<S: Sys> Batch<'_, S> {
         if kind != Kind::Symlink && !self.sys().default_acl(&dir.fd) {
             self.sys().chmod(fd, self.mode_of_new(&new.attr, mode))?;
         }
-        if !placed.plain {
-            self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time))?;
+        match placed.plain {
+            false => self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time))?,
+            // The mark by which it is recognised if the answer is lost: nobody else gives it exactly this time.
+            true => self.sys().set_times(fd, Stamp::At(placed.time), Stamp::Keep)?,
         }
         let attr = self.home.attr_of(fd)?;
         if kind == Kind::Dir {
@@ -90,6 +92,12 @@ impl<S: Sys> Batch<'_, S> {
             return Err(ErrorKind::Exists.into());
         };
         let attr = found.attr;
+        if placed.plain {
+            return match placed.resent && attr.kind == new.kind() && attr.atime == placed.time {
+                true => self.finish(placed, &dir, &found, mode),
+                false => Err(ErrorKind::Exists.into()),
+            };
+        }
         let same = match new {
             New::Dir => attr.kind == Kind::Dir,
             New::Symlink(target) => {
@@ -100,20 +108,18 @@ impl<S: Sys> Batch<'_, S> {
             New::Socket => placed.resent && attr.kind == Kind::Socket,
         };
         let ours = attr.uid == self.home.account.uid;
-        match (placed.plain, same) {
-            (true, true) if placed.resent && ours => self.finish(placed, &dir, &found, mode),
-            (true, _) => Err(ErrorKind::Exists.into()),
-            (false, true) if attr.kind == Kind::File && ours => {
+        match same {
+            true if attr.kind == Kind::File && ours => {
                 self.made = true;
                 if let Ok(fd) = self.sys().reopen(&found.fd, Mode::ReadWrite) {
                     self.keep_open(fd, attr.id, true);
                 }
                 self.finish(placed, &dir, &found, mode)
             }
-            (false, true) if attr.kind != Kind::File => {
+            true if attr.kind != Kind::File => {
                 Ok(Done { attr: Some(attr), dirs: vec![self.touch(&dir, placed)?] })
             }
-            (false, _) => Err(Fail::Conflict(Some(attr))),
+            _ => Err(Fail::Conflict(Some(attr))),
         }
     }
 

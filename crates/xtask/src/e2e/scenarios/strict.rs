@@ -12,12 +12,13 @@ use crate::e2e::world::World;
 use crate::nfs::{Client, at, status_of};
 use crate::run;
 use crate::wan_link;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use oncrpc::nfs3::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Between server and home while the server is killed: an answer takes half of it, a kill far less.
@@ -68,6 +69,7 @@ expect "cannot overwrite existing file" bash -c 'set -C; echo x >taken'
 [[ $(cat taken) == theirs ]] || fail "O_EXCL went over a file"
 expect "Permission denied" touch shut/x
 expect "Permission denied" rm shut/inside
+expect "Read-only file system" mkdir locked/x
 expect "No space left on device" dd if=/dev/zero of=small/synced bs=1M count=4 conv=fsync status=none
 expect "No space left on device" cp "$W/big" small/closed
 rm -f small/synced small/closed
@@ -95,6 +97,7 @@ pub fn run(world: &World) -> Result<()> {
     let known = fs::read_to_string(world.known_hosts())? + &far_host.known_hosts()?;
     fs::write(world.known_hosts(), known)?;
     world.route("far", wire.addr())?;
+    let dead = dead_home(world)?;
     let mut server = world.serve(&["--mode", "strict"])?;
 
     let script = format!("WORK={}\n{SCRIPT}", work.display());
@@ -110,7 +113,40 @@ pub fn run(world: &World) -> Result<()> {
     server.sync()?;
     let status = server.home_status("ann@lab")?;
     ensure!(status["mode"] == "strict" && status["unsent_ops"] == 0 && status["conflicts"] == 0, "{status}");
-    Ok(())
+    dead.join().unwrap_or_else(|_| bail!("the calls to a dead home panicked"))
+}
+
+/// Calls to a home that dies, through a server of its own: they wait, then fail. It goes on beside the rest, because
+/// that takes a minute.
+fn dead_home(world: &World) -> Result<JoinHandle<Result<()>>> {
+    let dir = world.home_dir(ANN, "work/dead")?;
+    let mut host = world.host("dead", "", None)?;
+    let mut server = world.serve_as("dead", &["--mode", "strict"])?;
+    let begin = move || {
+        let client = Client::connect(server.addr, GATEWAY.uid)?;
+        let there = client.walk(&client.mount("/")?, &format!("ann@dead{}", dir.display()))?;
+        let file = client.put(&there, "before", b"kept")?;
+        host.kill()?;
+        let began = Instant::now();
+        let failed = |call: &dyn Fn() -> Result<()>| loop {
+            match status_of(&call()) {
+                Some(NfsStat3::Io) => return Ok(()),
+                Some(NfsStat3::Jukebox) if began.elapsed() < Duration::from_secs(120) => {}
+                other => bail!("a call to a dead home answers {other:?} after {:?}", began.elapsed()),
+            }
+        };
+        failed(&|| client.create(&there, "new").map(drop))?;
+        println!("a dead home: EIO after {:?}", began.elapsed());
+        ensure!(began.elapsed() > Duration::from_secs(30), "nobody waited for the home");
+        failed(&|| client.write(&file, 0, b"lost", StableHow::FileSync).map(drop))?;
+        failed(&|| client.getattr(&file).map(drop))?;
+        server.must_run()?;
+        host.restart()?;
+        wait_for("the home", Duration::from_secs(60), || client.getattr(&file).is_ok().then_some(()))?;
+        ensure!(client.read_all(&file)? == b"kept" && trees::names(&dir)?.len() == 1, "what failed was done");
+        host.kill()
+    };
+    Ok(std::thread::spawn(begin))
 }
 
 /// Folders at the home: one without space, one mounted read-only, one to be closed, and one that is far.

@@ -1,0 +1,224 @@
+//! Mode `strict`: what is seen before an outcome, and what a lost answer leads to.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use bytes::Bytes;
+use common::{Engine, World};
+use home::ErrorKind;
+use home::testing::fault::Fault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use vfs::env::{Clock, RealClock};
+use vfs::{CreateHow, Ctx, Mode, Oid, RetryKey, SetAttrs, Stability, Time};
+
+const KEY: RetryKey = RetryKey([5; 16]);
+
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(8), work).await.expect("no answer in time")
+}
+
+/// A call that has no answer: it is given up after a while.
+async fn unanswered<T>(call: impl Future<Output = T>) {
+    let answer = tokio::time::timeout(Duration::from_millis(300), call).await;
+    assert!(answer.is_err(), "strict answers before the home has");
+}
+
+async fn restart(world: &mut World, e: Engine) -> Engine {
+    world.disk.kill();
+    drop(e);
+    world.reconnect();
+    let e = world.start().await;
+    soon(e.vfs.sync(None, Duration::from_secs(8))).await.unwrap();
+    e
+}
+
+fn keyed(e: &Engine) -> Ctx<'_> {
+    Ctx { retry: Some(KEY), ..e.ctx() }
+}
+
+async fn exclusive(e: &Engine, dir: Oid) -> vfs::Result<Oid> {
+    let how = CreateHow::Exclusive([3; 8]);
+    e.vfs.create(keyed(e), dir, b"lock", how, SetAttrs::default()).await.map(|made| made.oid)
+}
+
+fn size(size: u64) -> SetAttrs {
+    SetAttrs { size: Some(size), ..SetAttrs::default() }
+}
+
+#[tokio::test]
+async fn only_unstable_writes_are_seen_before_the_home_has_them() {
+    let world = World::new(Mode::Strict);
+    world.write("f", b"before");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"before");
+    world.fault(Fault::HangChanges);
+    let stable = async { e.write(f, 0, b"stable, and longer").await };
+    let cut = async { e.vfs.setattr(e.ctx(), f, size(2), None).await.map(drop) };
+    let look = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(e.read(f).await.unwrap(), b"before");
+        assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().size, 6);
+        let data = Bytes::from_static(b"BE");
+        e.vfs.write(e.ctx(), f, 0, data, Stability::Unstable).await.unwrap();
+        assert_eq!(e.read(f).await.unwrap(), b"BEfore");
+        world.fault(Fault::None);
+    };
+    let (stable, cut, ()) = soon(async { tokio::join!(stable, cut, look) }).await;
+    stable.and(cut).unwrap();
+    soon(e.vfs.commit(e.ctx(), f)).await.unwrap();
+    let there = world.at_home("f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), there);
+    assert!(there == b"BE" || there == b"BEable, and longer", "in either order");
+}
+
+#[tokio::test]
+async fn what_another_wrote_meanwhile_is_read_after_our_write() {
+    let world = World::new(Mode::Strict);
+    world.write("f", b"aaaaaaaa");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"aaaaaaaa");
+    world.fault(Fault::HangChanges);
+    let theirs = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        world.write("f", b"aaaabbbb");
+        world.fault(Fault::None);
+    };
+    let (wrote, ()) = soon(async { tokio::join!(e.write(f, 0, b"cc"), theirs) }).await;
+    wrote.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"ccaabbbb");
+}
+
+#[tokio::test]
+async fn a_restart_repeats_nothing() {
+    let mut world = World::new(Mode::Strict);
+    world.write("f", b"before");
+    world.write("gone", b"");
+    let e = world.start().await;
+    let (lab, f) = (e.lab().await, e.find("/lab/f").await.unwrap());
+    e.read(f).await.unwrap();
+    e.find("/lab/gone").await.unwrap();
+    world.fault(Fault::ChangesUnanswered);
+    let mkdir = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default());
+    unanswered(async { tokio::join!(e.write(f, 0, b"ours!!"), mkdir).0.unwrap() }).await;
+    // The home did it. Others go on with what they see there.
+    world.fault(Fault::Unreachable);
+    world.write("f", b"theirs");
+    world.remove("d");
+    let e = restart(&mut world, e).await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs");
+    assert_eq!(world.names_at_home("").await, ["f", "gone"], "a directory was made twice");
+    // What has not arrived is not sent by itself: nobody waits for it.
+    world.fault(Fault::HangChanges);
+    unanswered(async { e.vfs.remove(keyed(&e), e.lab().await, b"gone").await.unwrap() }).await;
+    let e = restart(&mut world, e).await;
+    assert_eq!(world.names_at_home("").await, ["f", "gone"]);
+    assert_eq!(soon(e.vfs.first_reply(KEY)).await, None);
+}
+
+#[tokio::test]
+async fn a_lock_file_has_one_owner_whatever_is_lost() {
+    for (arrives, other, restarts) in
+        [(true, false, true), (false, true, true), (true, false, false), (false, true, false)]
+    {
+        let mut world = World::new(Mode::Strict);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        world.fault(if arrives { Fault::ChangesUnanswered } else { Fault::HangChanges });
+        let meanwhile = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            world.fault(Fault::Unreachable);
+            if other {
+                world.write("lock", b"");
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            world.memory.restart();
+        };
+        let ours = if restarts {
+            tokio::time::timeout(Duration::from_millis(800), async {
+                tokio::join!(exclusive(&e, lab), meanwhile)
+            })
+            .await
+            .expect_err("answered without the home");
+            let e = restart(&mut world, e).await;
+            match soon(e.vfs.first_reply(KEY)).await {
+                Some(first) => Ok(first.oid),
+                None => soon(exclusive(&e, e.lab().await)).await,
+            }
+        } else {
+            let back = async {
+                meanwhile.await;
+                world.fault(Fault::None);
+            };
+            soon(async { tokio::join!(exclusive(&e, lab), back).0 }).await
+        };
+        let what = format!("arrives {arrives}, restarts {restarts}: {ours:?}");
+        assert_eq!(ours.is_ok(), arrives, "{what}");
+        assert!(arrives || ours.unwrap_err().kind == ErrorKind::Exists, "{what}");
+        assert_eq!(world.names_at_home("").await, ["lock"]);
+    }
+}
+
+#[tokio::test]
+async fn unstable_writes_in_doubt_never_go_over_what_another_wrote() {
+    for theirs in [None, Some(&b"theirs"[..])] {
+        let mut world = World::new(Mode::Strict);
+        world.write("f", b"before");
+        let e = world.start().await;
+        let f = e.find("/lab/f").await.unwrap();
+        e.read(f).await.unwrap();
+        world.fault(Fault::HangChanges);
+        let wrote =
+            e.vfs.write(e.ctx(), f, 0, Bytes::from_static(b"ours"), Stability::Unstable).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(700)).await;
+        if let Some(theirs) = theirs {
+            world.write("f", theirs);
+        }
+        let e = restart(&mut world, e).await;
+        assert_eq!(world.at_home("f").await.unwrap(), theirs.unwrap_or(b"oursre"));
+        let commit = soon(e.vfs.commit(e.ctx(), f)).await.unwrap();
+        assert_ne!(commit.verifier, wrote.verifier, "the client must know that it has to look again");
+    }
+}
+
+/// The real clock, and what was skipped.
+struct Skipping(RealClock, AtomicU64);
+
+impl Clock for Skipping {
+    fn now(&self) -> Time {
+        self.0.now()
+    }
+    fn instant(&self) -> Duration {
+        self.0.instant() + Duration::from_secs(self.1.load(Relaxed))
+    }
+}
+
+#[tokio::test]
+async fn a_home_that_stays_away_fails_what_waits_for_it() {
+    let mut world = World::new(Mode::Strict);
+    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+    world.clock = clock.clone();
+    world.write("f", b"before");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    world.fault(Fault::HangChanges);
+    e.vfs.write(e.ctx(), f, 0, Bytes::from_static(b"unstable"), Stability::Unstable).await.unwrap();
+    let dies = async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        world.fault(Fault::Unreachable);
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        clock.1.fetch_add(100, Relaxed);
+    };
+    let calls = async { tokio::join!(e.write(f, 0, b"stable"), e.vfs.commit(e.ctx(), f), dies) };
+    let (write, commit, ()) = soon(calls).await;
+    assert_eq!(write.unwrap_err().kind, ErrorKind::Io);
+    assert_eq!(commit.unwrap_err().kind, ErrorKind::Io);
+    world.fault(Fault::None);
+    soon(e.vfs.sync(None, Duration::from_secs(8))).await.unwrap();
+    assert_eq!(world.at_home("f").await.unwrap(), b"unstable", "what was given up is not done later");
+}
