@@ -23,6 +23,7 @@ pub const E2E: &[Need] = &[
     ("git", "git"),
     ("tar", "tar"),
     ("fusermount3", "fuse3"),
+    ("/usr/bin/python3", "python3"),
     ("/usr/bin/linux.uml", "user-mode-linux"),
     ("mount.nfs", "nfs-common"),
     ("rpcbind", "rpcbind"),

@@ -20,10 +20,23 @@ const KILLED: u64 = 1 << (9 - 1);
 /// What a request comes to.
 pub type Answer<T> = Result<T, Errno>;
 
+/// When the process that waits for an answer gives up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GivesUp {
+    /// When it is being killed; programs do not expect that a file system lets itself be interrupted.
+    WhenKilled,
+    /// When it gets any signal, as whoever waits for a lock does (fcntl(2) EINTR).
+    AtSignal,
+}
+
 /// Answers a request: at once where nothing has to wait, else from a task of its own. `asker` is the process that
 /// waits, 0 where it is none or not ours.
-pub fn answer<T, F>(runtime: &Handle, asker: u32, call: F, reply: impl FnOnce(Answer<T>) + Send + 'static)
-where
+pub fn answer<T, F>(
+    runtime: &Handle,
+    asker: (u32, GivesUp),
+    call: F,
+    reply: impl FnOnce(Answer<T>) + Send + 'static,
+) where
     T: Send + 'static,
     F: Future<Output = Answer<T>> + Send + 'static,
 {
@@ -35,26 +48,33 @@ where
         Poll::Pending => drop(runtime.spawn(async move {
             tokio::select! {
                 done = call => reply(done),
-                () = killed(asker) => reply(Err(Errno::EINTR)),
+                () = given_up(asker) => reply(Err(Errno::EINTR)),
             }
         })),
     }
 }
 
-/// Waits until the process is being killed; for ever where there is none to look at.
-async fn killed(pid: u32) {
+/// Waits until the process gives up; for ever where there is none to look at.
+async fn given_up((pid, when): (u32, GivesUp)) {
     loop {
         tokio::time::sleep(limits::FUSE_SIGNALS).await;
-        if pid != 0 && pending(pid) & KILLED != 0 {
+        let status = match pid {
+            0 => String::new(),
+            pid => std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default(),
+        };
+        if gives_up(&status, when) {
             return;
         }
     }
 }
 
-/// The signals that wait for a thread (proc(5) `SigPnd`); none where it cannot be seen.
-fn pending(pid: u32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    field(&text, "SigPnd:")
+/// Whether the signals that wait for a thread (proc(5) `status`) make it give up. A signal to a process of several
+/// threads may be taken by any of them.
+fn gives_up(status: &str, when: GivesUp) -> bool {
+    let own = field(status, "SigPnd:");
+    let shared = if field(status, "Threads:") == 1 { field(status, "ShdPnd:") } else { 0 };
+    let wakes = (own | shared) & !field(status, "SigBlk:");
+    own & KILLED != 0 || when == GivesUp::AtSignal && wakes != 0
 }
 
 fn field(status: &str, name: &str) -> u64 {
@@ -93,17 +113,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn signals_are_read_from_proc() {
-        let status = "Name:\tcat\nSigPnd:\t0000000000000100\nShdPnd:\t0000000000000002\n";
-        assert_eq!(field(status, "SigPnd:"), KILLED);
-        assert_eq!(field(status, "ShdPnd:"), 2);
-        assert_eq!((field("", "SigPnd:"), pending(0)), (0, 0));
+    fn a_signal_ends_a_wait_for_a_lock_and_a_fatal_one_every_wait() {
+        let status = |threads, own: u64, shared: u64, blocked: u64| {
+            format!(
+                "Name:\tcat\nThreads:\t{threads}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n"
+            )
+        };
+        let alarm = 1 << 13;
+        let both = |status: &str| [GivesUp::WhenKilled, GivesUp::AtSignal].map(|when| gives_up(status, when));
+        assert_eq!(both(&status(1, 0, 0, 0)), [false, false]);
+        assert_eq!(both(&status(1, 0, alarm, 0)), [false, true]);
+        assert_eq!(both(&status(1, 0, alarm, alarm)), [false, false], "blocked");
+        assert_eq!(both(&status(2, 0, alarm, 0)), [false, false], "another thread may take it");
+        assert_eq!(both(&status(2, KILLED, 0, 0)), [true, true]);
+        assert_eq!(both(""), [false, false], "no such process");
     }
 
     #[tokio::test]
     async fn what_is_ready_is_answered_in_place() {
         let (send, receive) = std::sync::mpsc::channel();
-        answer(&Handle::current(), 0, async { Ok(7) }, move |done| send.send(done).unwrap());
+        answer(&Handle::current(), (0, GivesUp::WhenKilled), async { Ok(7) }, move |done| {
+            send.send(done).unwrap()
+        });
         assert_eq!(receive.try_recv().unwrap(), Ok(7));
     }
 

@@ -3,7 +3,7 @@
 use crate::limits;
 use fuser::{AccessFlags, Errno, FileType, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use vfs::{AccessMask, ErrorKind, FileAttr, Kind, SetTime, Time};
+use vfs::{AccessMask, ErrorKind, FileAttr, Kind, OpenMode, SetTime, Time};
 
 /// The object is gone, or the node id is of an earlier session.
 pub const ESTALE: Errno = Errno::ESTALE;
@@ -117,16 +117,11 @@ pub fn access_mask(mask: AccessFlags, kind: Kind) -> AccessMask {
     }
 }
 
-/// What an open needs to be allowed.
-pub fn open_mask(flags: OpenFlags) -> AccessMask {
-    let execute = flags.0 & FMODE_EXEC != 0;
+/// What an open is for.
+pub fn open_mode(flags: OpenFlags) -> OpenMode {
+    let exec = flags.0 & FMODE_EXEC != 0;
     let mode = flags.acc_mode();
-    AccessMask {
-        read: !execute && mode != OpenAccMode::O_WRONLY,
-        modify: mode != OpenAccMode::O_RDONLY,
-        execute,
-        ..AccessMask::default()
-    }
+    OpenMode { read: !exec && mode != OpenAccMode::O_WRONLY, write: mode != OpenAccMode::O_RDONLY, exec }
 }
 
 #[cfg(test)]
@@ -152,12 +147,12 @@ mod tests {
 
     #[test]
     fn opens_ask_for_what_they_will_do() {
-        let mask = |flags| open_mask(OpenFlags(flags));
-        let read = AccessMask { read: true, ..AccessMask::default() };
-        assert_eq!(mask(libc::O_RDONLY), read);
-        assert_eq!(mask(libc::O_RDWR | libc::O_APPEND), AccessMask { modify: true, ..read });
-        assert_eq!(mask(libc::O_WRONLY), AccessMask { modify: true, ..AccessMask::default() });
-        assert_eq!(mask(FMODE_EXEC), AccessMask { execute: true, ..AccessMask::default() });
+        let mode = |flags| open_mode(OpenFlags(flags));
+        let read = OpenMode { read: true, ..OpenMode::default() };
+        assert_eq!(mode(libc::O_RDONLY), read);
+        assert_eq!(mode(libc::O_RDWR | libc::O_APPEND), OpenMode { write: true, ..read });
+        assert_eq!(mode(libc::O_WRONLY), OpenMode { write: true, ..OpenMode::default() });
+        assert_eq!(mode(FMODE_EXEC), OpenMode { exec: true, ..OpenMode::default() });
     }
 
     #[test]

@@ -2,18 +2,20 @@
 
 use fuser::FileHandle;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vfs::Oid;
+use vfs::{Oid, OpenFile};
 
 /// An open file.
 #[derive(Debug)]
 pub struct Open {
-    /// The file.
-    pub oid: Oid,
+    /// The engine's side of it: what was granted, and what keeps the file while it has no name.
+    pub file: OpenFile,
     /// Whether something was written that was not committed since.
     written: AtomicBool,
+    /// Who has locked something through it.
+    lockers: Mutex<HashSet<u64>>,
 }
 
 /// The open files of a session.
@@ -33,11 +35,12 @@ impl Files {
     }
 
     /// A number for a file that was opened.
-    pub fn open(&self, oid: Oid) -> FileHandle {
+    pub fn open(&self, file: OpenFile) -> FileHandle {
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
-        table.open.insert(number, Arc::new(Open { oid, written: AtomicBool::new(false) }));
+        let open = Open { file, written: AtomicBool::new(false), lockers: Mutex::default() };
+        table.open.insert(number, Arc::new(open));
         FileHandle(number)
     }
 
@@ -53,6 +56,26 @@ impl Files {
 }
 
 impl Open {
+    /// The file.
+    pub fn oid(&self) -> Oid {
+        self.file.oid()
+    }
+
+    /// Somebody is about to lock something.
+    pub fn locks(&self, owner: u64) {
+        self.lockers.lock().insert(owner);
+    }
+
+    /// A process has closed it, and with that given up what it had locked.
+    pub fn unlocks(&self, owner: u64) {
+        self.lockers.lock().remove(&owner);
+    }
+
+    /// Who may still have locks.
+    pub fn lockers(&self) -> Vec<u64> {
+        self.lockers.lock().iter().copied().collect()
+    }
+
     /// Something was written.
     pub fn wrote(&self) {
         self.written.store(true, Ordering::Release);

@@ -1,17 +1,18 @@
 //! The table of requests: each is decoded by `fuser`, becomes a future, and its outcome a reply.
 
 use super::Tree;
-use super::call::{Answer, answer};
+use super::call::{Answer, GivesUp, answer};
 use super::convert;
 use super::io::Write;
+use super::locks::Asked;
 use super::names::Looked;
 use crate::limits;
 use bytes::Bytes;
 use fuser::{
     AccessFlags, BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
-    WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
+    TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -26,8 +27,8 @@ const GENERATION: Generation = Generation(0);
 /// Size of the blocks in which space is told.
 const STATFS_BLOCK: u32 = 4096;
 
-/// What the kernel shall do if it can. Permissions and locks stay with it unless they are named here.
-const WANTED: [InitFlags; 9] = [
+/// What the kernel shall do if it can. Locks and more stay with it unless they are named here.
+const WANTED: [InitFlags; 11] = [
     InitFlags::FUSE_ASYNC_READ,
     InitFlags::FUSE_BIG_WRITES,
     InitFlags::FUSE_AUTO_INVAL_DATA,
@@ -35,6 +36,8 @@ const WANTED: [InitFlags; 9] = [
     InitFlags::FUSE_READDIRPLUS_AUTO,
     InitFlags::FUSE_PARALLEL_DIROPS,
     InitFlags::FUSE_ASYNC_DIO,
+    InitFlags::FUSE_POSIX_LOCKS,
+    InitFlags::FUSE_FLOCK_LOCKS,
     InitFlags::FUSE_CACHE_SYMLINKS,
     // The engine takes set-id bits away with every write, so that the kernel need not ask before each.
     InitFlags::FUSE_HANDLE_KILLPRIV_V2,
@@ -61,7 +64,7 @@ impl Requests {
         T: Send + 'static,
         F: Future<Output = Answer<T>> + Send + 'static,
     {
-        answer(&self.runtime, req.pid(), call(Arc::clone(&self.tree)), reply);
+        answer(&self.runtime, (req.pid(), GivesUp::WhenKilled), call(Arc::clone(&self.tree)), reply);
     }
 }
 
@@ -263,14 +266,14 @@ impl Filesystem for Requests {
         &self,
         req: &Request,
         node: INodeNo,
-        _fh: FileHandle,
+        handle: FileHandle,
         offset: u64,
         size: u32,
         _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.answer(req, |tree| async move { tree.read(node, offset, size).await }, data(reply));
+        self.answer(req, |tree| async move { tree.read(node, handle, offset, size).await }, data(reply));
     }
 
     fn write(
@@ -305,8 +308,8 @@ impl Filesystem for Requests {
         );
     }
 
-    fn flush(&self, req: &Request, _node: INodeNo, handle: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        self.answer(req, |tree| async move { tree.flush(handle).await }, empty(reply));
+    fn flush(&self, req: &Request, _node: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        self.answer(req, |tree| async move { tree.flush(handle, owner).await }, empty(reply));
     }
 
     fn release(
@@ -428,5 +431,47 @@ impl Filesystem for Requests {
                 Err(e) => reply.error(e),
             },
         );
+    }
+
+    fn getlk(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        reply: ReplyLock,
+    ) {
+        let asked = Asked { handle, owner, range: (start, end), kind, pid };
+        self.answer(
+            req,
+            |tree| async move { tree.getlk(node, asked).await },
+            |done| match done {
+                Ok((start, end, kind, pid)) => reply.locked(start, end, kind, pid),
+                Err(e) => reply.error(e),
+            },
+        );
+    }
+
+    fn setlk(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        wait: bool,
+        reply: ReplyEmpty,
+    ) {
+        let asked = Asked { handle, owner, range: (start, end), kind, pid };
+        let tree = Arc::clone(&self.tree);
+        let call = async move { tree.setlk(node, asked, wait).await };
+        answer(&self.runtime, (req.pid(), GivesUp::AtSignal), call, empty(reply));
     }
 }

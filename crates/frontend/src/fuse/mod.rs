@@ -14,7 +14,7 @@
 //! # Layout
 //! - [`nodes`]: which object does a node id mean, and for how long? [`files`]: what is open?
 //! - [`call`]: how does a request wait, and for how long?
-//! - [`filesystem`]: the table of requests. [`names`], [`dirs`], [`objects`], [`io`]: what each does.
+//! - [`filesystem`]: the table of requests. [`names`], [`dirs`], [`objects`], [`io`], [`locks`]: what each does.
 //! - [`invalidate`]: what must the kernel forget?
 //! - [`convert`]: errors, attributes and times.
 
@@ -25,12 +25,13 @@ mod files;
 mod filesystem;
 mod invalidate;
 mod io;
+mod locks;
 mod names;
 mod nodes;
 mod objects;
 
 use crate::limits;
-use files::Files;
+use files::{Files, Open};
 use filesystem::Requests;
 use fuser::{Config, Errno, INodeNo, Session, SessionACL};
 use invalidate::{Sources, Stale};
@@ -95,6 +96,7 @@ pub fn serve(vfs: Arc<Vfs>, fd: OwnedFd, options: Options) -> std::io::Result<Ru
     let requests = Requests::new(Arc::clone(&tree), runtime.clone());
     let session = Session::from_fd(requests, fd, SessionACL::All, config)?;
     let (end, ended) = watch::channel(false);
+    let origin = tree.origin;
     let kernel = session.notifier();
     let sources = Sources { watch, stale: appended, ended: ended.clone() };
     let invalidate = move || invalidate::run(&runtime, &tree, sources, &kernel);
@@ -103,6 +105,7 @@ pub fn serve(vfs: Arc<Vfs>, fd: OwnedFd, options: Options) -> std::io::Result<Ru
         if let Err(e) = session.run() {
             tracing::warn!("FUSE session: {e}");
         }
+        vfs.release_holder(origin);
         // Nobody may be waiting.
         let _ = end.send(true);
     };
@@ -127,6 +130,11 @@ struct Tree {
 impl Tree {
     fn ctx(&self) -> Ctx<'_> {
         Ctx { cred: &self.cred, retry: None, origin: self.origin, open: None }
+    }
+
+    /// The circumstances of a call that comes through an open file.
+    fn ctx_of<'a>(&'a self, open: Option<&'a Open>) -> Ctx<'a> {
+        Ctx { open: open.map(|o| &o.file), ..self.ctx() }
     }
 
     /// The object that a node id of the kernel means.

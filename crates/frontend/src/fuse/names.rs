@@ -5,7 +5,7 @@ use super::call::{Answer, patient};
 use super::convert;
 use bytes::Bytes;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, RenameFlags};
-use vfs::{CreateHow, FileAttr, Kind, Made, Oid, RenameHow, SetAttrs};
+use vfs::{CreateHow, Ctx, FileAttr, Kind, Made, Oid, RenameHow, SetAttrs};
 
 /// What a lookup found.
 pub enum Looked {
@@ -54,15 +54,16 @@ impl Tree {
     pub async fn create(&self, parent: INodeNo, name: &[u8], mode: u32, flags: OpenFlags) -> Answer<Created> {
         let dir = self.oid(parent)?;
         let set = SetAttrs { mode: Some(mode & 0o7777), ..SetAttrs::default() };
-        let made = patient(|| self.vfs.create(self.ctx(), dir, name, CreateHow::Guarded, set)).await;
-        let made = match made {
+        let (how, mode) = (CreateHow::Guarded, convert::open_mode(flags));
+        let made = patient(|| self.vfs.create_open(self.ctx(), dir, name, how, set, mode)).await;
+        let (made, file) = match made {
             Err(Errno::EEXIST) if flags.0 & libc::O_EXCL == 0 => {
                 return self.open_existing(dir, name, flags).await;
             }
             made => made?,
         };
         let attr = self.made(made).await?;
-        Ok(Created { attr, handle: self.files.open(made.oid), flags: self.direct(flags) })
+        Ok(Created { attr, handle: self.files.open(file), flags: self.direct(flags) })
     }
 
     /// Somebody else was quicker to make the file that the kernel thought did not exist.
@@ -74,15 +75,17 @@ impl Tree {
             // The kernel finds out what it is and goes on from there.
             _ => return Err(convert::ESTALE),
         }
-        self.allowed(found.oid, convert::open_mask(flags)).await?;
+        let mode = convert::open_mode(flags);
+        let file = patient(|| self.vfs.open_file(self.ctx(), found.oid, mode)).await?;
         let mut attr = found.attr;
         if flags.0 & libc::O_TRUNC != 0 {
             let empty = SetAttrs { size: Some(0), ..SetAttrs::default() };
-            patient(|| self.vfs.setattr(self.ctx(), found.oid, empty, None)).await?;
-            attr = patient(|| self.vfs.getattr(self.ctx(), found.oid)).await?;
+            let ctx = Ctx { open: Some(&file), ..self.ctx() };
+            patient(|| self.vfs.setattr(ctx, found.oid, empty, None)).await?;
+            attr = patient(|| self.vfs.getattr(ctx, found.oid)).await?;
         }
         let attr = self.entry(found.oid, &attr);
-        Ok(Created { attr, handle: self.files.open(found.oid), flags: self.direct(flags) })
+        Ok(Created { attr, handle: self.files.open(file), flags: self.direct(flags) })
     }
 
     /// FUSE_MKNOD. Devices mean another machine's hardware and are refused.

@@ -23,10 +23,12 @@ impl Tree {
         handle: Option<FileHandle>,
     ) -> Answer<fuser::FileAttr> {
         let oid = self.oid(node)?;
-        if set.size.is_some() && handle.is_none() {
+        let open = handle.and_then(|h| self.files.get(h));
+        if set.size.is_some() && open.is_none() {
             self.allowed(oid, AccessMask { modify: true, ..AccessMask::default() }).await?;
         }
-        let wcc = patient(|| self.vfs.setattr(self.ctx(), oid, set, None)).await?;
+        let ctx = self.ctx_of(open.as_deref());
+        let wcc = patient(|| self.vfs.setattr(ctx, oid, set, None)).await?;
         self.nodes.changed_here(node.0, &wcc);
         let attr = match wcc.after {
             Some(attr) => attr,

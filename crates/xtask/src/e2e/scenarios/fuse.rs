@@ -7,8 +7,10 @@ use crate::e2e::guest::Guest;
 use crate::e2e::proc::wait_for;
 use crate::e2e::server::Server;
 use crate::e2e::world::World;
-use anyhow::{Result, ensure};
+use crate::run;
+use anyhow::{Context, Result, ensure};
 use std::fs;
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
@@ -30,6 +32,51 @@ pub fn run(world: &World) -> Result<()> {
     server.sync()?;
     basic_tree::check_home(world, &work)?;
     lifecycle(&mut server, &tree)
+}
+
+/// What only a mount on the same machine can do, and two mounts of one server together.
+pub fn programs(world: &World) -> Result<()> {
+    fuse::allow()?;
+    let work = world.home_dir(ANN, "work")?;
+    let _lab = world.host("lab", "", None)?;
+    let mut server = world.serve(&[])?;
+    let (tree, other) = (fuse::mount(world, &server, "tree")?, fuse::mount(world, &server, "other")?);
+    let script =
+        format!("WORK={} OTHER={}\n{}", work.display(), other.display(), include_str!("fuse/programs.sh"));
+    Guest::here(world, &tree, GATEWAY, &script, Duration::from_secs(300))?.run()?;
+    follow(world, &tree, &work)?;
+    server.must_run()?;
+    server.sync()?;
+    let there = work.join("programs");
+    ensure!(fs::read_to_string(there.join("log"))?.lines().count() == 600, "appends at the home");
+    ensure!(fs::read_to_string(there.join("edited"))? == "new\n");
+    let mut fsck = Command::new("git");
+    fsck.args(["-c", "safe.directory=*", "-C"]).arg(there.join("objects")).args(["fsck", "--full"]);
+    run::output(&mut fsck).context("the repository at the home").map(drop)
+}
+
+/// `tail -f` of a file that grows at the home.
+fn follow(world: &World, tree: &Path, work: &Path) -> Result<()> {
+    let log = work.join("followed");
+    world.write_home(ANN, &log, b"line 0\n")?;
+    // A listing may be as old as the bound of staleness.
+    let script = format!(
+        "log=\"$ROOT/ann@lab{}\"\nuntil [[ -e $log ]]; do sleep 0.2; done\n\
+         grep -m 1 -q 'line 20' < <(timeout 60 tail -n +1 -f \"$log\")\n",
+        log.display()
+    );
+    let mut client = Guest::here(world, tree, GATEWAY, &script, Duration::from_secs(70))?.start()?;
+    let mut file = fs::File::options().append(true).open(&log)?;
+    for i in 1..=20 {
+        writeln!(file, "line {i}")?;
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // tail hears of its pipe's end when it writes again.
+    while client.works()? {
+        writeln!(file, "more")?;
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    client.finish().context("tail -f").map(drop)
 }
 
 /// Looking, reading and writing.

@@ -78,6 +78,13 @@ pub const ALL: &[Scenario] = &[
         run: fuse::run,
     },
     Scenario {
+        name: "fuse-programs",
+        shows: "sqlite, venv, exec, mmap, appends, nameless files and locks on two FUSE mounts of one server",
+        ci: true,
+        minutes: 8,
+        run: fuse::programs,
+    },
+    Scenario {
         name: "big-file",
         shows: "1 GiB in and out through a kernel mount",
         ci: true,
