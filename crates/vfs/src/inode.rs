@@ -7,7 +7,7 @@ mod lock;
 mod nameless;
 
 pub use lock::TreeLock;
-pub use nameless::Nameless;
+pub use nameless::{Nameless, hidden_name, is_hidden};
 
 use crate::journal::{Binding, Place};
 use crate::limits;
@@ -154,9 +154,15 @@ impl DirNode {
         self.names.len()
     }
 
-    /// Whether a name is taken.
-    pub fn has_children(&self) -> bool {
-        self.names.values().any(|(_, s)| s.child.is_some())
+    /// Whether a name is taken, those of nameless objects aside.
+    pub fn has_children(&self, gateway: u64) -> bool {
+        self.names.values().any(|(name, s)| s.child.is_some() && !is_hidden(gateway, name))
+    }
+
+    /// Nameless objects that are kept here.
+    pub fn hidden(&self, gateway: u64) -> impl Iterator<Item = (&Name, u64)> {
+        let taken = self.names.values().filter_map(|(name, s)| Some((name, s.child?)));
+        taken.filter(move |(name, _)| is_hidden(gateway, name))
     }
 
     /// A hash of the name: stable over eviction and restart without any state. Ties go to the next free number.
@@ -172,6 +178,11 @@ impl DirNode {
 }
 
 impl Inode {
+    /// The place of its hidden name here, if it has one.
+    pub fn hidden_link(&self, gateway: u64) -> Option<&(u64, Name)> {
+        self.link.iter().chain(&self.more_links).find(|(_, name)| is_hidden(gateway, name))
+    }
+
     fn new(kind: Kind, fileid: u64, home_id: HomeId) -> Inode {
         Inode {
             kind,
@@ -299,6 +310,11 @@ impl Tree {
             tree.insert(ROOT_ID, Inode::new(Kind::Dir, fileid, HomeId::default()));
         }
         tree.reserve()?;
+        let prefix = tree.key(b'o', &[]);
+        for (key, _) in tree.store.scan(&prefix).map_err(local)? {
+            let id = key.get(prefix.len()..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
+            id.into_iter().for_each(|id| tree.nameless.restore(id));
+        }
         Ok(tree)
     }
 
@@ -530,6 +546,7 @@ impl Tree {
             self.insert(b.object, Inode::new(b.kind, b.fileid, b.id));
         }
         self.next_id = self.next_id.max(b.object + 1);
+        b.name.iter().for_each(|name| self.nameless.note(b.object, name));
         self.apply_binding(b);
         self.rebind(b.object, b.id, b.name.clone().map(|n| (b.parent, n)));
     }
@@ -561,6 +578,10 @@ impl Tree {
         for id in ids.iter().copied() {
             let Some(b) = self.binding(id) else { continue };
             batch.push((self.key(b'b', &id.to_be_bytes()), Some(b.to_bytes().to_vec())));
+            let names = b.name.iter().chain(b.more.iter().map(|place| &place.name));
+            if let Some(hidden) = self.nameless.news_of(id, names) {
+                batch.push((self.key(b'o', &id.to_be_bytes()), hidden.then(Vec::new)));
+            }
             if b.id.ino != 0 {
                 batch.push((self.key(b'h', &b.id.to_bytes()), Some(id.to_bytes().to_vec())));
             }

@@ -109,6 +109,7 @@ fn overlay_rename(
     }
     take_name(tree, from.0, from.1, None)?;
     take_name(tree, to.0, to.1, Some(object))?;
+    tree.nameless.note(object, to.1);
     let inode = tree.get(object)?;
     inode.drop_link(&(from.0, from.1.clone()));
     inode.add_link((to.0, to.1.clone()));
@@ -121,6 +122,7 @@ fn overlay_rename(
 
 fn overlay_link(tree: &mut Tree, change: &Change, object: u64, dir: u64, name: &home::Name) -> Result<()> {
     take_name(tree, dir, name, Some(object))?;
+    tree.nameless.note(object, name);
     tree.get(object)?.add_link((dir, name.clone()));
     overlay_attr(tree, change)?;
     touch_dir(tree, dir, change.time, 0)

@@ -84,11 +84,12 @@ impl Volume {
     pub fn show(&self, inode: &Inode, attr: &Attr) -> FileAttr {
         let account = self.hello.lock().as_ref().map(|h| (h.uid, h.gid));
         let (uid, gid) = self.shown_ids(account, attr);
+        let hidden = u32::from(inode.hidden_link(self.shared.gateway).is_some());
         let set_ids = if attr.kind == Kind::Dir { 0o7777 } else { 0o1777 };
         FileAttr {
             kind: attr.kind,
             mode: attr.mode & set_ids,
-            nlink: attr.nlink,
+            nlink: attr.nlink.saturating_sub(hidden),
             uid,
             gid,
             size: attr.size,

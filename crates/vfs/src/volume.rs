@@ -149,8 +149,9 @@ impl Volume {
         let data = DataLog::open(&shared.env, id, shared.budget.clone()).map_err(local)?;
         let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
         let mut tree = Tree::open(id, shared.store.clone())?;
+        tree.nameless.gateway = shared.gateway;
         recover(shared, id, &mut tree, &data, records)?;
-        tree.notes = Notes::new(id, shared.watchers.clone());
+        tree.notes = Notes::new(id, shared.gateway, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
         let volume = Arc::new(Volume {
             id,
@@ -328,6 +329,7 @@ async fn checkpoints(volume: std::sync::Weak<Volume>) {
     for round in 1u64.. {
         tokio::time::sleep(limits::CHECKPOINT).await;
         let Some(volume) = volume.upgrade() else { return };
+        volume.remove_nameless();
         if let Err(e) = volume.checkpoint(round % 5 == 0).await {
             tracing::error!("checkpoint failed, the journal keeps everything: {e}");
         }

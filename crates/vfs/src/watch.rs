@@ -8,6 +8,7 @@
 //!
 //! What changes at a home is noticed when somebody asks for it and the home is asked again.
 
+use crate::inode::is_hidden;
 use crate::journal::Change;
 use crate::limits;
 use crate::sync::queue;
@@ -150,14 +151,16 @@ impl Watchers {
 #[derive(Default)]
 pub struct Notes {
     volume: u32,
+    /// Names that this gateway hides are nobody's business.
+    gateway: u64,
     watchers: Arc<Watchers>,
     events: Vec<Event>,
 }
 
 impl Notes {
-    /// Of the volume with this number, for these watchers.
-    pub fn new(volume: u32, watchers: Arc<Watchers>) -> Notes {
-        Notes { volume, watchers, events: Vec::new() }
+    /// Of the volume with this number of a gateway, for these watchers.
+    pub fn new(volume: u32, gateway: u64, watchers: Arc<Watchers>) -> Notes {
+        Notes { volume, gateway, watchers, events: Vec::new() }
     }
 
     /// Attributes of an object changed.
@@ -176,7 +179,7 @@ impl Notes {
 
     /// What a name stands for changed.
     pub fn entry(&mut self, dir: u64, name: &Name, origin: u64) {
-        if self.watchers.are_there() {
+        if self.watchers.are_there() && !is_hidden(self.gateway, name) {
             let dir = Oid { volume: self.volume, id: dir };
             self.events.push(Event::Entry { dir, name: name.clone(), origin });
         }
@@ -259,7 +262,7 @@ mod tests {
     #[test]
     fn while_nobody_watches_nothing_is_noted() {
         let watchers: Arc<Watchers> = Arc::default();
-        let mut notes = Notes::new(7, watchers.clone());
+        let mut notes = Notes::new(7, 1, watchers.clone());
         notes.attributes(1, 1);
         let mut watch = watchers.watch();
         notes.hand_over();

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::World;
+use common::{Engine, World};
 use home::ErrorKind;
+use home::testing::fault::Fault;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vfs::{CreateHow, Cred, Ctx, Event, Mode, Oid, OpenMode, RenameHow, SetAttrs, Stability, Watch};
@@ -216,4 +217,240 @@ async fn permission_is_asked_at_the_open() {
     let chmod = SetAttrs { mode: Some(0o777), ..SetAttrs::default() };
     let refused = e.vfs.setattr(with(Some(&open)), made.oid, chmod, None).await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Perm);
+}
+
+/// The one hidden name that a folder of the home has.
+async fn hidden_name(world: &World, dir: &str) -> String {
+    let names = world.names_at_home(dir).await;
+    let mut hidden = names.iter().filter(|n| n.starts_with(".trellis-open-"));
+    let name = hidden.next().expect("a hidden name").clone();
+    assert_eq!(hidden.next(), None);
+    name
+}
+
+/// Waits until a folder of the home has these names.
+async fn home_has(e: &Engine, world: &World, dir: &str, names: &[&str]) {
+    let started = std::time::Instant::now();
+    loop {
+        e.sync().await;
+        let found = world.names_at_home(dir).await;
+        if found == names {
+            return;
+        }
+        assert!(started.elapsed() < Duration::from_secs(10), "{found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_removed_file_that_is_open_goes_on_until_the_last_close() {
+    for mode in [Mode::Wb, Mode::Strict] {
+        let world = World::new(mode);
+        let big: Vec<u8> = (0..3 << 20).map(|i| (i / 1000) as u8).collect();
+        world.write("f", &big);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.find("/lab/f").await.unwrap();
+        let first = e.vfs.open_file(e.ctx(), f, BOTH).await.unwrap();
+        let second = e.vfs.open_file(e.ctx(), f, READ).await.unwrap();
+        let mut watch = e.vfs.watch();
+        e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+        assert_eq!(heard(&mut watch, &[("lab", lab), ("f", f)]), ["entry lab f by 0", "attributes f by 0"]);
+        assert_eq!(e.names(lab).await, [""; 0]);
+        assert_eq!(e.find("/lab/f").await.unwrap_err().kind, ErrorKind::NotFound);
+        assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 0);
+        e.sync().await;
+        let hidden = hidden_name(&world, "").await;
+        assert_eq!(
+            e.vfs.lookup(e.ctx(), lab, hidden.as_bytes()).await.unwrap_err().kind,
+            ErrorKind::NotFound
+        );
+        assert_eq!(e.create(lab, &hidden).await.unwrap_err().kind, ErrorKind::Access);
+        assert_eq!(e.vfs.link(e.ctx(), f, lab, b"back").await.unwrap_err().kind, ErrorKind::NotFound);
+        assert_eq!(e.read(f).await.unwrap(), big, "what was not cached is still at the home");
+        e.write(f, 0, b"new").await.unwrap();
+        let cut = SetAttrs { size: Some(5), ..SetAttrs::default() };
+        e.vfs.setattr(e.ctx(), f, cut, None).await.unwrap();
+        let again = e.create(lab, "f").await.unwrap();
+        assert_ne!(again, f);
+        e.vfs.close_file(first);
+        assert_eq!(e.read(f).await.unwrap(), [b"new", &big[3..5]].concat());
+        assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 0);
+        e.vfs.close_file(second);
+        home_has(&e, &world, "", &["f"]).await;
+        assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap_err().kind, ErrorKind::Stale);
+        assert_eq!(e.names(lab).await, ["f"]);
+        assert!(e.vfs.status().volumes[0].parked.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_replaced_file_that_is_open_goes_on_until_the_last_close() {
+    for mode in [Mode::Wb, Mode::Strict] {
+        let world = World::new(mode);
+        world.write("f", b"old content");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let old = e.find("/lab/f").await.unwrap();
+        let open = e.vfs.open_file(e.ctx(), old, READ).await.unwrap();
+        let new = e.create(lab, "f.new").await.unwrap();
+        e.write(new, 0, b"new").await.unwrap();
+        e.vfs.rename(e.ctx(), lab, b"f.new", lab, b"f", RenameHow::Replace).await.unwrap();
+        assert_eq!(e.find("/lab/f").await.unwrap(), new);
+        assert_eq!(e.read(old).await.unwrap(), b"old content");
+        assert_eq!(e.vfs.getattr(e.ctx(), old).await.unwrap().nlink, 0);
+        assert_eq!(e.vfs.getattr(e.ctx(), new).await.unwrap().nlink, 1);
+        e.sync().await;
+        assert_eq!(world.at_home("f").await.unwrap(), b"new");
+        let hidden = hidden_name(&world, "").await;
+        assert_eq!(world.at_home(&hidden).await.unwrap(), b"old content");
+        drop(open);
+        home_has(&e, &world, "", &["f"]).await;
+        assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    }
+}
+
+#[tokio::test]
+async fn an_object_with_another_name_needs_no_hidden_one() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "a").await.unwrap();
+    e.vfs.link(e.ctx(), f, lab, b"b").await.unwrap();
+    let open = e.vfs.open_file(e.ctx(), f, READ).await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"a").await.unwrap();
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["b"]);
+    assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 1);
+    e.vfs.remove(e.ctx(), lab, b"b").await.unwrap();
+    assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 0);
+    drop(open);
+    home_has(&e, &world, "", &[]).await;
+}
+
+#[tokio::test]
+async fn a_folder_goes_although_removed_files_in_it_are_open() {
+    for mode in [Mode::Wb, Mode::Strict] {
+        let world = World::new(mode);
+        for dir in ["top", "top/a", "top/a/b", "target"] {
+            world.mkdir(dir);
+        }
+        world.write("top/a/b/f", b"content");
+        world.write("target/g", b"");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let top = e.find("/lab/top").await.unwrap();
+        let a = e.find("/lab/top/a").await.unwrap();
+        let b = e.find("/lab/top/a/b").await.unwrap();
+        let f = e.find("/lab/top/a/b/f").await.unwrap();
+        let target = e.find("/lab/target").await.unwrap();
+        let g = e.find("/lab/target/g").await.unwrap();
+        let opens = (e.vfs.open_file(e.ctx(), f, READ).await, e.vfs.open_file(e.ctx(), g, READ).await);
+        e.vfs.remove(e.ctx(), b, b"f").await.unwrap();
+        e.vfs.rmdir(e.ctx(), a, b"b").await.unwrap();
+        e.vfs.rmdir(e.ctx(), top, b"a").await.unwrap();
+        e.vfs.remove(e.ctx(), target, b"g").await.unwrap();
+        e.vfs.rename(e.ctx(), lab, b"top", lab, b"target", RenameHow::Replace).await.unwrap();
+        e.sync().await;
+        assert_eq!(e.read(f).await.unwrap(), b"content");
+        assert_eq!(e.names(lab).await, ["target"]);
+        drop(opens);
+        home_has(&e, &world, "", &["target"]).await;
+        home_has(&e, &world, "target", &[]).await;
+        assert!(e.vfs.status().volumes[0].parked.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn what_a_crash_leaves_behind_of_open_files_is_removed_after_the_next_start() {
+    for sent in [true, false] {
+        let world = World::new(Mode::Wb);
+        world.write("f", b"1");
+        world.write("g", b"2");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.find("/lab/f").await.unwrap();
+        let g = e.find("/lab/g").await.unwrap();
+        let opens = (e.vfs.open_file(e.ctx(), f, BOTH).await, e.vfs.open_file(e.ctx(), g, READ).await);
+        if !sent {
+            world.fault(Fault::Unreachable);
+        }
+        e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+        e.create(lab, "g.new").await.unwrap();
+        e.vfs.rename(e.ctx(), lab, b"g.new", lab, b"g", RenameHow::Replace).await.unwrap();
+        e.write(f, 0, b"unsent").await.unwrap();
+        if sent {
+            e.sync().await;
+            // Long enough that the store has it and the journal has not.
+            tokio::time::sleep(Duration::from_secs(6)).await;
+        }
+        world.disk.kill();
+        drop((opens, e));
+        world.fault(Fault::None);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        assert_eq!(e.names(lab).await, ["g"]);
+        home_has(&e, &world, "", &["g"]).await;
+        assert_eq!(world.at_home("g").await.unwrap(), b"");
+        assert!(e.vfs.status().volumes[0].parked.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn content_that_nobody_saw_comes_back_when_an_open_file_is_removed() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"seen");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.find("/lab/f").await.unwrap();
+    let open = e.vfs.open_file(e.ctx(), f, READ).await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    e.sync().await;
+    let hidden = hidden_name(&world, "").await;
+    world.fault(Fault::Unreachable);
+    world.write(&hidden, b"not seen");
+    drop(open);
+    world.fault(Fault::None);
+    let started = std::time::Instant::now();
+    while e.names(lab).await.is_empty() {
+        assert!(started.elapsed() < Duration::from_secs(10));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    e.sync().await;
+    let names = world.names_at_home("").await;
+    assert_eq!(names, e.names(lab).await);
+    assert_eq!(world.at_home(&names[0]).await.unwrap(), b"not seen");
+}
+
+#[tokio::test]
+async fn without_hard_links_a_replaced_open_file_is_stale_and_nothing_is_stuck() {
+    for mode in [Mode::Wb, Mode::Strict] {
+        let world = World::new(mode);
+        world.write("f", b"old content");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let old = e.find("/lab/f").await.unwrap();
+        let open = e.vfs.open_file(e.ctx(), old, BOTH).await.unwrap();
+        let new = e.create(lab, "f.new").await.unwrap();
+        e.write(new, 0, b"new").await.unwrap();
+        world.fault(Fault::NoLinks);
+        e.vfs.rename(e.ctx(), lab, b"f.new", lab, b"f", RenameHow::Replace).await.unwrap();
+        if mode == Mode::Wb {
+            // Taken while it was not known yet that the content cannot be kept.
+            e.write(old, 0, b"dropped").await.unwrap();
+        }
+        home_has(&e, &world, "", &["f"]).await;
+        assert_eq!(world.at_home("f").await.unwrap(), b"new");
+        assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"new");
+        assert_eq!(e.read(old).await.unwrap_err().kind, ErrorKind::Stale);
+        drop(open);
+        // A removed one is moved, which needs no link.
+        let open = e.vfs.open_file(e.ctx(), new, BOTH).await.unwrap();
+        e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+        e.sync().await;
+        assert_eq!(e.read(new).await.unwrap(), b"new");
+        drop(open);
+        home_has(&e, &world, "", &[]).await;
+        assert!(e.vfs.status().volumes[0].parked.is_empty());
+    }
 }

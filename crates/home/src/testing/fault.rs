@@ -2,7 +2,7 @@
 
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::{OpId, Outcome, Placed};
+use crate::op::{Op, OpId, Outcome, Placed};
 use crate::{Chunk, Hello, Home, Link, Loc, Name, Page, Seen, Status};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -30,6 +30,8 @@ pub enum Fault {
     ChangesUnanswered,
     /// Changes are refused for this reason.
     Refuse(ErrorKind),
+    /// There are no hard links.
+    NoLinks,
 }
 
 /// A home with faults.
@@ -67,9 +69,12 @@ impl FaultHome {
                 tokio::time::sleep(time).await;
                 call.await
             }
-            Fault::None | Fault::Hang | Fault::HangChanges | Fault::ChangesUnanswered | Fault::Refuse(_) => {
-                call.await
-            }
+            Fault::None
+            | Fault::Hang
+            | Fault::HangChanges
+            | Fault::ChangesUnanswered
+            | Fault::Refuse(_)
+            | Fault::NoLinks => call.await,
         }
     }
 }
@@ -118,6 +123,12 @@ impl Home for FaultHome {
         if let Fault::Refuse(kind) = now {
             return Ok(vec![Outcome::Refused(kind)]);
         }
+        let links = ops.iter().position(|o| now == Fault::NoLinks && matches!(o.op, Op::Link { .. }));
+        if links == Some(0) {
+            return Ok(vec![Outcome::Refused(ErrorKind::Unsupported)]);
+        }
+        let mut ops = ops;
+        ops.truncate(links.unwrap_or(usize::MAX));
         let answer = self.through(self.inner.apply(ops)).await;
         match now {
             Fault::ChangesUnanswered => {
@@ -133,7 +144,7 @@ mod tests {
     use super::*;
     use crate::HomePath;
     use crate::memory::MemoryHome;
-    use crate::op::{New, Op};
+    use crate::op::New;
     use crate::testing::Outside;
 
     fn create() -> Vec<Placed> {

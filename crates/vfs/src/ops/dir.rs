@@ -2,7 +2,7 @@
 
 use super::live;
 use crate::Vfs;
-use crate::inode::ROOT_ID;
+use crate::inode::{ROOT_ID, is_hidden};
 use crate::types::{Ctx, DirEntry, DirPage, Found, Oid};
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -35,6 +35,9 @@ impl Vfs {
             },
             name => {
                 let name = Name::new(name)?;
+                if is_hidden(self.shared.gateway, &name) {
+                    return Err(ErrorKind::NotFound.into());
+                }
                 let child = volume.ensure_name(dir.id, &name, need).await?;
                 child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?
             }
@@ -99,12 +102,13 @@ impl Vfs {
             let parent_fileid = tree.peek(parent).map_or(attr.fileid, |n| n.fileid);
             entries.push(dot(b"..", 2, Oid { id: parent, ..dir }, parent_fileid));
         }
+        let gateway = self.shared.gateway;
         let node = tree.get(dir.id)?.names()?;
         let mut found: Vec<(u64, Name, u64)> = Vec::new();
         let room = max.saturating_sub(entries.len());
         let mut more = false;
         for (cookie, name, slot) in node.after(after) {
-            let Some(child) = slot.child else { continue };
+            let Some(child) = slot.child.filter(|_| !is_hidden(gateway, name)) else { continue };
             if found.len() == room {
                 more = true;
                 break;

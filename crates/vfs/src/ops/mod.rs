@@ -4,6 +4,7 @@
 pub mod dir;
 pub mod io;
 pub mod lock;
+pub mod nameless;
 pub mod names;
 pub mod object;
 pub mod open;

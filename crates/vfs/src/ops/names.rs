@@ -3,7 +3,7 @@
 use super::live;
 use crate::fetch::{Extent, Want};
 use crate::guard;
-use crate::inode::Tree;
+use crate::inode::{Tree, is_hidden};
 use crate::journal::Stored;
 use crate::limits;
 use crate::mutate::Ticket;
@@ -179,15 +179,21 @@ impl Vfs {
         let id = child.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
         if is_dir {
             volume.ensure_empty(id).await?;
+            volume.lift_nameless(ctx, id, dir.id).await?;
         }
         let (before, ticket) = {
             let mut tree = volume.tree.lock();
             let before = volume.before(&tree, dir.id);
             volume.check_removal(&mut tree, ctx, dir.id, &name, id, is_dir)?;
-            let base = volume.base_of(&mut tree, id);
-            let time = volume.env.clock.now();
-            let op = Op::Remove { dir: dir.id, name, object: id, is_dir, base };
-            (before, volume.submit(&mut tree, ctx.origin, volume.change(ctx, time, id, None, op))?)
+            let place = (dir.id, name);
+            if volume.must_stay(&mut tree, id, &place) {
+                (before, volume.hide(&mut tree, ctx, id, place)?)
+            } else {
+                let base = volume.base_of(&mut tree, id);
+                let time = volume.env.clock.now();
+                let op = Op::Remove { dir: place.0, name: place.1, object: id, is_dir, base };
+                (before, volume.submit(&mut tree, ctx.origin, volume.change(ctx, time, id, None, op))?)
+            }
         };
         let dirs = volume.finish(&[(dir.id, before)], ticket).await?;
         Ok(dirs[0])
@@ -221,6 +227,7 @@ impl Vfs {
         };
         if let (Some(target), true) = (target, target_is_dir) {
             volume.ensure_empty(target).await?;
+            volume.lift_nameless(ctx, target, to.id).await?;
         }
         let submitted = {
             let mut tree = volume.tree.lock();
@@ -230,6 +237,11 @@ impl Vfs {
                 return Ok(RenameOk { from: wcc[0], to: wcc[1] });
             }
             volume.check_rename(&mut tree, ctx, (from.id, &name), (to.id, &new_name), id, target)?;
+            if let Some(target) = target
+                && volume.must_stay(&mut tree, target, &(to.id, new_name.clone()))
+            {
+                volume.keep_beside(&mut tree, ctx, target, to.id)?;
+            }
             let replaced = target.map(|t| (t, volume.base_of(&mut tree, t)));
             let time = volume.env.clock.now();
             let attr = Volume::attr_of(&mut tree, id)?;
@@ -260,6 +272,9 @@ impl Vfs {
             if attr.kind == Kind::Dir {
                 return Err(ErrorKind::Perm.into());
             }
+            if volume.shown(&mut tree, object.id)?.nlink == 0 {
+                return Err(ErrorKind::NotFound.into());
+            }
             if attr.nlink >= limits::LINK_MAX {
                 return Err(ErrorKind::TooManyLinks.into());
             }
@@ -284,6 +299,12 @@ impl Vfs {
 impl Volume {
     /// Makes known what a change of a name needs: the directory and what the name stands for now.
     async fn prepare(self: &Arc<Self>, ctx: Ctx<'_>, dir: u64, name: &Name) -> Result<Option<u64>> {
+        if is_hidden(self.shared.gateway, name) {
+            return Err(Error::new(
+                ErrorKind::Access,
+                "names of this kind are kept for open files without a name",
+            ));
+        }
         let need = self.need();
         self.ensure_attr(dir, need).await?;
         {
@@ -380,7 +401,7 @@ impl Volume {
     }
 
     /// The content that may be lost when a name is removed: what was seen last.
-    fn base_of(&self, tree: &mut Tree, id: u64) -> Option<Version> {
+    pub(super) fn base_of(&self, tree: &mut Tree, id: u64) -> Option<Version> {
         let inode = tree.get(id).ok()?;
         if self.plain() || inode.kind != Kind::File { None } else { inode.base }
     }
@@ -493,7 +514,8 @@ impl Volume {
 
 /// Fails where a directory is known to have names.
 fn not_empty(tree: &mut Tree, id: u64) -> Result<()> {
-    if tree.get(id)?.names()?.has_children() { Err(ErrorKind::NotEmpty.into()) } else { Ok(()) }
+    let gateway = tree.nameless.gateway;
+    if tree.get(id)?.names()?.has_children(gateway) { Err(ErrorKind::NotEmpty.into()) } else { Ok(()) }
 }
 
 /// Fails where two objects are on different file systems of the home.

@@ -140,6 +140,10 @@ impl Volume {
     }
 
     fn closed(&self, id: u64) {
-        self.tree.lock().nameless.close(id);
+        let mut tree = self.tree.lock();
+        tree.nameless.close(id);
+        if !tree.nameless.is_open(id) {
+            self.remove_if_nameless(&mut tree, id);
+        }
     }
 }

@@ -5,7 +5,7 @@ use super::place::Ready;
 use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Resolution, Theirs};
 use crate::data::{Part, Pin};
-use crate::inode::{Tree, local};
+use crate::inode::{Tree, is_hidden, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
 use crate::limits;
 use crate::meta;
@@ -202,6 +202,11 @@ impl Volume {
         if one.plain {
             return self.fail(&mut tree, &one.group, kind);
         }
+        if matches!(&one.op, Op::Link { name, .. } if is_hidden(self.shared.gateway, name)) {
+            // There are no hard links: the open file loses its content when its name is taken.
+            drop(tree);
+            return self.drop_ours(one);
+        }
         let movable = matches!(one.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. });
         if movable && matches!(kind, ErrorKind::NotFound | ErrorKind::Stale) {
             // What it works on was taken away at the home, or something else is there.
@@ -221,8 +226,23 @@ impl Volume {
                 // The lane has ended if that fails, and says so.
                 let _ = self.fail(tree, group, kind);
             }
+            false if kind == ErrorKind::Stale && self.is_lost(tree, group) => {
+                // An open file whose name was taken at a home without hard links.
+                for (seq, op) in self.take_out(tree, group) {
+                    if let Err(e) = self.retire(seq, &op.change, Fate::Dropped) {
+                        tracing::error!(account = %self.account, "{e}");
+                    }
+                }
+            }
             false => self.park(tree, group, kind),
         }
+    }
+
+    /// Whether a group changes an object that no name leads to any more, here and, where the group would run, at the home.
+    fn is_lost(&self, tree: &mut Tree, group: &Group) -> bool {
+        let change = group.seqs.first().and_then(|s| tree.queue.get(*s)).map(|p| &p.change);
+        let own = change.filter(|c| matches!(c.op, Op::Write { .. } | Op::SetAttr { .. })).map(|c| c.object);
+        own.and_then(|id| tree.peek(id)).is_some_and(|inode| inode.link.is_none())
     }
 
     /// Keeps an operation until somebody decides; what depends on it waits.
@@ -293,9 +313,15 @@ impl Volume {
             inode.drop_link(&(*dir, name.clone()));
         }
         for id in queue::objects(change) {
+            let bound = tree.get(id).ok().and_then(|inode| inode.binding.clone());
+            let taken = bound.is_some_and(|(dir, name)| {
+                let node = tree.get(dir).ok().and_then(|dir| dir.dir.as_deref());
+                let slot = node.and_then(|node| node.slot(&name)).unwrap_or_default();
+                slot.child.is_some_and(|child| child != id)
+            });
             let Ok(inode) = tree.get(id) else { continue };
             inode.gone = false;
-            if inode.link.is_none() {
+            if inode.link.is_none() && !taken {
                 inode.link = inode.binding.clone();
             }
             if inode.pending == 0 {
@@ -372,7 +398,11 @@ impl Volume {
             Resolution::Merge => {
                 self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
             }
-            Resolution::Drop => self.drop_ours(one),
+            Resolution::Drop => {
+                let object = self.object(&self.tree.lock(), one)?;
+                self.drop_ours(one)?;
+                self.reveal(one, object)
+            }
             Resolution::KeepBoth | Resolution::Recreate => match &one.op {
                 Op::Write { file, .. } => self.copy_beside(one, file, resolution).await,
                 _ => self.take_another_name(one),
@@ -431,6 +461,20 @@ impl Volume {
             op.waiter.map(|w| w.send(Err(ErrorKind::Stale.into())));
         }
         Ok(())
+    }
+
+    /// A file without a name has content at the home that nobody here has seen: it gets a name again.
+    fn reveal(&self, one: &Ready, id: u64) -> Result<()> {
+        let gateway = self.shared.gateway;
+        let mut tree = self.tree.lock();
+        let place = tree.get(id)?.hidden_link(gateway).filter(|_| matches!(one.op, Op::Remove { .. }));
+        let Some((dir, name)) = place.cloned() else { return Ok(()) };
+        let copy = conflict::copy_name(&name, self.shared.gateway, one.time, one.id.seq);
+        let op = Op::Rename { from: dir, name, object: id, to: dir, new_name: copy, replaced: None };
+        let time = self.env.clock.now();
+        let change =
+            Change { time, object: id, after: None, op, retry: None, verifier: None, plain: one.plain };
+        self.submit(&mut tree, 0, change).map(drop)
     }
 
     /// The name is taken at the home: the object keeps its identity under the name of a copy.
