@@ -143,6 +143,8 @@ pub enum Link {
 pub struct Status {
     /// The connection.
     pub link: Link,
+    /// The command that a person has to run, where the home is down because a login there asks something.
+    pub login: Option<String>,
     /// How strong the home is, once known.
     pub class: Option<Class>,
     /// What is weaker than the full promise, for a person to read.
@@ -170,6 +172,9 @@ pub trait Home: Send + Sync {
     fn expect(&self, class: Class) {
         let _ = class;
     }
+
+    /// Lets the next call connect even if a pause is on: a person has done something about the reason.
+    fn retry_now(&self) {}
 
     /// Connects if need be. Every other call does so too.
     async fn attach(&self) -> Result<Hello>;

@@ -23,13 +23,13 @@ pub(crate) use life::{Life, closed, lost};
 use crate::agent::client::Session;
 use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PROVEN};
-use crate::ssh::SshTarget;
+use crate::ssh::{SshTarget, credentials};
 use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed};
 use crate::{Result, Seen, StatFs, Status};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -47,6 +47,12 @@ pub trait Connection: Home {
 pub trait Connector: Send + Sync + 'static {
     /// One attempt. `class`: what the home has shown itself to be, and has to be again.
     async fn connect(&self, class: Option<Class>, meter: &Arc<Meter>) -> Result<Arc<dyn Connection>>;
+
+    /// The command that a person has to run to get past this reason, if there is one: the login asks something.
+    fn login_for(&self, why: &Error) -> Option<String> {
+        let _ = why;
+        None
+    }
 }
 
 /// Counts over all connections to one home.
@@ -65,6 +71,7 @@ impl Meter {
     pub fn status(&self, link: Link, class: Option<Class>, weaker: Vec<String>) -> Status {
         Status {
             link,
+            login: None,
             class,
             weaker,
             round_trips: self.round_trips.load(Ordering::Relaxed),
@@ -90,7 +97,7 @@ pub fn connect(target: SshTarget, agents: AgentBinaries) -> Arc<RemoteHome> {
 
 /// Connections to that account.
 pub fn by_ssh(target: SshTarget, agents: AgentBinaries) -> Arc<dyn Connector> {
-    Arc::new(Ssh { target, agents, why_sftp: Mutex::new(None) })
+    Arc::new(Ssh { target, agents, why_sftp: Mutex::new(None), avoid_master: AtomicBool::new(false) })
 }
 
 /// A home that connects when it is used.
@@ -163,15 +170,6 @@ impl RemoteHome {
         }
         drop(state);
         self.shared.moved.send_replace(());
-    }
-
-    /// Lets the next call connect even if a pause is on: a person has done something about the reason.
-    pub fn retry_now(&self) {
-        let mut state = self.shared.state.lock();
-        state.failures = 0;
-        if let Phase::Down { until, .. } = &mut state.phase {
-            *until = Instant::now();
-        }
     }
 
     async fn connection(&self) -> Result<Arc<dyn Connection>> {
@@ -288,15 +286,52 @@ struct Ssh {
     agents: AgentBinaries,
     /// Why no agent can run there, once known.
     why_sftp: Mutex<Option<String>>,
+    /// The last attempt went over a master and found nobody: the master may have lost its own connection.
+    avoid_master: AtomicBool,
 }
 
 #[async_trait::async_trait]
 impl Connector for Ssh {
     async fn connect(&self, class: Option<Class>, meter: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
+        let facts = self.target.facts().await?;
+        let avoid = self.avoid_master.swap(false, Ordering::Relaxed);
+        let (target, over_master) = self.target.through(&facts, avoid);
+        let made = self.connect_to(&target, class, meter).await;
+        match made {
+            Err(e) if e.kind == ErrorKind::Unreachable => {
+                self.avoid_master.store(over_master, Ordering::Relaxed);
+                Err(e)
+            }
+            Err(e) if crate::ssh::is_refusal(&e) => {
+                let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+                let now = now.map_or(0, |d| d.as_secs() as i64);
+                match credentials::trouble(&facts, now).await {
+                    Some(why) => Err(Error::new(e.kind, format!("{why}. {}", e.detail))),
+                    None => Err(e),
+                }
+            }
+            made => made,
+        }
+    }
+
+    fn login_for(&self, why: &Error) -> Option<String> {
+        // The advice for whatever a login can answer is that very command.
+        let command = self.target.login_command();
+        (why.kind == ErrorKind::Login && why.detail.contains(&format!("`{command}`"))).then_some(command)
+    }
+}
+
+impl Ssh {
+    async fn connect_to(
+        &self,
+        target: &SshTarget,
+        class: Option<Class>,
+        meter: &Arc<Meter>,
+    ) -> Result<Arc<dyn Connection>> {
         let known = self.why_sftp.lock().clone().filter(|_| class != Some(Class::Posix));
         let why = match known {
             Some(why) => why,
-            None => match deploy(&self.target, &self.agents).await? {
+            None => match deploy(target, &self.agents).await? {
                 Deployed::Agent(pipe) => {
                     let session = Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter.clone());
                     let session = timeout(GREETING, session).await;
@@ -305,13 +340,13 @@ impl Connector for Ssh {
                     return Ok(Arc::new(session.map_err(|_| late())??));
                 }
                 Deployed::Impossible(why) if class == Some(Class::Posix) => {
-                    let text = format!("{}: the agent ran there before, but cannot now: {why}", self.target);
+                    let text = format!("{target}: the agent ran there before, but cannot now: {why}");
                     return Err(Error::new(ErrorKind::Unreachable, text));
                 }
                 Deployed::Impossible(why) => why,
             },
         };
-        let session = crate::sftp::Session::start(&self.target, &why, meter.clone());
+        let session = crate::sftp::Session::start(target, &why, meter.clone());
         let late = || Error::new(ErrorKind::Unreachable, "the SFTP server was started, but does not greet");
         let session = timeout(GREETING, session).await.map_err(|_| late())?;
         let session = session.map_err(|e| match e.kind {
@@ -338,7 +373,19 @@ impl Home for RemoteHome {
             Phase::Down { why, .. } => Link::Down(why.detail.clone()),
         };
         let class = state.first.as_ref().map(|h| h.class);
-        self.shared.meter.status(link, class, state.weaker.clone())
+        let login = match &state.phase {
+            Phase::Down { why, .. } if state.foreign.is_none() => self.shared.connector.login_for(why),
+            _ => None,
+        };
+        Status { login, ..self.shared.meter.status(link, class, state.weaker.clone()) }
+    }
+
+    fn retry_now(&self) {
+        let mut state = self.shared.state.lock();
+        state.failures = 0;
+        if let Phase::Down { until, .. } = &mut state.phase {
+            *until = Instant::now();
+        }
     }
 
     fn expect(&self, class: Class) {

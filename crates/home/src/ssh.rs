@@ -5,12 +5,18 @@
 //! local shell, and what ssh or the far side print is bounded and escaped before a person sees it.
 
 mod classify;
+pub mod credentials;
+mod facts;
+mod master;
 mod target;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use classify::is_refusal;
 pub use classify::{classify, quote};
-pub use target::{Account, SshTarget};
+pub use facts::{Facts, Persist};
+pub use master::{Master, SOCKET_NAME_BYTES, short_hash};
+pub use target::{Account, Control, SshTarget};
 
 use crate::agent::verbs::printable;
 use crate::limits::remote::{FAREWELL, OUTPUT_BYTES, STDERR_BYTES};
@@ -75,6 +81,7 @@ impl Channel {
             command.args(["-o", option]);
         }
         command.arg("-T");
+        target.add_control(&mut command);
         target.add_login(&mut command);
         match far {
             Far::Command(text) => command.args(["--", &target.host, text]),
@@ -163,14 +170,20 @@ impl Drop for Child {
     }
 }
 
-/// Runs `ssh` for an answer that needs no connection, such as `-G`.
-async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
-    let mut command = base_command(target);
-    command.arg(option);
-    target.add_login(&mut command);
-    command.args(["--", &target.host]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut process = command.spawn().map_err(|e| cannot_run(target, &e))?;
+/// What a program for a short answer said.
+pub(crate) struct Output {
+    /// Whether its status was 0.
+    pub success: bool,
+    /// Its standard output.
+    pub text: String,
+    /// Its standard error, escaped.
+    pub said: String,
+}
+
+/// Runs a program for a short answer: bounded in bytes and time.
+pub(crate) async fn collect(mut command: Command, patience: Duration) -> std::io::Result<Output> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut process = command.spawn()?;
     let (mut text, mut said) = (Vec::new(), Vec::new());
     let (out, err) = (process.stdout.take(), process.stderr.take());
     let read = async {
@@ -180,9 +193,26 @@ async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
         }
         process.wait().await
     };
-    let done = timeout(Duration::from_secs(30), read).await;
-    match done {
-        Ok(Ok(status)) if status.success() => Ok(String::from_utf8_lossy(&text).into_owned()),
-        _ => Err(Error::new(ErrorKind::Login, format!("ssh {option} {}: {}", target.host, printable(&said)))),
+    let status = timeout(patience, read).await.map_err(|_| std::io::ErrorKind::TimedOut)??;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok(Output { success: status.success(), text, said: printable(&said) })
+}
+
+/// Runs `ssh` for an answer that needs no connection, such as `-G`.
+async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
+    let mut command = base_command(target);
+    command.arg(option);
+    target.add_login(&mut command);
+    command.args(["--", &target.host]);
+    let output = match collect(command, Duration::from_secs(30)).await {
+        Err(e) if e.kind() != std::io::ErrorKind::TimedOut => return Err(cannot_run(target, &e)),
+        output => output,
+    };
+    match output {
+        Ok(output) if output.success => Ok(output.text),
+        other => {
+            let said = other.map_or_else(|e| e.to_string(), |o| o.said);
+            Err(Error::new(ErrorKind::Login, format!("ssh {option} {}: {said}", target.host)))
+        }
     }
 }

@@ -146,6 +146,10 @@ impl Connector for Turnstile {
         self.door.make_room()?;
         self.connector.connect(class, meter).await
     }
+
+    fn login_for(&self, why: &Error) -> Option<String> {
+        self.connector.login_for(why)
+    }
 }
 
 impl Gate {
@@ -203,6 +207,10 @@ impl Home for Gate {
 
     fn expect(&self, class: home::Class) {
         self.inner.home.expect(class);
+    }
+
+    fn retry_now(&self) {
+        self.inner.home.retry_now();
     }
 
     async fn attach(&self) -> Result<Hello> {

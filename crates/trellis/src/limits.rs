@@ -57,6 +57,21 @@ pub const COPY_NOTE_AGE: Duration = Duration::from_secs(7 * 86_400);
 /// How often progress is shown.
 pub const PROGRESS_EVERY: Duration = Duration::from_millis(200);
 
+/// How long the master of `trellis login` lives without use, if nobody says otherwise.
+pub const LOGIN_STAYS: Duration = Duration::from_secs(12 * 3600);
+/// Longest time that a server's attempt right after a login may take.
+pub const LOGIN_TRY: Duration = Duration::from_secs(90);
+/// Logins that are known at the same time.
+pub const LOGINS: usize = 1000;
+/// Bytes of what is kept of one login.
+pub const LOGIN_RECORD: u64 = 16 << 10;
+/// How long before the end of a certificate, ticket or login `status` and the log tell of it.
+pub const EXPIRY_AHEAD: Duration = Duration::from_secs(3600);
+/// How often the ends are looked at.
+pub const EXPIRY_CHECK: Duration = Duration::from_secs(60);
+/// Homes whose login `status` looks at by itself, because nobody has yet.
+pub const LOOKS_AT_ONCE: usize = 8;
+
 /// How long SIGTERM lets unsent changes go home.
 pub const DRAIN_AT_SIGNAL: Duration = Duration::from_secs(10);
 /// How long calls that were taken may still be answered when the server stops.

@@ -7,6 +7,7 @@
 //!   running.
 //! - [`root`]: which names there are and which account each means; [`accounts`], [`agents`]: the homes behind them;
 //!   [`gate`], [`rate`], [`mounts`]: how often, and where not, we go.
+//! - [`login`]: hosts that ask questions, and what is left of the answers.
 //! - [`control`]: how commands speak to the running server; [`tree`]: files as commands see them; [`unsent`]: when they
 //!   must not go around the journal.
 //! - [`show`]: text for a person; [`limits`]: every bound.
@@ -20,6 +21,7 @@ mod control;
 mod daemon;
 mod gate;
 mod limits;
+mod login;
 mod mount;
 mod mounts;
 mod options;

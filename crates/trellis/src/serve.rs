@@ -4,6 +4,8 @@ use crate::accounts::Ssh;
 use crate::control::report::{UnsentReport, left_over};
 use crate::control::server::{self as control, Control, StopRequest};
 use crate::gate::Door;
+use crate::login::watch::Watch;
+use crate::login::{Logins, Way};
 use crate::mount::Mounts;
 use crate::mounts::OwnMounts;
 use crate::options::Options;
@@ -60,8 +62,10 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     tell_of_hosts(&dynamic);
     let door = Door::new(mounts);
     tokio::spawn(Arc::clone(&door).close_idle());
+    let way = Way::new(ssh_config, Some(&state));
+    let logins = Arc::new(Logins { homes: options.home.clone(), way: way.clone() });
     let namespace: Arc<dyn Namespace> =
-        Arc::new(Root::new(options.home.clone(), dynamic, Ssh::new(ssh_config), door));
+        Arc::new(Root::new(options.home.clone(), dynamic, Ssh::new(way), door));
     let cred = own_cred();
     let vfs = open_engine(&state, &options, Arc::clone(&namespace), &cred).await?;
     let (stop, stopped) = watch::channel(false);
@@ -71,8 +75,18 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let mounts = Mounts::new(Arc::clone(&vfs), cred.clone(), state.clone());
     mounts.again().await;
     let served = Arc::clone(&mounts);
-    let control =
-        Control { vfs: Arc::clone(&vfs), namespace, cred, nfs: nfs.clone(), mounts: served, stop: wish };
+    let watch = Arc::new(Watch::new(Arc::clone(&logins), state.clone()));
+    let watching = tokio::spawn(Arc::clone(&watch).run(Arc::clone(&vfs)));
+    let control = Control {
+        vfs: Arc::clone(&vfs),
+        namespace,
+        cred,
+        nfs: nfs.clone(),
+        mounts: served,
+        stop: wish,
+        logins,
+        watch,
+    };
     let controlling = tokio::spawn(control::serve(Arc::new(control), socket));
     announce(&nfs, ready.as_deref())?;
     tell_manager();
@@ -80,6 +94,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let serving = Serving { mounts, stop, listeners: serving };
     finish(&state, &vfs, serving, ending, &mut signals).await?;
     controlling.abort();
+    watching.abort();
     Ok(())
 }
 

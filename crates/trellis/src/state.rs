@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 
 /// Longest path of a unix socket in bytes (unix(7) `sun_path`, with its NUL).
-const SOCKET_PATH_MAX: usize = 107;
+pub const SOCKET_PATH_MAX: usize = 107;
 
 /// A checked state directory.
 #[derive(Debug, Clone)]
@@ -109,6 +109,11 @@ impl StateDir {
     /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether other machines may share it.
+    pub fn is_on_network(&self) -> bool {
+        self.network_type().is_some()
     }
 
     fn network_type(&self) -> Option<&'static str> {

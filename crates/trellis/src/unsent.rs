@@ -93,6 +93,7 @@ mod tests {
             mode: Mode::Wb,
             home: home::Status {
                 link: home::Link::Idle,
+                login: None,
                 class: None,
                 weaker: vec![],
                 round_trips: 0,

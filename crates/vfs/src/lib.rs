@@ -232,6 +232,7 @@ impl Vfs {
             cache_hits,
             cache_misses,
             volumes: volumes.iter().map(|v| v.status()).collect(),
+            unreached: self.unreached(),
         }
     }
 

@@ -64,6 +64,8 @@ pub const GIVE_UP: Duration = Duration::from_secs(60);
 pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a name of the root directory that could not be reached is remembered.
 pub const FAILED_NAME: Duration = Duration::from_secs(30);
+/// Names that could not be reached and that a status tells of.
+pub const UNREACHED_SHOWN: usize = 100;
 /// Names of hosts that the root directory remembers.
 pub const HOSTS_MAX: usize = 10_000;
 /// Names of hosts that are being reached at the same time.

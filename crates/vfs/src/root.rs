@@ -117,6 +117,26 @@ impl Vfs {
         }
     }
 
+    /// Names that were refused lately, with the reason, in order.
+    pub(crate) fn unreached(&self) -> Vec<(Name, Error)> {
+        let root = self.root.lock();
+        let now = self.shared.env.clock.instant();
+        // Who has to log in may read of it later; a mistyped name is not worth that.
+        let lasts = |when: Duration, why: &Error| {
+            why.kind == ErrorKind::Login || now.saturating_sub(when) < limits::FAILED_NAME
+        };
+        let fresh = root.failed.iter().filter(|(_, (when, why))| lasts(*when, why));
+        let mut names: Vec<_> = fresh.map(|(name, (_, why))| (name.clone(), why.clone())).collect();
+        names.sort_by(|a, b| a.0.cmp(&b.0));
+        names.truncate(limits::UNREACHED_SHOWN);
+        names
+    }
+
+    /// Forgets which names could not be reached: a person has done something about the reason.
+    pub fn forget_failures(&self) {
+        self.root.lock().failed.clear();
+    }
+
     /// Goes on even when nobody waits any more, so that a lookup that comes again finds the home reached.
     fn start_opening(&self, name: Name) -> Opening {
         let Some(vfs) = self.this.upgrade() else {

@@ -19,6 +19,11 @@ pub const GREETING: Duration = Duration::from_secs(30);
 /// How long an `ssh` whose pipe has ended may take to exit and to say why.
 pub const FAREWELL: Duration = Duration::from_millis(500);
 
+/// How long a program may take to tell of certificates or tickets.
+pub const CREDENTIAL_PATIENCE: Duration = Duration::from_secs(5);
+/// Certificates and tickets that are looked at for one host.
+pub const CREDENTIALS: usize = 16;
+
 /// Bytes of an `ssh`'s messages that are kept: the last ones.
 pub const STDERR_BYTES: usize = 8 << 10;
 /// Bytes of the answer of `ssh -G`.

@@ -154,6 +154,7 @@ impl Home for MemoryHome {
     fn status(&self) -> Status {
         Status {
             link: Link::Up,
+            login: None,
             class: Some(Class::Posix),
             weaker: Vec::new(),
             round_trips: self.counters().calls(),

@@ -41,6 +41,7 @@ impl<S: Sys> Home for PosixHome<S> {
     fn status(&self) -> Status {
         Status {
             link: Link::Up,
+            login: None,
             class: Some(Class::Posix),
             weaker: Vec::new(),
             round_trips: 0,

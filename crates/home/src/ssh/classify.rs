@@ -11,6 +11,14 @@ struct Rule {
     advice: fn(&SshTarget) -> String,
 }
 
+/// How ssh says that no way to log in was left.
+const REFUSED: &[&str] = &["Permission denied (", "No more authentication methods", "Authentication failed"];
+
+/// Whether a failed login was refused for want of a key, ticket or answer, rather than for the host's sake.
+pub(crate) fn is_refusal(why: &Error) -> bool {
+    why.kind == ErrorKind::Login && REFUSED.iter().any(|n| why.detail.contains(n))
+}
+
 /// The first match counts: a changed key also says "Host key verification failed".
 const RULES: &[Rule] = &[
     Rule {
@@ -18,10 +26,10 @@ const RULES: &[Rule] = &[
         kind: ErrorKind::Login,
         advice: |t| {
             format!(
-                "the host key of {} has changed. If you know why, remove the old one with `ssh-keygen -R` as ssh \
-                 says, then accept the new one with `{}`",
+                "the host key of {} has changed: it is another host, or somebody poses as it. If you know why, remove \
+                 the old key with `ssh-keygen -R` as ssh says; no login does that for you. Then run `{}`",
                 t.host(),
-                t.command_line()
+                t.login_command()
             )
         },
     },
@@ -30,9 +38,9 @@ const RULES: &[Rule] = &[
         kind: ErrorKind::Login,
         advice: |t| {
             format!(
-                "the host key of {} is not known yet. Run `{}` once and accept it",
+                "the host key of {}, or of a host on the way, is not known yet. Run `{}` and accept it",
                 t.host(),
-                t.command_line()
+                t.login_command()
             )
         },
     },
@@ -42,19 +50,20 @@ const RULES: &[Rule] = &[
         advice: |t| {
             format!(
                 "{} refused after too many keys. Set IdentityFile and IdentitiesOnly=yes for it in ~/.ssh/config, \
-                 then try `{}`",
+                 then run `{}`",
                 t.host(),
-                t.command_line()
+                t.login_command()
             )
         },
     },
     Rule {
-        needles: &["Permission denied (", "No more authentication methods", "Authentication failed"],
+        needles: REFUSED,
         kind: ErrorKind::Login,
         advice: |t| {
             format!(
-                "{t} does not let us in without a password. Make `ssh -o BatchMode=yes{} true` work, with a key in \
-                 ssh-agent or `ssh-copy-id`",
+                "{t} does not let us in unasked. Answer its questions with `{}`, or make \
+                 `ssh -o BatchMode=yes{} true` work, with a key in ssh-agent or `ssh-copy-id`",
+                t.login_command(),
                 t.command_line().trim_start_matches("ssh")
             )
         },
@@ -96,6 +105,8 @@ const RULES: &[Rule] = &[
             "kex_exchange_identification",
             "Host is down",
             "Connection to",
+            "Shared connection to",
+            "mux_client",
         ],
         kind: ErrorKind::Unreachable,
         advice: |t| format!("{} cannot be reached; it is tried again", t.host()),

@@ -1,6 +1,6 @@
 //! Where to connect: what `ssh` is given, and which account that turns out to be.
 
-use super::ask_locally;
+use super::{Facts, ask_locally};
 use crate::limits::remote::HOST_BYTES;
 use crate::{Error, ErrorKind, Result};
 use std::fmt;
@@ -20,6 +20,24 @@ pub struct SshTarget {
     pub(super) config: Option<PathBuf>,
     /// The OpenSSH client.
     pub(super) program: PathBuf,
+    /// The folder of the masters that `trellis login` leaves for hosts without a ControlPath of the user's own.
+    pub(super) masters: Option<PathBuf>,
+    /// What `trellis login` needs besides the host: its own words and options.
+    pub(super) login: Vec<String>,
+    /// Which master a connection goes over.
+    pub(super) control: Control,
+}
+
+/// Which master connection an `ssh` uses.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+pub enum Control {
+    /// What ssh's configuration says.
+    #[default]
+    AsConfigured,
+    /// The one at this socket.
+    Over(PathBuf),
+    /// None, whatever the configuration says.
+    Alone,
 }
 
 /// The account that a target leads to, by ssh's own configuration. Two spellings with equal accounts are one.
@@ -31,6 +49,13 @@ pub struct Account {
     pub hostname: String,
     /// The port.
     pub port: u16,
+}
+
+impl fmt::Display for Account {
+    /// `user@hostname:port`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}:{}", self.user, self.hostname, self.port)
+    }
 }
 
 impl SshTarget {
@@ -52,7 +77,16 @@ impl SshTarget {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let user = user.map(str::to_owned);
-        Ok(SshTarget { user, host: host.into(), port: None, config: None, program: "ssh".into() })
+        Ok(SshTarget {
+            user,
+            host: host.into(),
+            port: None,
+            config: None,
+            program: "ssh".into(),
+            masters: None,
+            login: vec!["trellis".into(), "login".into()],
+            control: Control::AsConfigured,
+        })
     }
 
     /// Connects to this port.
@@ -70,6 +104,21 @@ impl SshTarget {
         SshTarget { program: program.into(), ..self }
     }
 
+    /// Uses the masters in this folder where the configuration names no ControlPath.
+    pub fn with_masters(self, folder: Option<PathBuf>) -> SshTarget {
+        SshTarget { masters: folder, ..self }
+    }
+
+    /// Uses this master.
+    pub fn with_control(self, control: Control) -> SshTarget {
+        SshTarget { control, ..self }
+    }
+
+    /// The words of the command that answers questions, as a person types them, without the host.
+    pub fn with_login_words(self, login: Vec<String>) -> SshTarget {
+        SshTarget { login, ..self }
+    }
+
     /// The user as given.
     pub fn user(&self) -> Option<&str> {
         self.user.as_deref()
@@ -82,13 +131,29 @@ impl SshTarget {
 
     /// Asks `ssh -G` which account this is. Connects nowhere.
     pub async fn resolve(&self) -> Result<Account> {
+        Ok(self.facts().await?.account)
+    }
+
+    /// Asks `ssh -G` what its configuration says of this host. Connects nowhere.
+    pub async fn facts(&self) -> Result<Facts> {
         let text = ask_locally(self, "-G").await?;
-        parse_account(&text).ok_or_else(|| {
+        Facts::parse(&text).ok_or_else(|| {
             Error::new(
                 ErrorKind::Login,
                 format!("ssh -G {} does not tell user, host name and port", self.host),
             )
         })
+    }
+
+    pub(super) fn add_control(&self, command: &mut Command) {
+        let path = match &self.control {
+            Control::AsConfigured => return,
+            Control::Over(path) => path.as_os_str().to_owned(),
+            Control::Alone => "none".into(),
+        };
+        let mut option = std::ffi::OsString::from("ControlPath=");
+        option.push(path);
+        command.arg("-o").arg(option).args(["-o", "ControlMaster=no"]);
     }
 
     pub(super) fn add_login(&self, command: &mut Command) {
@@ -114,6 +179,18 @@ impl SshTarget {
     }
 }
 
+impl SshTarget {
+    /// The command that answers the questions of a login there.
+    pub fn login_command(&self) -> String {
+        let host = match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        };
+        let user = self.user.as_ref().map(|u| format!("{u}@")).unwrap_or_default();
+        format!("{} {user}{host}", self.login.join(" "))
+    }
+}
+
 impl fmt::Display for SshTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.user {
@@ -121,14 +198,4 @@ impl fmt::Display for SshTarget {
             None => f.write_str(&self.host),
         }
     }
-}
-
-pub(super) fn parse_account(text: &str) -> Option<Account> {
-    let value = |key: &str| {
-        let mut lines = text.lines().filter_map(|l| l.split_once(' '));
-        lines.find(|(k, _)| *k == key).map(|(_, v)| v.trim().to_owned())
-    };
-    // OpenSSH prints the host name in the case that was typed.
-    let hostname = value("hostname")?.to_ascii_lowercase();
-    Some(Account { user: value("user")?, hostname, port: value("port")?.parse().ok()? })
 }

@@ -32,7 +32,7 @@ fn every_reason_has_its_kind_and_says_what_to_do() {
         ),
         ("ssh: connect to host lab port 22: Connection refused", ErrorKind::Unreachable, "tried again"),
         ("ssh: connect to host lab port 22: Connection timed out", ErrorKind::Unreachable, "tried again"),
-        ("ann@lab: Permission denied (publickey,password).", ErrorKind::Login, "BatchMode=yes ann@lab true"),
+        ("ann@lab: Permission denied (publickey,password).", ErrorKind::Login, "`trellis login ann@lab`"),
         (
             "No ED25519 host key is known for lab\nHost key verification failed.",
             ErrorKind::Login,
@@ -45,11 +45,27 @@ fn every_reason_has_its_kind_and_says_what_to_do() {
         ),
         ("Received disconnect: 2: Too many authentication failures", ErrorKind::Login, "IdentitiesOnly"),
     ];
+    let cases = cases.into_iter().chain([
+        (
+            "ann@gw: Permission denied (keyboard-interactive).\nConnection closed by UNKNOWN port 65535",
+            ErrorKind::Login,
+            "`trellis login ann@lab`",
+        ),
+        ("Shared connection to lab closed.", ErrorKind::Unreachable, "tried again"),
+    ]);
     for (said, kind, advice) in cases {
         let error = classify(&target(), &farewell(255, said)).unwrap();
         assert_eq!(error.kind, kind, "{said}");
         assert!(error.detail.contains(advice), "{}", error.detail);
     }
+}
+
+#[test]
+fn the_login_command_is_exact() {
+    assert_eq!(target().login_command(), "trellis login ann@lab");
+    let words = ["trellis", "login", "--state", "/s"].map(String::from).to_vec();
+    let far = SshTarget::new(None, "2001:db8::1").unwrap().with_login_words(words);
+    assert_eq!(far.login_command(), "trellis login --state /s [2001:db8::1]");
 }
 
 #[test]
@@ -67,10 +83,9 @@ fn a_command_that_prints_an_error_is_no_failure_of_ssh() {
 
 #[test]
 fn the_account_comes_from_ssh() {
-    let account =
-        target::parse_account("user ann\nhostname Lab.Example\nport 2222\nhostkeyalias x\n").unwrap();
-    assert_eq!(account, Account { user: "ann".into(), hostname: "lab.example".into(), port: 2222 });
-    assert!(target::parse_account("user ann\n").is_none());
+    let facts = Facts::parse("user ann\nhostname Lab.Example\nport 2222\nhostkeyalias x\n").unwrap();
+    assert_eq!(facts.account, Account { user: "ann".into(), hostname: "lab.example".into(), port: 2222 });
+    assert!(Facts::parse("user ann\n").is_none());
 }
 
 #[tokio::test]

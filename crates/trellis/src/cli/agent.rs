@@ -5,6 +5,7 @@ use crate::accounts::Ssh;
 use crate::config;
 use crate::control::client::Client;
 use crate::control::proto::{Reply, Request};
+use crate::login::Way;
 use crate::options::Options;
 use crate::root::Accounts;
 use crate::scl::{Account, RootName, Target};
@@ -61,12 +62,13 @@ pub(super) async fn agent(args: AgentArgs) -> Done {
 async fn clean_account(args: CleanArgs) -> Done {
     let file = config::load(args.config.as_deref())?;
     let account = account(&args.host, &file)?;
-    let ssh = Ssh::new(args.ssh_config.or(file.ssh_config));
+    let state = args.state.existing()?;
+    let ssh = Ssh::new(Way::new(args.ssh_config.or(file.ssh_config), state.as_ref()));
     if args.all {
         nothing_unsent(&args.state, &ssh.identity(&account).await?).await?;
     }
     let extent = if args.all { Extent::Everything } else { Extent::Agents };
-    let gone = clean(&ssh.target(&account)?, extent).await?;
+    let gone = clean(&ssh.target(&account)?.over_living_master().await?, extent).await?;
     let mut out = String::new();
     for path in &gone {
         out += &format!("removed {path}\n");

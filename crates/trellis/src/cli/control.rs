@@ -3,7 +3,8 @@
 use super::{Done, Failure, StateArg};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Raw, Reply, Request};
-use crate::control::report::{HomeReport, StatusReport};
+use crate::control::report::{ExpiryReport, HomeReport, StatusReport};
+use crate::login::record::span;
 use crate::options::Seconds;
 use crate::serve::unsent_line;
 use crate::state::StateDir;
@@ -156,6 +157,7 @@ fn readable(report: &StatusReport) -> String {
     );
     if report.homes.is_empty() {
         out.push_str("no home was used yet\n");
+        unreached(&mut out, report);
         return out;
     }
     let head = [
@@ -179,7 +181,17 @@ fn readable(report: &StatusReport) -> String {
     for home in &report.homes {
         notes(&mut out, home);
     }
+    unreached(&mut out, report);
     out
+}
+
+/// Homes that have never let us in have no line in the table.
+fn unreached(out: &mut String, report: &StatusReport) {
+    for name in &report.unreached {
+        let (shown, why) = (show::text(name.name.as_bytes()), show::message(&name.reason));
+        let _ = writeln!(out, "\n{shown}\n  {}: {}", name.state, why.replace('\n', "\n  "));
+        let _ = name.login.iter().try_for_each(|command| writeln!(out, "  run: {}", show::message(command)));
+    }
 }
 
 fn row(home: &HomeReport) -> Vec<String> {
@@ -211,6 +223,12 @@ fn notes(out: &mut String, home: &HomeReport) {
         lines.push(format!("also named {}", home.names[1..].join(", ")));
     }
     lines.extend(home.reason.iter().map(|why| format!("{}: {why}", home.state)));
+    lines.extend(home.login.iter().map(|command| format!("run: {command}")));
+    lines.extend(home.master.iter().map(|m| match m.ends_after_idle_s {
+        Some(idle) => format!("login: a master connection, ends {} after its last use", span(idle)),
+        None => "login: a master connection".into(),
+    }));
+    lines.extend(home.expires.iter().filter(|e| e.is_near()).map(ExpiryReport::sentence));
     lines.extend(home.journal.iter().map(|why| format!("accepts no changes: {why}")));
     lines.extend(home.weaker.iter().map(|what| format!("weaker: {what}")));
     let parked = home.parked.iter().take(PARKED_SHOWN);
@@ -233,7 +251,7 @@ fn notes(out: &mut String, home: &HomeReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::report::{CacheReport, MountReport, ParkedReport};
+    use crate::control::report::{CacheReport, MountReport, ParkedReport, UnreachedReport};
 
     #[test]
     fn a_person_sees_everything_and_no_escapes() {
@@ -258,11 +276,25 @@ mod tests {
             bytes_in: 1,
             bytes_out: 2,
             journal: None,
+            login: Some("trellis login ann@lab".into()),
+            master: None,
+            expires: vec![ExpiryReport { what: "the ticket".into(), in_s: 75.0, renew: "run kinit".into() }],
         };
         let cache = CacheReport { bytes: 1, cap: 1 << 30, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6 };
         let mounts = vec![MountReport { dir: "/home/me/trellis".into(), problem: Some("not empty".into()) }];
-        let report =
-            StatusReport { homes: vec![home], cache, nfs: vec!["127.0.0.1:7".into()], mounts, pid: 42 };
+        let report = StatusReport {
+            homes: vec![home],
+            cache,
+            unreached: vec![UnreachedReport {
+                name: "far".into(),
+                state: "login needed".into(),
+                reason: "it asks".into(),
+                login: Some("trellis login far".into()),
+            }],
+            nfs: vec!["127.0.0.1:7".into()],
+            mounts,
+            pid: 42,
+        };
         let text = readable(&report);
         for part in [
             "127.0.0.1:7",
@@ -276,6 +308,9 @@ mod tests {
             "parked 9: write x",
             "parked: 2 more",
             "make room or give the permission",
+            "run: trellis login ann@lab",
+            "the ticket ends in 1m15s; run kinit",
+            "far\n  login needed: it asks\n  run: trellis login far",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

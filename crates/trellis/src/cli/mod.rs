@@ -11,6 +11,7 @@ mod files;
 mod find;
 mod glob;
 mod json;
+mod login;
 mod manual;
 mod mode;
 mod mount;
@@ -58,6 +59,8 @@ enum Command {
     Service(service::ServiceArgs),
     /// What is kept at the homes
     Agent(agent::AgentArgs),
+    /// Log in to a host that asks questions, once, for the server too
+    Login(login::LoginArgs),
     /// List directories
     Ls(files::LsArgs),
     /// Show attributes
@@ -210,6 +213,7 @@ async fn run(command: Command) -> Done {
         Command::Stop(args) => control::stop(args).await,
         Command::Service(args) => service::service(args).await,
         Command::Agent(args) => agent::agent(args).await,
+        Command::Login(args) => login::login(args).await,
         Command::Ls(args) => files::ls(args).await,
         Command::Stat(args) => files::stat(args).await,
         Command::Cat(args) => files::cat(args).await,

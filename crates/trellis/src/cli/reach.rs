@@ -15,6 +15,7 @@ use crate::accounts::Ssh;
 use crate::control::client::Client;
 use crate::control::proto::{Reply, Request};
 use crate::gate::Door;
+use crate::login::Way;
 use crate::mounts::{Mounted, OwnMounts, path_inside, seen_here};
 use crate::root::{Dynamic, Root};
 use crate::scl::{Place, RootName};
@@ -104,7 +105,7 @@ impl TreeArgs {
         }
         let lock = state.as_ref().map(StateDir::lock_shared).transpose()?;
         let file = config::load(self.config.as_deref())?;
-        let ssh = Ssh::new(self.ssh_config.clone().or(file.ssh_config));
+        let ssh = Ssh::new(Way::new(self.ssh_config.clone().or(file.ssh_config), state.as_ref()));
         let root = Root::new(file.home, Dynamic::All, ssh, Door::new(OwnMounts::default()));
         let namespace: Arc<dyn Namespace> = Arc::new(root);
         let unsent = crate::unsent::check(state.as_ref());

@@ -6,6 +6,7 @@
 use super::report::{StatusReport, UnsentReport};
 use home::ErrorKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::path::PathBuf;
 
 /// Both ends are one binary; a server of another version is told apart by this number.
 pub const PROTOCOL: u32 = 2;
@@ -55,6 +56,11 @@ pub enum Request {
     },
     /// Names of the root directory that are always there: [`Reply::Names`].
     Names,
+    /// How the server reaches the account that a name stands for: [`Reply::Way`].
+    Way(String),
+    /// Somebody has logged in to the account that a name stands for: connects at once, whatever was refused before:
+    /// [`Reply::Done`], or why not.
+    LoggedIn(String),
     /// The object at a path from the root; symbolic links are not followed: [`Reply::Object`].
     Resolve(Raw),
     /// The object of that name in a directory: [`Reply::Object`].
@@ -195,6 +201,8 @@ pub enum Reply {
     Unmounted(Raw),
     /// Names of the root directory.
     Names(Vec<Raw>),
+    /// How an account is reached.
+    Way(LoginWay),
     /// An object.
     Object(Object),
     /// A part of a directory, without `.` and `..`.
@@ -216,6 +224,19 @@ pub enum Reply {
         /// What and why, for a person; chosen in part by other machines.
         detail: String,
     },
+}
+
+/// How the server reaches an account by ssh.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LoginWay {
+    /// The user, if the name or the configuration gives one.
+    pub user: Option<String>,
+    /// The host or alias.
+    pub host: String,
+    /// Configuration for `ssh -F`, if not the user's own.
+    pub ssh_config: Option<PathBuf>,
+    /// Where the sockets of our masters are.
+    pub masters: Option<PathBuf>,
 }
 
 /// An object by number.

@@ -11,6 +11,9 @@ pub struct StatusReport {
     pub homes: Vec<HomeReport>,
     /// The caches.
     pub cache: CacheReport,
+    /// Names that were asked for lately and whose homes could not be reached for the first time.
+    #[serde(default)]
+    pub unreached: Vec<UnreachedReport>,
     /// Where NFS is served: `ADDR:PORT`.
     pub nfs: Vec<String>,
     /// Where the tree is mounted by FUSE.
@@ -32,10 +35,19 @@ pub struct HomeReport {
     pub mode: String,
     /// `posix` or `sftp`; null until it was connected once.
     pub class: Option<String>,
-    /// `up`, `down`, `connecting`, `idle` or `suspended`.
+    /// `up`, `down`, `login needed`, `connecting`, `idle` or `suspended`.
     pub state: String,
     /// Why it is not up, and what to do; null where there is nothing to say.
     pub reason: Option<String>,
+    /// The command that answers the questions of a login; null unless the state is `login needed`.
+    #[serde(default)]
+    pub login: Option<String>,
+    /// The master connection that the home is reached through; null where none lives.
+    #[serde(default)]
+    pub master: Option<MasterReport>,
+    /// What lets us in and has an end, the nearest first.
+    #[serde(default)]
+    pub expires: Vec<ExpiryReport>,
     /// Which promises are weaker than those of a posix home.
     pub weaker: Vec<String>,
     /// How old an answer from the cache may be while the home can be asked, in seconds.
@@ -58,6 +70,56 @@ pub struct HomeReport {
     pub bytes_out: u64,
     /// Why no change is accepted any more: the journal could not be written. Null normally.
     pub journal: Option<String>,
+}
+
+/// A name whose home was never reached.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnreachedReport {
+    /// The name in the root directory.
+    pub name: String,
+    /// `login needed` or `down`.
+    pub state: String,
+    /// Why, and what to do.
+    pub reason: String,
+    /// The command that answers the questions of a login; null unless the state is `login needed`.
+    pub login: Option<String>,
+}
+
+/// A living master connection of `trellis login` or of the user's own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MasterReport {
+    /// Its socket.
+    pub socket: String,
+    /// Seconds after its last use at which it ends; null where it stays, or where somebody else made it.
+    pub ends_after_idle_s: Option<u64>,
+    /// Whether the home is connected, so that nothing ends.
+    pub in_use: bool,
+}
+
+/// Something that lets us in until some time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExpiryReport {
+    /// What it is.
+    pub what: String,
+    /// In how many seconds it ends; negative where it has ended.
+    pub in_s: f64,
+    /// What renews it.
+    pub renew: String,
+}
+
+impl ExpiryReport {
+    /// For a person.
+    pub fn sentence(&self) -> String {
+        match self.in_s > 0.0 {
+            true => format!("{} ends in {}; {}", self.what, crate::show::span(self.in_s), self.renew),
+            false => format!("{} has ended; {}", self.what, self.renew),
+        }
+    }
+
+    /// Whether it is time to say so.
+    pub fn is_near(&self) -> bool {
+        self.in_s <= crate::limits::EXPIRY_AHEAD.as_secs_f64()
+    }
 }
 
 /// An operation that the home refused.
@@ -115,6 +177,7 @@ impl StatusReport {
     pub fn new(status: &VfsStatus, nfs: &[std::net::SocketAddr], mounts: Vec<MountReport>) -> StatusReport {
         StatusReport {
             homes: status.volumes.iter().map(HomeReport::from).collect(),
+            unreached: status.unreached.iter().map(|(name, why)| UnreachedReport::new(name, why)).collect(),
             cache: CacheReport {
                 bytes: status.cache_bytes,
                 cap: status.cache_cap,
@@ -130,6 +193,19 @@ impl StatusReport {
     }
 }
 
+impl UnreachedReport {
+    fn new(name: &home::Name, why: &home::Error) -> UnreachedReport {
+        let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
+        let asks = why.kind == home::ErrorKind::Login;
+        UnreachedReport {
+            state: if asks { "login needed" } else { "down" }.into(),
+            reason: why.detail.clone(),
+            login: asks.then(|| name.clone()),
+            name,
+        }
+    }
+}
+
 impl From<&VolumeStatus> for HomeReport {
     fn from(v: &VolumeStatus) -> HomeReport {
         let (state, reason) = match (&v.suspended, &v.home.link) {
@@ -137,6 +213,7 @@ impl From<&VolumeStatus> for HomeReport {
             (None, Link::Up) => ("up", None),
             (None, Link::Connecting) => ("connecting", None),
             (None, Link::Idle) => ("idle", None),
+            (None, Link::Down(why)) if v.home.login.is_some() => ("login needed", Some(why.clone())),
             (None, Link::Down(why)) => ("down", Some(why.clone())),
         };
         let parked = v.parked.iter();
@@ -156,6 +233,9 @@ impl From<&VolumeStatus> for HomeReport {
                 }
                 .into()
             }),
+            login: v.home.login.clone().filter(|_| state == "login needed"),
+            master: None,
+            expires: Vec::new(),
             state: state.into(),
             reason,
             weaker: v.home.weaker.clone(),
@@ -207,6 +287,7 @@ mod tests {
             mode: Mode::Wb,
             home: home::Status {
                 link,
+                login: None,
                 class: Some(Class::Sftp),
                 weaker: vec!["second times".into()],
                 round_trips: 1,
@@ -230,7 +311,7 @@ mod tests {
             serde_json::to_value(HomeReport::from(&volume(Link::Down("no route".into()), None))).unwrap();
         let want = serde_json::json!({
             "names": ["lab"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "class": "sftp",
-            "state": "down", "reason": "no route", "weaker": ["second times"], "staleness_s": 0.5,
+            "state": "down", "reason": "no route", "login": null, "master": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5,
             "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
             "round_trips": 1, "bytes_in": 2, "bytes_out": 3, "journal": null,
@@ -250,6 +331,26 @@ mod tests {
             ("suspended", Some("another account answers"))
         );
         assert_eq!(HomeReport::from(&volume(Link::Idle, None)).state, "idle");
+    }
+
+    #[test]
+    fn a_login_that_asks_is_told_apart() {
+        let mut volume = volume(Link::Down("it asks".into()), None);
+        volume.home.login = Some("trellis login ann@lab".into());
+        let report = HomeReport::from(&volume);
+        assert_eq!(report.state, "login needed");
+        assert_eq!(report.login.as_deref(), Some("trellis login ann@lab"));
+        volume.suspended = Some("another account answers".into());
+        let report = HomeReport::from(&volume);
+        assert_eq!((report.state.as_str(), report.login), ("suspended", None));
+    }
+
+    #[test]
+    fn ends_are_told_in_time() {
+        let end = |in_s| ExpiryReport { what: "the ticket".into(), in_s, renew: "run kinit".into() };
+        assert_eq!(end(75.0).sentence(), "the ticket ends in 1m15s; run kinit");
+        assert_eq!(end(-1.0).sentence(), "the ticket has ended; run kinit");
+        assert!(end(3600.0).is_near() && !end(3601.0).is_near());
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The server's end of the control socket.
 
-use super::proto::{self, Attr, Entry, Id, Object, Page, Raw, Reply, Request, When};
+use super::proto::{self, Attr, Entry, Id, LoginWay, Object, Page, Raw, Reply, Request, When};
 use super::report::{StatusReport, UnsentReport};
 use super::wire;
 use crate::limits;
+use crate::login::Logins;
+use crate::login::watch::Watch;
 use crate::mount::{Mounted, Mounts};
 use crate::state::StateDir;
 use bytes::Bytes;
-use home::{Error, ErrorKind, Result};
+use home::{Error, ErrorKind, HomePath, Loc, Name, Result};
 use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -44,6 +46,10 @@ pub struct Control {
     pub mounts: Arc<Mounts>,
     /// Where wishes to end the server go.
     pub stop: mpsc::Sender<StopRequest>,
+    /// Which account a name stands for, and how it is reached.
+    pub logins: Arc<Logins>,
+    /// What lets us in, and until when.
+    pub watch: Arc<Watch>,
 }
 
 /// Makes the socket. Whoever holds the lock of the directory may remove one that was left behind.
@@ -111,10 +117,9 @@ pub(super) async fn converse(
 async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(Reply, Bytes)> {
     let reply = match request {
         Request::Read { file, at, len } => return control.read(file, at, len).await,
-        Request::Status => {
-            let mounts = control.mounts.report().await;
-            Reply::Status(Box::new(StatusReport::new(&control.vfs.status(), &control.nfs, mounts)))
-        }
+        Request::Status => Reply::Status(Box::new(control.status().await)),
+        Request::Way(name) => Reply::Way(control.way(&name)?),
+        Request::LoggedIn(name) => control.logged_in(&name).await?,
         Request::Mount { dir, make } => control.mount(&dir, make).await?,
         Request::Umount { dir, lazy } => {
             let dir = dir.as_ref().map(path);
@@ -179,6 +184,47 @@ impl Control {
         let mounted = self.mounts.mount(path(dir), make).await;
         let Mounted { dir, before, recovered } = mounted.map_err(|why| Error::new(ErrorKind::Io, why))?;
         Ok(Reply::Mounted { dir: dir.as_os_str().as_bytes().into(), before, recovered })
+    }
+
+    async fn status(&self) -> StatusReport {
+        let status = self.vfs.status();
+        self.watch.look_at_new(&status.volumes).await;
+        let mut report = StatusReport::new(&status, &self.nfs, self.mounts.report().await);
+        report.homes.iter_mut().for_each(|home| self.watch.annotate(home));
+        for name in &mut report.unreached {
+            name.login = name.login.take().map(|_| self.logins.way.command(&name.name));
+        }
+        report
+    }
+
+    fn way(&self, name: &str) -> Result<LoginWay> {
+        let account = self.logins.account(name)?;
+        let way = self.logins.way.clone();
+        Ok(LoginWay {
+            user: account.user,
+            host: account.host,
+            ssh_config: way.ssh_config,
+            masters: way.masters,
+        })
+    }
+
+    /// Looks at the home once, without taking it for what it was not before.
+    async fn logged_in(&self, name: &str) -> Result<Reply> {
+        let home = self.namespace.resolve(&Name::new(name.as_bytes())?).await?.home;
+        self.vfs.forget_failures();
+        home.retry_now();
+        let root = Loc { path: HomePath::root(), id: None };
+        let late =
+            || Error::new(ErrorKind::Unreachable, "the home does not answer in time; it is tried again");
+        match tokio::time::timeout(limits::LOGIN_TRY, home.stat(&root)).await.map_err(|_| late())? {
+            Err(e)
+                if matches!(e.kind, ErrorKind::Login | ErrorKind::Unreachable | ErrorKind::UnknownHost) =>
+            {
+                Err(e)
+            }
+            // Whatever it says of its root, it answers.
+            _ => Ok(Reply::Done),
+        }
     }
 
     async fn sync(&self, path: Option<Raw>, timeout_s: f64) -> Result<Reply> {

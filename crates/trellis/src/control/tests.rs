@@ -3,6 +3,8 @@
 use super::client::Client;
 use super::proto::{Entry, Id, Object, Raw, Reply, Request, Set, When};
 use super::server::{Control, StopRequest, converse};
+use crate::login::watch::Watch;
+use crate::login::{Logins, Way};
 use crate::mount::Mounts;
 use crate::state::StateDir;
 use home::memory::MemoryHome;
@@ -57,9 +59,11 @@ async fn server() -> Server {
     .unwrap();
     let (stop, stops) = mpsc::channel(1);
     let dir = StateDir::create(Some(&state.path().join("s")), true).unwrap();
-    let mounts = Mounts::new(Arc::clone(&vfs), cred.clone(), dir);
+    let mounts = Mounts::new(Arc::clone(&vfs), cred.clone(), dir.clone());
+    let logins = Arc::new(Logins { homes: vec![], way: Way::default() });
+    let watch = Arc::new(Watch::new(Arc::clone(&logins), dir));
     let nfs = vec!["127.0.0.1:7".parse().unwrap()];
-    let control = Control { vfs, namespace, cred, nfs, mounts, stop };
+    let control = Control { vfs, namespace, cred, nfs, mounts, stop, logins, watch };
     let (near, far) = tokio::io::duplex(64 << 10);
     tokio::spawn(async move { converse(&control, far).await });
     Server { client: Client::over(near), stops, _state: state }

@@ -71,6 +71,7 @@ impl Home for Dirs {
     fn status(&self) -> Status {
         Status {
             link: Link::Up,
+            login: None,
             class: Some(Class::Posix),
             weaker: vec![],
             round_trips: 0,

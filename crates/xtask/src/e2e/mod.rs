@@ -4,7 +4,7 @@
 //! # Layout
 //! - [`scenarios`]: what is shown, a function each.
 //! - [`isolate`]: namespaces, so that nothing stays behind.
-//! - [`world`], [`accounts`], [`sshd`], [`server`], [`guest`], [`proc`]: what a scenario is made of.
+//! - [`world`], [`accounts`], [`sshd`], [`server`], [`guest`], [`terminal`], [`proc`]: what a scenario is made of.
 //! - [`fuse`]: mounts without root.
 //! - [`evil_sftp`]: a home that lies.
 //! - [`trees`]: source trees, and comparing what arrived with what was sent.
@@ -18,6 +18,7 @@ mod proc;
 mod scenarios;
 mod server;
 mod sshd;
+mod terminal;
 mod trees;
 mod world;
 

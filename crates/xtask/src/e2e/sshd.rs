@@ -16,6 +16,7 @@ pub struct Sshd {
     pub alias: String,
     /// Where it listens.
     pub addr: SocketAddr,
+    program: PathBuf,
     dir: PathBuf,
     config: PathBuf,
     daemon: Daemon,
@@ -26,6 +27,18 @@ pub struct Sshd {
 impl Sshd {
     /// Starts a host; `lines` are appended to its configuration (sshd_config(5)).
     pub fn start(world: &Path, alias: &str, lines: &str) -> Result<Self> {
+        Self::start_as(PathBuf::from("/usr/sbin/sshd"), world, alias, "", lines)
+    }
+
+    /// A host that lets in who answers a question right: keyboard-interactive through PAM, whose service is called like
+    /// `program`, a link to sshd.
+    pub fn start_asking(world: &Path, alias: &str, program: PathBuf) -> Result<Self> {
+        let first = "UsePAM yes\nKbdInteractiveAuthentication yes\nPubkeyAuthentication no\n";
+        Self::start_as(program, world, alias, first, "")
+    }
+
+    /// Of each keyword the first line counts.
+    fn start_as(program: PathBuf, world: &Path, alias: &str, first: &str, lines: &str) -> Result<Self> {
         let dir = world.join(format!("sshd-{alias}"));
         fs::create_dir_all(&dir)?;
         new_host_key(&dir)?;
@@ -33,7 +46,7 @@ impl Sshd {
         let addr = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let config = dir.join("sshd_config");
         let text = format!(
-            "ListenAddress {addr}\nHostKey {dir}/host_key\nAuthorizedKeysFile {world}/keys/%u\n\
+            "{first}ListenAddress {addr}\nHostKey {dir}/host_key\nAuthorizedKeysFile {world}/keys/%u\n\
              PidFile none\nStrictModes no\nUsePAM no\nPasswordAuthentication no\n\
              KbdInteractiveAuthentication no\nLogLevel VERBOSE\nMaxStartups 100\n\
              Subsystem sftp internal-sftp\n{lines}\n",
@@ -41,8 +54,8 @@ impl Sshd {
             world = world.display(),
         );
         fs::write(&config, text)?;
-        let daemon = launch(alias, &dir, &config, addr)?;
-        Ok(Self { alias: alias.into(), addr, dir, config, daemon, stopped: Vec::new() })
+        let daemon = launch(&program, alias, &dir, &config, addr)?;
+        Ok(Self { alias: alias.into(), addr, program, dir, config, daemon, stopped: Vec::new() })
     }
 
     /// The line of `known_hosts` that trusts it.
@@ -80,7 +93,7 @@ impl Sshd {
 
     /// Comes back after its death.
     pub fn restart(&mut self) -> Result<()> {
-        self.daemon = launch(&self.alias, &self.dir, &self.config, self.addr)?;
+        self.daemon = launch(&self.program, &self.alias, &self.dir, &self.config, self.addr)?;
         Ok(())
     }
 }
@@ -97,9 +110,9 @@ pub fn make_key(path: &Path) -> Result<()> {
     Ok(())
 }
 
-fn launch(alias: &str, dir: &Path, config: &Path, addr: SocketAddr) -> Result<Daemon> {
+fn launch(program: &Path, alias: &str, dir: &Path, config: &Path, addr: SocketAddr) -> Result<Daemon> {
     // sshd re-executes itself, so it must be called by its whole path.
-    let mut cmd = Command::new("/usr/sbin/sshd");
+    let mut cmd = Command::new(program);
     cmd.args(["-D", "-e", "-f"]).arg(config);
     let mut daemon = Daemon::start(&format!("sshd {alias}"), &mut cmd, &dir.join("sshd.log"))?;
     wait_for(&format!("sshd {alias}"), Duration::from_secs(20), || {

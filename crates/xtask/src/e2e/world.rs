@@ -65,6 +65,11 @@ impl World {
         Ok(sshd)
     }
 
+    /// Adds lines to the ssh configuration. Of each keyword the first line that fits a host counts.
+    pub fn configure(&self, lines: &str) -> Result<()> {
+        self.append(&self.ssh_config(), lines)
+    }
+
     /// Lets the ssh configuration lead an alias to an address. The first entry of an alias counts.
     pub fn route(&self, alias: &str, addr: SocketAddr) -> Result<()> {
         let (ip, port) = (addr.ip(), addr.port());

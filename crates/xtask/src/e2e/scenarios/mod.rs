@@ -11,6 +11,7 @@ mod harness;
 mod hostile;
 mod isolation;
 mod kill_server;
+mod login;
 mod service;
 mod sftp_only;
 mod strict;
@@ -55,6 +56,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 3,
         run: service::run,
+    },
+    Scenario {
+        name: "login",
+        shows: "hosts that ask questions: trellis login, a chain of two, refused answers, revoked keys, ends told ahead",
+        ci: true,
+        minutes: 6,
+        run: login::run,
     },
     Scenario {
         name: "git-objects",

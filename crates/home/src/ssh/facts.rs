@@ -1,0 +1,114 @@
+//! What ssh's own configuration says of a host (`ssh -G`): which account it is, and what a login there depends on.
+
+use super::Account;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The parts of `ssh -G` (ssh_config(5)) that matter to us.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Facts {
+    /// The account.
+    pub account: Account,
+    /// The user's own socket for connection sharing, with its tokens expanded.
+    pub control_path: Option<PathBuf>,
+    /// How long the user's own masters live after their last use.
+    pub control_persist: Persist,
+    /// Certificates that are named (`CertificateFile`), and those that ssh looks for beside its keys.
+    pub certificates: Vec<PathBuf>,
+    /// The socket of the agent that ssh asks, if it asks one.
+    pub agent: Option<PathBuf>,
+    /// Whether Kerberos may log in.
+    pub gssapi: bool,
+    /// The hosts on the way, as `ProxyJump` names them.
+    pub jump: Option<String>,
+    /// Whether the configuration goes on with a host whose key has changed, or is not known.
+    pub careless: bool,
+}
+
+/// How long a master lives when nothing uses it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Persist {
+    /// It ends with the connection that began it.
+    No,
+    /// This long.
+    For(Duration),
+    /// Until it is told to end.
+    Forever,
+}
+
+impl Facts {
+    /// Parses the output of `ssh -G`: a line `keyword value` for each option. `None` without user, host name or port.
+    pub fn parse(text: &str) -> Option<Facts> {
+        let lines = || text.lines().filter_map(|l| l.split_once(' ')).map(|(k, v)| (k, v.trim()));
+        let all = |key: &'static str| lines().filter(move |(k, _)| *k == key).map(|(_, v)| v);
+        let value = |key| all(key).next();
+        // OpenSSH prints the host name in the case that was typed.
+        let hostname = value("hostname")?.to_ascii_lowercase();
+        let account =
+            Account { user: value("user")?.to_owned(), hostname, port: value("port")?.parse().ok()? };
+        let beside = all("identityfile").map(|key| format!("{key}-cert.pub"));
+        let named = all("certificatefile").map(str::to_owned);
+        Some(Facts {
+            account,
+            control_path: value("controlpath").filter(|p| *p != "none").map(PathBuf::from),
+            control_persist: match value("controlpersist") {
+                None | Some("no" | "false") => Persist::No,
+                Some("yes" | "true" | "0") => Persist::Forever,
+                Some(seconds) => {
+                    seconds.parse().map_or(Persist::No, |s: u64| Persist::For(Duration::from_secs(s)))
+                }
+            },
+            certificates: named.chain(beside).filter_map(|p| expand(&p)).collect(),
+            agent: match value("identityagent") {
+                Some("none") => None,
+                None | Some("SSH_AUTH_SOCK" | "$SSH_AUTH_SOCK") => own_agent(),
+                Some(path) => expand(path),
+            },
+            gssapi: value("gssapiauthentication") == Some("yes"),
+            jump: value("proxyjump").filter(|j| *j != "none").map(str::to_owned),
+            careless: matches!(value("stricthostkeychecking"), Some("no" | "off" | "false")),
+        })
+    }
+}
+
+fn own_agent() -> Option<PathBuf> {
+    std::env::var_os("SSH_AUTH_SOCK").filter(|s| !s.is_empty()).map(PathBuf::from)
+}
+
+/// A path of the configuration; `None` where it has tokens or variables that only ssh knows.
+fn expand(path: &str) -> Option<PathBuf> {
+    match path.strip_prefix("~/") {
+        _ if path.contains(['%', '$']) => None,
+        Some(rest) => std::env::home_dir().map(|home| home.join(rest)),
+        None => Some(PathBuf::from(path)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_login_depends_on() {
+        let text = "user ann\nhostname lab\nport 22\ncontrolpath /r/cm-1\ncontrolpersist 600\n\
+                    gssapiauthentication yes\nidentityfile /k/id\ncertificatefile /k/site-cert.pub\n\
+                    identityagent /run/agent\nproxyjump gate\nstricthostkeychecking false\n";
+        let facts = Facts::parse(text).unwrap();
+        assert_eq!(facts.control_path, Some("/r/cm-1".into()));
+        assert_eq!(facts.control_persist, Persist::For(Duration::from_secs(600)));
+        assert_eq!(facts.certificates, [PathBuf::from("/k/site-cert.pub"), "/k/id-cert.pub".into()]);
+        assert_eq!(facts.agent, Some("/run/agent".into()));
+        assert_eq!(facts.jump.as_deref(), Some("gate"));
+        assert!(facts.gssapi && facts.careless);
+    }
+
+    #[test]
+    fn what_is_absent_is_off() {
+        let text = "user ann\nhostname lab\nport 22\nidentityfile /k/%h\nidentityagent none\n\
+                    controlpersist no\nstricthostkeychecking ask\n";
+        let facts = Facts::parse(text).unwrap();
+        assert_eq!((facts.control_path, facts.agent), (None, None));
+        assert_eq!(facts.control_persist, Persist::No);
+        assert!(facts.certificates.is_empty() && !facts.gssapi && !facts.careless);
+    }
+}

@@ -1,0 +1,175 @@
+//! Master connections: a login that was made once, on a person's terminal, and that later connections go through
+//! (ssh_config(5) ControlMaster, ControlPath, ControlPersist).
+//!
+//! Where the user's configuration names a ControlPath for a host, that master is used. Else it is one of ours, in a
+//! folder that only the user can enter, under a name that the account gives. Unattended connections use masters and
+//! never become one: ssh would hide what a jump host says (it closes the messages of a ProxyCommand where
+//! ControlPersist is on), and a refused login would look like a lost connection.
+
+use super::{Account, Control, FORCED, Facts, Persist, SshTarget, base_command, cannot_run, collect};
+use crate::{Error, ErrorKind, Result};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
+
+/// Bytes of a socket's name below the folder: a slash, our name, and what ssh appends while it makes the socket.
+pub const SOCKET_NAME_BYTES: usize = 1 + 16 + 17;
+
+/// Options of a master besides those of every connection. A site's short outage must not cost a login, so it waits
+/// longer than the connections that go through it.
+const PATIENT: &[&str] = &["ServerAliveInterval=20", "ServerAliveCountMax=6", "ConnectTimeout=30"];
+
+/// Where the master of an account is, or would be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Master {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// Whether the user's own configuration names the socket.
+    pub own: bool,
+}
+
+impl Master {
+    /// The master of an account. `None` where there is neither a ControlPath nor a folder for ours.
+    pub fn of(facts: &Facts, folder: Option<&Path>) -> Option<Master> {
+        match (&facts.control_path, folder) {
+            (Some(path), _) => Some(Master { socket: path.clone(), own: true }),
+            (None, Some(folder)) => {
+                Some(Master { socket: folder.join(socket_name(&facts.account)), own: false })
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Whether a process listens at the socket. It may still have lost its connection.
+    pub fn is_alive(&self) -> bool {
+        UnixStream::connect(&self.socket).is_ok()
+    }
+}
+
+/// The name of our socket for an account.
+fn socket_name(account: &Account) -> String {
+    short_hash(account.to_string().as_bytes())
+}
+
+/// 16 hexadecimal digits, for names of files.
+pub fn short_hash(of: &[u8]) -> String {
+    blake3::hash(of).to_hex()[..16].to_owned()
+}
+
+impl SshTarget {
+    /// The target of one attempt: over the master if one lives. `avoid`: no master, because the last attempt through it
+    /// failed. Answers whether a master is used as well.
+    pub(crate) fn through(&self, facts: &Facts, avoid: bool) -> (SshTarget, bool) {
+        let living = || Master::of(facts, self.masters.as_deref()).filter(Master::is_alive);
+        match (!avoid).then(living).flatten() {
+            Some(master) => (self.clone().with_control(Control::Over(master.socket)), true),
+            None => (self.clone().with_control(Control::Alone), false),
+        }
+    }
+
+    /// The target over the master that lives now, if one does.
+    pub async fn over_living_master(&self) -> Result<SshTarget> {
+        Ok(self.through(&self.facts().await?, false).0)
+    }
+
+    /// Logs in with the user at the terminal, who is asked whatever there is to ask, and leaves a master behind. The
+    /// answer is ssh's exit status: 0 once the master works.
+    pub async fn login(&self, facts: &Facts, master: &Master, persist: Persist) -> Result<ExitStatus> {
+        let mut command = tokio::process::Command::new(&self.program);
+        if let Some(config) = &self.config {
+            command.arg("-F").arg(config);
+        }
+        let quiet =
+            |o: &&&str| !["BatchMode", "ServerAlive", "ConnectTimeout"].iter().any(|n| o.starts_with(n));
+        for option in FORCED.iter().filter(quiet).chain(PATIENT) {
+            command.args(["-o", option]);
+        }
+        if facts.careless {
+            // A host key that has changed is nobody's to accept by accident.
+            command.args(["-o", "StrictHostKeyChecking=ask"]);
+        }
+        let mut path = std::ffi::OsString::from("ControlPath=");
+        path.push(&master.socket);
+        command.arg("-o").arg(path).args(["-o", "ControlMaster=auto"]);
+        let persist = match persist {
+            Persist::No | Persist::Forever => "yes".to_owned(),
+            Persist::For(time) => time.as_secs().max(1).to_string(),
+        };
+        command.arg("-o").arg(format!("ControlPersist={persist}"));
+        command.args(["-f", "-N", "-T"]);
+        self.add_login(&mut command);
+        command.args(["--", &self.host]);
+        // SAFETY: signal is async-signal-safe. The master leaves the terminal by itself, but the process that it runs for
+        // a jump host does not, and would end with the terminal's session.
+        unsafe {
+            command.pre_exec(|| match libc::signal(libc::SIGHUP, libc::SIG_IGN) {
+                libc::SIG_ERR => Err(std::io::Error::last_os_error()),
+                _ => Ok(()),
+            });
+        }
+        command.status().await.map_err(|e| cannot_run(self, &e))
+    }
+
+    /// Tells a master something: `check` or `exit` (ssh(1) -O). The answer is what ssh said.
+    pub async fn tell_master(&self, master: &Master, verb: &str) -> Result<String> {
+        let target = self.clone().with_control(Control::Over(master.socket.clone()));
+        let mut command = base_command(&target);
+        target.add_control(&mut command);
+        command.args(["-O", verb]);
+        target.add_login(&mut command);
+        command.args(["--", &target.host]);
+        let output = collect(command, Duration::from_secs(10)).await.map_err(|e| cannot_run(self, &e))?;
+        match output.success {
+            true => Ok(output.said),
+            false => Err(Error::new(ErrorKind::NotFound, super::quote(&output.said))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixListener;
+
+    fn facts(more: &str) -> Facts {
+        Facts::parse(&format!("user ann\nhostname lab\nport 22\n{more}")).unwrap()
+    }
+
+    #[test]
+    fn a_living_master_is_used_and_a_dead_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = SshTarget::new(Some("ann"), "lab").unwrap().with_masters(Some(dir.path().into()));
+        let facts = facts("");
+        let master = Master::of(&facts, Some(dir.path())).unwrap();
+        assert!(!target.through(&facts, false).1, "nothing is there");
+        let listener = UnixListener::bind(&master.socket).unwrap();
+        let (over, used) = target.through(&facts, false);
+        assert_eq!((over.control, used), (Control::Over(master.socket.clone()), true));
+        let (alone, used) = target.through(&facts, true);
+        assert_eq!((alone.control, used), (Control::Alone, false));
+        drop(listener);
+        assert!(master.socket.exists(), "its socket is left behind");
+        assert_eq!(target.through(&facts, false).0.control, Control::Alone);
+    }
+
+    #[test]
+    fn the_users_own_path_goes_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join("own");
+        let facts = facts(&format!("controlpath {}\n", own.display()));
+        let master = Master::of(&facts, Some(dir.path())).unwrap();
+        assert_eq!((master.socket.as_path(), master.own), (own.as_path(), true));
+        let _listener = UnixListener::bind(&own).unwrap();
+        let target = SshTarget::new(None, "lab").unwrap().with_masters(Some(dir.path().into()));
+        let (through, used) = target.through(&facts, false);
+        assert_eq!((through.control, used), (Control::Over(own), true));
+    }
+
+    #[test]
+    fn two_accounts_have_two_sockets_of_a_bounded_length() {
+        let (one, two) = (facts(""), Facts::parse("user bob\nhostname lab\nport 22\n").unwrap());
+        assert_ne!(socket_name(&one.account), socket_name(&two.account));
+        assert_eq!(socket_name(&one.account).len(), 16);
+    }
+}
