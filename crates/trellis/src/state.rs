@@ -12,6 +12,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -123,7 +124,7 @@ impl StateDir {
 
     /// Takes the lock for a server, or tells who has it.
     pub fn lock_server(&self) -> Result<Lock, String> {
-        let mut lock = self.lock(true)?;
+        let lock = self.lock(true)?;
         let holder = Holder::me();
         if let Some(other) = lock.holder().filter(|o| o.host != holder.host && self.network_type().is_some())
         {
@@ -136,7 +137,12 @@ impl StateDir {
             ));
         }
         let text = serde_json::to_vec(&holder).map_err(|e| e.to_string())?;
-        lock.file.set_len(0).and_then(|()| lock.file.write_all(&text)).map_err(|e| self.lock_error(&e))?;
+        let len = text.len() as u64;
+        // Not emptied first: on a full disk the block would not come back. Who holds it is only told to people.
+        match lock.file.write_all_at(&text, 0).and_then(|()| lock.file.set_len(len)) {
+            Err(e) if e.kind() == std::io::ErrorKind::StorageFull => tracing::warn!("lock file: {e}"),
+            written => written.map_err(|e| self.lock_error(&e))?,
+        }
         Ok(lock)
     }
 

@@ -266,7 +266,7 @@ impl Volume {
             }
             let changed = meta::merge_page(&mut tree, dir, page, asked)?;
             changed.into_iter().for_each(|id| self.content(id, Content::Changed));
-            self.log_bindings(&mut tree)?;
+            self.log_bindings_if_room(&mut tree)?;
             if !more {
                 return meta::finish_listing(&mut tree, dir, Asked { applied, ..asked });
             }
@@ -299,7 +299,7 @@ impl Volume {
         {
             self.content(id, content);
         }
-        self.log_bindings(&mut tree)
+        self.log_bindings_if_room(&mut tree)
     }
 
     async fn fetch_target(&self, id: u64) -> Result<()> {

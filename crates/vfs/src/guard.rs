@@ -97,7 +97,12 @@ impl Guard {
             KeptPlace { shown: p.shown.clone(), path, ids: p.ids.clone() }
         });
         let kept = Kept { protect: protect.to_vec(), places: places.collect() };
-        store.commit(vec![(key(volume), Some(kept.to_bytes().to_vec()))]).map_err(local)
+        let bytes = kept.to_bytes();
+        // A full disk keeps nobody from greeting a home that is as it was.
+        if store.get(&key(volume)).map_err(local)?.is_some_and(|known| known == bytes) {
+            return Ok(());
+        }
+        store.commit(vec![(key(volume), Some(bytes.to_vec()))]).map_err(local)
     }
 
     /// Removes it from the store.

@@ -278,6 +278,9 @@ pub struct Tree {
     pub notes: Notes,
     /// What is open, and what of it has no name.
     pub nameless: Nameless,
+    /// Files with unsent bytes that are in the queue alone: after a restart the disk had no room to lay them over the
+    /// cache.
+    pub unlaid: HashSet<u64>,
     /// Bound since the last record of bindings.
     unlogged: Vec<u64>,
     /// Changed since the last checkpoint.
@@ -299,6 +302,7 @@ impl Tree {
             queue: Queue::default(),
             notes: Notes::default(),
             nameless: Nameless::default(),
+            unlaid: HashSet::new(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
         };
@@ -309,7 +313,11 @@ impl Tree {
             let fileid = ROOT_FILEIDS + u64::from(volume);
             tree.insert(ROOT_ID, Inode::new(Kind::Dir, fileid, HomeId::default()));
         }
-        tree.reserve()?;
+        match tree.reserve() {
+            // On a full disk there are no new objects, but those that are known.
+            Err(e) if e.kind == ErrorKind::Busy => {}
+            reserved => reserved?,
+        }
         let prefix = tree.key(b'o', &[]);
         for (key, _) in tree.store.scan(&prefix).map_err(local)? {
             let id = key.get(prefix.len()..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
@@ -571,7 +579,8 @@ impl Tree {
         inode.more_bindings = b.more.iter().map(|p| (p.parent, p.name.clone())).collect();
     }
 
-    /// Writes all that changed since the last call into one batch; answers the objects with it.
+    /// Writes all that changed since the last call into one batch. Answers the objects too, which must be marked again
+    /// where the batch does not get into the store.
     pub fn checkpoint(&mut self) -> (Vec<u64>, Vec<Write>) {
         let ids: Vec<u64> = self.unsaved.drain().collect();
         let mut batch = Vec::with_capacity(ids.len() * 2);
@@ -664,9 +673,14 @@ impl Tree {
     }
 
     fn reserve(&mut self) -> Result<()> {
-        self.reserved = self.next_id + limits::IDS_RESERVED;
-        let write = (self.key(b'n', &[]), Some(self.reserved.to_bytes().to_vec()));
-        self.store.commit(vec![write]).and_then(|()| self.store.persist()).map_err(local)
+        let reserved = self.next_id + limits::IDS_RESERVED;
+        let write = (self.key(b'n', &[]), Some(reserved.to_bytes().to_vec()));
+        self.store.commit(vec![write]).and_then(|()| self.store.persist()).map_err(|e| match e {
+            crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
+            e => local(e),
+        })?;
+        self.reserved = reserved;
+        Ok(())
     }
 
     fn key(&self, space: u8, rest: &[u8]) -> Vec<u8> {

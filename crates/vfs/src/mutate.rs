@@ -4,7 +4,7 @@ use crate::data::DataLog;
 use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
-use crate::overlay::overlay;
+use crate::overlay::{lay_bytes, overlay};
 use crate::sync::queue::{Pending, objects, payload};
 use crate::types::Oid;
 use crate::volume::Volume;
@@ -77,11 +77,7 @@ impl Volume {
             return Err(ErrorKind::Busy.into());
         }
         self.log_bindings(tree)?;
-        let seq = self.lane.append(Body::Change(record)).map_err(|e| match e {
-            // Nothing has happened, and there will be room again: the way home makes it.
-            crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
-            e => local(e),
-        })?;
+        let seq = self.lane.append(Body::Change(record)).map_err(come_again)?;
         let (sender, outcome) = if !laid { Some(oneshot::channel()).unzip() } else { (None, None) };
         if let Some(key) = change.retry {
             self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });
@@ -95,13 +91,29 @@ impl Volume {
     }
 
     /// Gives the bindings that reads handed out a record of their own. Not synced: a power cut may make only
-    /// handles stale that no change has named.
+    /// handles stale that no change has named. [`ErrorKind::Busy`] while the local disk is full.
     pub fn log_bindings(&self, tree: &mut Tree) -> Result<()> {
+        if !self.lane.has_room(0) && self.lane.poisoned().is_none() {
+            return Err(Error::new(ErrorKind::Busy, "the journal has no room"));
+        }
         let bindings = tree.take_unlogged();
-        for part in bindings.chunks(limits::BINDINGS_PER_RECORD) {
-            self.lane.append(Body::Bind(part.to_vec())).map_err(local)?;
+        let mut parts = bindings.chunks(limits::BINDINGS_PER_RECORD);
+        while let Some(part) = parts.next() {
+            if let Err(e) = self.lane.append(Body::Bind(part.to_vec())) {
+                part.iter().chain(parts.flatten()).for_each(|b| tree.note(b.object));
+                return Err(come_again(e));
+            }
         }
         Ok(())
+    }
+
+    /// The same for what was only looked at: a full disk keeps nobody from reading. What has no record yet gets it
+    /// with the first change that finds room.
+    pub fn log_bindings_if_room(&self, tree: &mut Tree) -> Result<()> {
+        match self.log_bindings(tree) {
+            Err(e) if e.kind == ErrorKind::Busy => Ok(()),
+            logged => logged,
+        }
     }
 
     /// Waits until an accepted change keeps its promise: synced here, and in mode `strict` durable at the home.
@@ -152,6 +164,26 @@ impl Volume {
         }
     }
 
+    /// Lays unsent bytes over the cache for which there was no room at the restart. Until that is done, or the home has
+    /// them, the file's content is nowhere as a whole: [`ErrorKind::Busy`].
+    pub fn lay_late(&self, tree: &mut Tree, file: u64) -> Result<()> {
+        if !tree.unlaid.contains(&file) {
+            return Ok(());
+        }
+        let laid = tree.queue.iter().filter(|(_, p)| p.overlaid && p.change.object == file);
+        let unsent = laid.map(|(seq, _)| seq);
+        for seq in unsent.collect::<Vec<u64>>() {
+            let Some(op) = tree.queue.get_mut(seq) else { continue };
+            lay_bytes(&self.data, &mut op.change).map_err(|e| match e.kind {
+                ErrorKind::NoSpace => Error::new(ErrorKind::Busy, e.detail),
+                _ => e,
+            })?;
+        }
+        self.relay(tree, file);
+        tree.unlaid.remove(&file);
+        Ok(())
+    }
+
     /// Indexes of a file's bytes only what unsent writes put there; the rest is fetched again. For bytes that were
     /// laid over the cache and then refused.
     pub fn relay(&self, tree: &Tree, file: u64) {
@@ -180,6 +212,14 @@ pub fn keep_only_base(tree: &mut Tree, data: &DataLog, id: u64) {
         && data.version(id) != inode.base
     {
         data.drop_object(id);
+    }
+}
+
+/// A change found no room: nothing has happened, and there will be room again, because the way home makes it.
+fn come_again(e: crate::env::Error) -> Error {
+    match e {
+        crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
+        e => local(e),
     }
 }
 

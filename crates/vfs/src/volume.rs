@@ -290,7 +290,7 @@ impl Volume {
     pub async fn checkpoint(&self, durable: bool) -> Result<()> {
         let (ids, batch, last, forget) = {
             let mut tree = self.tree.lock();
-            self.log_bindings(&mut tree)?;
+            self.log_bindings_if_room(&mut tree)?;
             tree.shrink(limits::INODES_MAX);
             let (ids, batch) = tree.checkpoint();
             let forget = tree.queue.first().unwrap_or(self.lane.last() + 1);
@@ -307,7 +307,12 @@ impl Volume {
         match &saved {
             Ok(()) if durable => self.lane.forget_below(forget),
             Ok(()) => {}
-            Err(_) => ids.into_iter().for_each(|id| self.tree.lock().unsaved(id)),
+            Err(e) => {
+                ids.into_iter().for_each(|id| self.tree.lock().unsaved(id));
+                if e.kind == ErrorKind::NoSpace {
+                    self.data.make_room();
+                }
+            }
         }
         saved
     }
@@ -349,8 +354,10 @@ fn recover(
     for (seq, (mut change, late)) in open {
         objects(&change).for_each(|id| keep_only_base(tree, data, id));
         let laid = change.is_laid();
-        if laid {
-            lay_bytes(data, &mut change)?;
+        match laid.then(|| lay_bytes(data, &mut change)).unwrap_or(Ok(())) {
+            // The journal has them; they go home from there.
+            Err(e) if e.kind == ErrorKind::NoSpace => drop(tree.unlaid.insert(change.object)),
+            done => done?,
         }
         enqueue(tree, seq, change, 0, now, laid, None);
         if let Some(op) = tree.queue.get_mut(seq) {

@@ -204,3 +204,37 @@ async fn a_full_disk_keeps_promises_and_takes_nothing_new() {
     e.sync().await;
     assert_eq!(&world.at_home("f").await.unwrap()[..6], b"BEFORE");
 }
+
+#[tokio::test]
+async fn bytes_in_the_journal_go_home_from_there_when_a_restart_finds_the_disk_full() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, &[1; 100_000]).await.unwrap();
+    e.sync().await;
+    e.read(f).await.unwrap();
+    world.fault(Fault::Unreachable);
+    e.write(f, 10, &[2; 1000]).await.unwrap();
+    let last = e.vfs.write(e.ctx(), f, 500, vec![3; 60_000].into(), Stability::Stable).await;
+    last.unwrap();
+    let mut expected = vec![1; 100_000];
+    expected[10..500].fill(2);
+    expected[500..60_500].fill(3);
+    // The home can be read from now on, but has no space either.
+    world.fault(Fault::Refuse(ErrorKind::NoSpace));
+    for _ in 0..3 {
+        world.disk.kill();
+        world.disk.fill_up(true);
+        let e = world.start().await;
+        let read = e.read(f).await;
+        assert!(read.as_ref().map_or_else(|e| e.kind == ErrorKind::Busy, |r| *r == expected), "{read:?}");
+    }
+    world.disk.kill();
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), expected);
+    world.disk.set_capacity(None);
+    assert_eq!(e.read(f).await.unwrap(), expected);
+}

@@ -63,6 +63,7 @@ impl Vfs {
                 let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
                 volume.may_read_as(ctx, oid.id, &attr)?;
                 let found = (volume.show(inode, &attr), inode.base_len);
+                volume.lay_late(&mut tree, oid.id)?;
                 keep_only_base(&mut tree, &volume.data, oid.id);
                 found
             };

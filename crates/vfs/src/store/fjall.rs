@@ -4,10 +4,13 @@ use super::{MetaStore, Write};
 use crate::env::{Error, Result};
 use bytes::Bytes;
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Bytes of blocks that are kept in memory.
 const CACHE_BYTES: u64 = 64 << 20;
+/// Bytes that stay free on its disk. After a write that found no space fjall refuses all others until it is opened
+/// again, and half a batch may be in its journal; so it never gets to see a full disk.
+const KEPT_FREE: u64 = 8 << 20;
 /// Bytes of fjall's own journal before memory tables are written out.
 const JOURNAL_BYTES: u64 = 128 << 20;
 
@@ -15,6 +18,7 @@ const JOURNAL_BYTES: u64 = 128 << 20;
 pub struct FjallStore {
     db: Database,
     all: Keyspace,
+    dir: PathBuf,
 }
 
 impl FjallStore {
@@ -28,7 +32,7 @@ impl FjallStore {
             .open()
             .map_err(fail)?;
         let all = db.keyspace("meta", KeyspaceCreateOptions::default).map_err(fail)?;
-        Ok(FjallStore { db, all })
+        Ok(FjallStore { db, all, dir: dir.to_owned() })
     }
 }
 
@@ -47,6 +51,8 @@ impl MetaStore for FjallStore {
     }
 
     fn commit(&self, batch: Vec<Write>) -> Result<()> {
+        let size = |(key, value): &Write| key.len() + value.as_ref().map_or(0, Vec::len);
+        room_for(&self.dir, batch.iter().map(size).sum::<usize>() as u64)?;
         let mut b = self.db.batch();
         for (key, value) in batch {
             match value {
@@ -60,6 +66,16 @@ impl MetaStore for FjallStore {
     fn persist(&self) -> Result<()> {
         self.db.persist(PersistMode::SyncData).map_err(|e| failed("persist", &e))
     }
+}
+
+/// [`Error::Full`] where a batch of so many bytes would leave too little.
+fn room_for(dir: &Path, bytes: u64) -> Result<()> {
+    let disk = rustix::fs::statvfs(dir).map_err(|e| Error::io(dir.display(), &e.into()))?;
+    let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+    if free < KEPT_FREE + 2 * bytes {
+        return Err(Error::Full(format!("{free} bytes are free on the disk of {}", dir.display())));
+    }
+    Ok(())
 }
 
 fn failed(doing: &str, e: &fjall::Error) -> Error {

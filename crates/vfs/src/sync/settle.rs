@@ -158,6 +158,12 @@ impl Volume {
             meta::adopt(inode, attr, now);
         }
         if inode.kind == home::Kind::File {
+            let done = inode.pending == 0;
+            if tree.unlaid.contains(&id) {
+                // What is cached lacks what was not laid: this version must not vouch for it.
+                self.relay(tree, id);
+                done.then(|| tree.unlaid.remove(&id));
+            }
             self.data.set_version(id, version);
         }
     }
@@ -374,6 +380,14 @@ impl Volume {
 
     /// The home has something else than the base.
     pub async fn conflicted(self: &Arc<Self>, one: &Ready, theirs: Option<Attr>) -> Result<()> {
+        {
+            // What is resolved is the whole content.
+            let mut tree = self.tree.lock();
+            let seq = one.group.seqs.first().copied().unwrap_or_default();
+            if let Some(file) = tree.queue.get(seq).map(|p| p.change.object) {
+                self.lay_late(&mut tree, file)?;
+            }
+        }
         if let Some(attr) = &theirs
             && self.is_our_own(one, attr)
         {

@@ -2,6 +2,8 @@
 
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::proc::wait_for;
+use crate::e2e::server::{Gateway, Server};
+use crate::e2e::sshd::Sshd;
 use crate::e2e::trees::Noise;
 use crate::e2e::world::World;
 use crate::nfs::{Client, status_of};
@@ -9,6 +11,7 @@ use crate::run;
 use anyhow::{Result, ensure};
 use oncrpc::nfs3::*;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,15 +19,19 @@ use std::time::{Duration, Instant};
 /// What the disk of the state directory holds.
 const STATE: &str = "160m";
 
+/// Folders that are made while the disk is full.
+const NAMES: u64 = 300;
+
 /// The scenario.
 pub fn run(world: &World) -> Result<()> {
     let (small, locked) = (world.home_dir(ANN, "small")?, world.home_dir(ANN, "locked")?);
+    let (work, killed) = (world.home_dir(ANN, "work")?, world.home_dir(ANN, "killed")?);
     let state = world.home_dir(GATEWAY, "server-state")?;
     for (dir, size, who) in [(&small, "2m", ANN), (&locked, "2m", ANN), (&state, STATE, GATEWAY)] {
         mount(dir, &format!("size={size},mode=700,uid={uid},gid={uid}", uid = who.uid))?;
     }
     let mut lab = world.host("lab", "", None)?;
-    let server = world.serve(&["--cache", "1GiB"])?;
+    let mut server = world.serve(&["--cache", "1GiB"])?;
     let (client, root) = world.client(&server)?;
     let into = |client: &Client, dir: &Path| client.walk(&root, &format!("ann@lab{}", dir.display()));
 
@@ -56,7 +63,6 @@ pub fn run(world: &World) -> Result<()> {
     ensure!(status["conflicts"] == 0, "a full disk is no conflict: {status}");
 
     // The disk of the state directory: what is taken is kept, and the way home makes room.
-    let work = world.home_dir(ANN, "work")?;
     let dir = into(&client, &work)?;
     ensure!(client.list(&dir)?.iter().all(|e| e.name.starts_with(b".")), "the folder should be empty");
     lab.kill()?;
@@ -74,6 +80,55 @@ pub fn run(world: &World) -> Result<()> {
     println!("taken again after {:?}", began.elapsed());
     server.sync()?;
     ensure!(fs::read(work.join("after"))? == b"there is room again");
+    killed_when_full(world, &mut server, &mut lab, &killed)
+}
+
+/// kill -9 when nobody finds a free byte: with nobody making space, what was acknowledged
+/// goes home, and then there is room for more.
+fn killed_when_full(world: &World, server: &mut Server, lab: &mut Sshd, work: &Path) -> Result<()> {
+    let (client, root) = world.client(server)?;
+    let dir = client.walk(&root, &format!("ann@lab{}", work.display()))?;
+    ensure!(client.list(&dir)?.iter().all(|e| e.name.starts_with(b".")), "the folder should be empty");
+    lab.kill()?;
+    let state = Gateway::new(world).state();
+    // Bytes until there is no room for more of them; others take the rest; names still find the space that is held.
+    let taken = fill(&client, &dir)?;
+    fill_up(&state.join("somebody-elses"))?;
+    for n in 0..NAMES {
+        client.mkdir(&dir, format!("d{n}"))?;
+    }
+    println!("{taken} files of 1 MiB and {NAMES} folders were taken");
+    ensure!(taken > 20, "the disk was not full of what is unsent");
+    for round in 0..3 {
+        server.kill()?;
+        fill_up(&state.join(format!("killed-{round}")))?;
+        server.restart()?;
+    }
+    lab.restart()?;
+    let began = Instant::now();
+    server.sync()?;
+    println!("at home {:?} after the home came back", began.elapsed());
+    for n in 0..taken {
+        ensure!(fs::read(work.join(format!("f{n}")))? == content(n), "f{n} has other bytes at the home");
+    }
+    ensure!((0..NAMES).all(|n| work.join(format!("d{n}")).is_dir()), "acknowledged folders are missing");
+    let (client, root) = world.client(server)?;
+    let dir = client.walk(&root, &format!("ann@lab{}", work.display()))?;
+    wait_for("room for more", Duration::from_secs(60), || client.put(&dir, "after", b"on it goes").ok())?;
+    server.sync()?;
+    ensure!(fs::read(work.join("after"))? == b"on it goes");
+    let status = server.home_status("ann@lab")?;
+    ensure!(status["conflicts"] == 0 && status["parked"] == serde_json::json!([]), "{status}");
+    Ok(())
+}
+
+/// Somebody else takes every byte that is free.
+fn fill_up(file: &Path) -> Result<()> {
+    let mut file = fs::File::create(file)?;
+    for size in [1 << 20, 4096, 1] {
+        let bytes = vec![1; size];
+        while file.write_all(&bytes).is_ok() {}
+    }
     Ok(())
 }
 

@@ -136,9 +136,9 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "full-disks",
-        shows: "no space at the home, or here: nothing acknowledged is lost, and work goes on when there is space",
+        shows: "no space at the home, or here, and kill -9 then: nothing acknowledged is lost, and it drains by itself",
         ci: true,
-        minutes: 6,
+        minutes: 8,
         run: full_disks::run,
     },
     Scenario {
