@@ -1,5 +1,8 @@
 //! The tree mounted by FUSE, by a user without any privilege, on this machine.
 
+pub mod both;
+pub mod kill;
+
 use super::basic_tree;
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse;

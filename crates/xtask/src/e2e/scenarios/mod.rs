@@ -93,6 +93,27 @@ pub const ALL: &[Scenario] = &[
         run: fuse::programs,
     },
     Scenario {
+        name: "fuse-nfs",
+        shows: "one tree through NFS and FUSE at a time: each sees the other's changes within its attribute timeout",
+        ci: true,
+        minutes: 8,
+        run: fuse::both::run,
+    },
+    Scenario {
+        name: "fuse-kill",
+        shows: "kill -9 of the server under a mount in use, 8 times: nothing hangs, no mount is stale, nothing is lost",
+        ci: true,
+        minutes: 6,
+        run: fuse::kill::run,
+    },
+    Scenario {
+        name: "fuse-long-kill",
+        shows: "the same 200 times",
+        ci: false,
+        minutes: 30,
+        run: fuse::kill::run_long,
+    },
+    Scenario {
         name: "big-file",
         shows: "1 GiB in and out through a kernel mount",
         ci: true,
