@@ -52,7 +52,7 @@ pub fn programs(world: &World) -> Result<()> {
     server.sync()?;
     let there = work.join("programs");
     ensure!(fs::read_to_string(there.join("log"))?.lines().count() == 600, "appends at the home");
-    ensure!(fs::read_to_string(there.join("edited"))? == "new\n");
+    ensure!(fs::read_to_string(there.join("edited"))? == "new\n" && !there.join("nameless").exists());
     let mut fsck = Command::new("git");
     fsck.args(["-c", "safe.directory=*", "-C"]).arg(there.join("objects")).args(["fsck", "--full"]);
     run::output(&mut fsck).context("the repository at the home").map(drop)

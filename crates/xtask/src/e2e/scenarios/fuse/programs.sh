@@ -59,9 +59,22 @@ git -C objects fsck --full 2>&1
 
 step "an editor saves by rename"
 echo old >edited
+exec 7<edited
 echo new >.edited.swp
 mv .edited.swp edited
 [[ $(cat edited) == new && $(cat "$O/programs/edited") == new ]] || fail "the new text is not seen"
+[[ $(cat <&7) == old ]] || fail "who had the old text open does not read it any more"
+exec 7<&-
+
+step "used after its name is gone"
+echo kept >nameless
+exec 8<>nameless
+rm nameless
+[[ ! -e nameless ]]
+[[ $(cat <&8) == kept ]] || fail "a file without a name lost its content"
+echo more >&8
+python3 -c 'import os; assert os.pread(8, 100, 0) == b"kept\nmore\n" and os.fstat(8).st_nlink == 0'
+exec 8<&-
 
 step "appends from two mounts"
 append() { python3 - "$1" "$2" <<'PY'
