@@ -9,7 +9,9 @@ use home::ErrorKind;
 use home::testing::fault::Fault;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vfs::{CreateHow, Cred, Ctx, Event, Mode, Oid, OpenMode, RenameHow, SetAttrs, Stability, Watch};
+use vfs::{
+    CreateHow, Cred, Ctx, Event, Mode, Oid, OpenFile, OpenMode, RenameHow, SetAttrs, Stability, Watch,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn concurrent_appends_never_overlap() {
@@ -237,7 +239,7 @@ async fn home_has(e: &Engine, world: &World, dir: &str, names: &[&str]) {
         if found == names {
             return;
         }
-        assert!(started.elapsed() < Duration::from_secs(10), "{found:?}");
+        assert!(started.elapsed() < Duration::from_secs(10), "{dir}: {found:?} for {names:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -452,5 +454,181 @@ async fn without_hard_links_a_replaced_open_file_is_stale_and_nothing_is_stuck()
         drop(open);
         home_has(&e, &world, "", &[]).await;
         assert!(e.vfs.status().volumes[0].parked.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn open_files_that_the_home_has_never_seen_lose_their_names() {
+    for mode in [Mode::Wb, Mode::Strict] {
+        let world = World::new(mode);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let mut opens = Vec::new();
+        for name in ["removed", "replaced", "other"] {
+            let how = CreateHow::Guarded;
+            let made = e.vfs.create_open(e.ctx(), lab, name.as_bytes(), how, SetAttrs::default(), BOTH).await;
+            let (made, open) = made.unwrap();
+            e.write(made.oid, 0, name.as_bytes()).await.unwrap();
+            opens.push((made.oid, open));
+        }
+        e.vfs.remove(e.ctx(), lab, b"removed").await.unwrap();
+        e.vfs.rename(e.ctx(), lab, b"other", lab, b"replaced", RenameHow::Replace).await.unwrap();
+        for (round, (oid, _)) in opens.iter().enumerate() {
+            let end = [&b"removed"[..], b"replaced", b"other"][round].len() as u64;
+            e.write(*oid, end, b"+more").await.unwrap();
+        }
+        assert_eq!(e.names(lab).await, ["replaced"]);
+        e.sync().await;
+        assert_eq!(world.names_at_home("").await.len(), 3);
+        let nlinks = [0, 0, 1];
+        for ((oid, _), (content, nlink)) in
+            opens.iter().zip(["removed+more", "replaced+more", "other+more"].into_iter().zip(nlinks))
+        {
+            assert_eq!(e.read(*oid).await.unwrap(), content.as_bytes());
+            assert_eq!(e.vfs.getattr(e.ctx(), *oid).await.unwrap().nlink, nlink);
+        }
+        drop(opens);
+        home_has(&e, &world, "", &["replaced"]).await;
+        assert_eq!(world.at_home("replaced").await.unwrap(), b"other+more");
+        let status = &e.vfs.status().volumes[0];
+        assert!(status.parked.is_empty() && status.conflicts == 0);
+    }
+}
+
+/// What the random walk below believes of one object.
+struct Object {
+    oid: Oid,
+    content: Vec<u8>,
+    names: usize,
+    opens: Vec<OpenFile>,
+}
+
+/// Random changes of names by which open files lose theirs, in two folders.
+struct Walk {
+    e: Engine,
+    dirs: [Oid; 2],
+    objects: Vec<Object>,
+    names: BTreeMap<(usize, String), usize>,
+}
+
+impl Walk {
+    fn unname(&mut self, at: &(usize, String)) {
+        if let Some(old) = self.names.remove(at) {
+            self.objects[old].names -= 1;
+        }
+    }
+
+    async fn step(&mut self, rng: &mut impl rand::Rng) {
+        let (vfs, ctx) = (self.e.vfs.clone(), Ctx::of(&self.e.cred));
+        let place =
+            |rng: &mut dyn rand::RngCore| ((rng.next_u32() % 2) as usize, format!("f{}", rng.next_u32() % 4));
+        let (at, to) = (place(rng), place(rng));
+        let (dir, name) = (self.dirs[at.0], at.1.as_bytes());
+        let known = self.names.get(&at).copied();
+        match rng.random_range(0..12) {
+            0..3 => {
+                let how = CreateHow::Unchecked;
+                let made = vfs.create_open(ctx, dir, name, how, SetAttrs::default(), BOTH).await;
+                let (made, open) = made.unwrap();
+                let id = known.unwrap_or(self.objects.len());
+                if known.is_none() {
+                    self.objects.push(Object { oid: made.oid, content: vec![], names: 1, opens: vec![] });
+                    self.names.insert(at, id);
+                }
+                assert_eq!(self.objects[id].oid, made.oid);
+                self.objects[id].opens.push(open);
+            }
+            3..5 if known.is_some() => {
+                vfs.remove(ctx, dir, name).await.unwrap();
+                self.unname(&at);
+            }
+            5..7 if known.is_some() && at != to => {
+                let (to_dir, to_name) = (self.dirs[to.0], to.1.as_bytes());
+                let same = self.names.get(&to) == known.as_ref();
+                vfs.rename(ctx, dir, name, to_dir, to_name, RenameHow::Replace).await.unwrap();
+                if !same {
+                    self.unname(&to);
+                    let id = self.names.remove(&at).unwrap();
+                    self.names.insert(to, id);
+                }
+            }
+            7 if known.is_some() && !self.names.contains_key(&to) => {
+                let id = known.unwrap();
+                vfs.link(ctx, self.objects[id].oid, self.dirs[to.0], to.1.as_bytes()).await.unwrap();
+                self.objects[id].names += 1;
+                self.names.insert(to, id);
+            }
+            _ => {
+                let used: Vec<usize> =
+                    (0..self.objects.len()).filter(|i| !self.objects[*i].opens.is_empty()).collect();
+                let Some(id) = used.get(rng.random_range(0..used.len().max(1))).copied() else { return };
+                let object = &mut self.objects[id];
+                if rng.random_bool(0.4) {
+                    object.opens.pop();
+                    return;
+                }
+                let ctx = Ctx { open: object.opens.last(), ..ctx };
+                let added = format!("<{}>", rng.random_range(0..1000));
+                let done =
+                    vfs.append(ctx, object.oid, added.clone().into(), Stability::Stable).await.unwrap();
+                assert_eq!(done.at as usize, object.content.len());
+                object.content.extend_from_slice(added.as_bytes());
+            }
+        }
+    }
+
+    async fn check(&self) {
+        for dir in 0..2 {
+            let expected: Vec<&String> = self.names.keys().filter(|k| k.0 == dir).map(|k| &k.1).collect();
+            assert_eq!(self.e.names(self.dirs[dir]).await.iter().collect::<Vec<_>>(), expected);
+        }
+        for object in self.objects.iter().filter(|o| o.names > 0 || !o.opens.is_empty()) {
+            assert_eq!(self.e.read(object.oid).await.unwrap(), object.content);
+            let attr = self.e.vfs.getattr(self.e.ctx(), object.oid).await.unwrap();
+            assert_eq!(attr.nlink as usize, object.names, "{:?}", object.oid);
+        }
+    }
+}
+
+#[tokio::test]
+async fn open_files_keep_their_content_whatever_becomes_of_their_names() {
+    use rand::{Rng, SeedableRng};
+    for seed in 0..12u64 {
+        let mode = if seed % 3 == 2 { Mode::Strict } else { Mode::Wb };
+        let world = World::new(mode);
+        world.mkdir("one");
+        world.mkdir("two");
+        let e = world.start().await;
+        let dirs = [e.find("/lab/one").await.unwrap(), e.find("/lab/two").await.unwrap()];
+        let mut walk = Walk { e, dirs, objects: vec![], names: BTreeMap::new() };
+        let mut rng = rand::rngs::StdRng::seed_from_u64(seed);
+        for round in 0..60 {
+            walk.step(&mut rng).await;
+            if round % 10 == 9 {
+                if rng.random_bool(0.5) {
+                    walk.e.sync().await;
+                }
+                walk.check().await;
+            }
+            if round == 34 && seed % 3 == 1 {
+                // A killed process has nothing open any more.
+                let Walk { e, dirs, mut objects, names } = walk;
+                world.disk.kill();
+                drop(e);
+                objects.iter_mut().for_each(|o| o.opens.clear());
+                walk = Walk { e: world.start().await, dirs, objects, names };
+            }
+        }
+        walk.objects.iter_mut().for_each(|o| o.opens.clear());
+        for (dir, folder) in ["one", "two"].into_iter().enumerate() {
+            let names: Vec<&str> = walk.names.keys().filter(|k| k.0 == dir).map(|k| &k.1[..]).collect();
+            home_has(&walk.e, &world, folder, &names).await;
+        }
+        for ((dir, name), id) in &walk.names {
+            let path = format!("{}/{name}", ["one", "two"][*dir]);
+            assert_eq!(world.at_home(&path).await.unwrap(), walk.objects[*id].content, "seed {seed}: {path}");
+        }
+        let status = &walk.e.vfs.status().volumes[0];
+        assert!(status.parked.is_empty() && status.conflicts == 0, "seed {seed}: {status:?}");
     }
 }
