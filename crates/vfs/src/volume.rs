@@ -354,7 +354,7 @@ fn recover(
     for (seq, (mut change, late)) in open {
         objects(&change).for_each(|id| keep_only_base(tree, data, id));
         let laid = change.is_laid();
-        match laid.then(|| lay_bytes(data, &mut change)).unwrap_or(Ok(())) {
+        match if laid { lay_bytes(data, &mut change) } else { Ok(()) } {
             // The journal has them; they go home from there.
             Err(e) if e.kind == ErrorKind::NoSpace => drop(tree.unlaid.insert(change.object)),
             done => done?,
