@@ -145,6 +145,9 @@ pub struct Status {
     pub link: Link,
     /// The command that a person has to run, where the home is down because a login there asks something.
     pub login: Option<String>,
+    /// By how many seconds the home's clock was ahead of ours when it was last connected, behind where negative; `None`
+    /// where the home tells no clock.
+    pub clock_ahead_s: Option<f64>,
     /// How strong the home is, once known.
     pub class: Option<Class>,
     /// What is weaker than the full promise, for a person to read.

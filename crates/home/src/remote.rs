@@ -72,6 +72,7 @@ impl Meter {
         Status {
             link,
             login: None,
+            clock_ahead_s: None,
             class,
             weaker,
             round_trips: self.round_trips.load(Ordering::Relaxed),
@@ -122,6 +123,8 @@ struct State {
     /// What it was to an earlier process.
     expected: Option<Class>,
     weaker: Vec<String>,
+    /// Seconds, as in [`Status`].
+    clock_ahead_s: Option<f64>,
     /// The account has changed, which only [`Home::attach`] accepts.
     foreign: Option<Error>,
     /// The home made its token for this connection, and nobody has been told.
@@ -146,6 +149,7 @@ impl RemoteHome {
             first: None,
             expected: None,
             weaker: Vec::new(),
+            clock_ahead_s: None,
             foreign: None,
             new_token: false,
             task: None,
@@ -228,6 +232,7 @@ async fn live(shared: Arc<Shared>) {
     {
         let mut state = shared.state.lock();
         state.weaker = connection.status().weaker;
+        state.clock_ahead_s = (hello.class == Class::Posix).then(|| ahead(hello.clock));
         state.greet(hello);
         state.phase = Phase::Up(connection.clone());
     }
@@ -267,6 +272,12 @@ impl State {
             None => self.first = Some(hello),
         }
     }
+}
+
+/// Seconds that a clock is ahead of ours.
+fn ahead(clock: crate::Time) -> f64 {
+    let ours = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    clock.sec as f64 + f64::from(clock.nsec) / 1e9 - ours.as_secs_f64()
 }
 
 /// How long to leave a home alone after `failures` earlier failures, with up to a third less by chance, so that
@@ -377,7 +388,8 @@ impl Home for RemoteHome {
             Phase::Down { why, .. } if state.foreign.is_none() => self.shared.connector.login_for(why),
             _ => None,
         };
-        Status { login, ..self.shared.meter.status(link, class, state.weaker.clone()) }
+        let clock_ahead_s = state.clock_ahead_s;
+        Status { login, clock_ahead_s, ..self.shared.meter.status(link, class, state.weaker.clone()) }
     }
 
     fn retry_now(&self) {

@@ -72,6 +72,15 @@ pub const EXPIRY_CHECK: Duration = Duration::from_secs(60);
 /// Homes whose login `status` looks at by itself, because nobody has yet.
 pub const LOOKS_AT_ONCE: usize = 8;
 
+/// Free bytes of the state directory's file system below which `doctor` warns.
+pub const DISK_LOW: u64 = 1 << 30;
+/// Open files below which `doctor` warns: each home and each client takes some.
+pub const OPEN_FILES: u64 = 4096;
+/// Seconds that clocks may differ before `doctor` warns: builds compare times of files.
+pub const CLOCK_SKEW_S: f64 = 2.0;
+/// Longest time that `doctor` gives one home to answer.
+pub const DOCTOR_PATIENCE: Duration = Duration::from_secs(40);
+
 /// How long SIGTERM lets unsent changes go home.
 pub const DRAIN_AT_SIGNAL: Duration = Duration::from_secs(10);
 /// How long calls that were taken may still be answered when the server stops.

@@ -8,6 +8,7 @@
 //! - [`root`]: which names there are and which account each means; [`accounts`], [`agents`]: the homes behind them;
 //!   [`gate`], [`rate`], [`mounts`]: how often, and where not, we go.
 //! - [`login`]: hosts that ask questions, and what is left of the answers.
+//! - [`doctor`]: what Trellis needs, checked one by one.
 //! - [`control`]: how commands speak to the running server; [`tree`]: files as commands see them; [`unsent`]: when they
 //!   must not go around the journal.
 //! - [`show`]: text for a person; [`limits`]: every bound.
@@ -19,6 +20,7 @@ mod cli;
 mod config;
 mod control;
 mod daemon;
+mod doctor;
 mod gate;
 mod limits;
 mod login;

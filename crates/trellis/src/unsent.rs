@@ -94,6 +94,7 @@ mod tests {
             home: home::Status {
                 link: home::Link::Idle,
                 login: None,
+                clock_ahead_s: None,
                 class: None,
                 weaker: vec![],
                 round_trips: 0,

@@ -155,6 +155,7 @@ impl Home for MemoryHome {
         Status {
             link: Link::Up,
             login: None,
+            clock_ahead_s: None,
             class: Some(Class::Posix),
             weaker: Vec::new(),
             round_trips: self.counters().calls(),

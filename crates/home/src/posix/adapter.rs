@@ -42,6 +42,7 @@ impl<S: Sys> Home for PosixHome<S> {
         Status {
             link: Link::Up,
             login: None,
+            clock_ahead_s: None,
             class: Some(Class::Posix),
             weaker: Vec::new(),
             round_trips: 0,

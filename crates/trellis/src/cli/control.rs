@@ -278,6 +278,7 @@ mod tests {
             journal: None,
             login: Some("trellis login ann@lab".into()),
             master: None,
+            clock_ahead_s: None,
             expires: vec![ExpiryReport { what: "the ticket".into(), in_s: 75.0, renew: "run kinit".into() }],
         };
         let cache = CacheReport { bytes: 1, cap: 1 << 30, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6 };
@@ -294,6 +295,7 @@ mod tests {
             nfs: vec!["127.0.0.1:7".into()],
             mounts,
             pid: 42,
+            version: "1".into(),
         };
         let text = readable(&report);
         for part in [

@@ -7,6 +7,7 @@ mod agent;
 mod change;
 mod control;
 mod cp;
+mod doctor;
 mod files;
 mod find;
 mod glob;
@@ -61,6 +62,8 @@ enum Command {
     Agent(agent::AgentArgs),
     /// Log in to a host that asks questions, once, for the server too
     Login(login::LoginArgs),
+    /// Check what Trellis needs, here and at the homes, and say what to do
+    Doctor(doctor::DoctorArgs),
     /// List directories
     Ls(files::LsArgs),
     /// Show attributes
@@ -214,6 +217,7 @@ async fn run(command: Command) -> Done {
         Command::Service(args) => service::service(args).await,
         Command::Agent(args) => agent::agent(args).await,
         Command::Login(args) => login::login(args).await,
+        Command::Doctor(args) => doctor::doctor(args).await,
         Command::Ls(args) => files::ls(args).await,
         Command::Stat(args) => files::stat(args).await,
         Command::Cat(args) => files::cat(args).await,

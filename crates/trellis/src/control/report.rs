@@ -20,6 +20,9 @@ pub struct StatusReport {
     pub mounts: Vec<MountReport>,
     /// Process id of the server.
     pub pid: u32,
+    /// Version of the server's program.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// A home.
@@ -45,6 +48,9 @@ pub struct HomeReport {
     /// The master connection that the home is reached through; null where none lives.
     #[serde(default)]
     pub master: Option<MasterReport>,
+    /// By how many seconds the home's clock was ahead of ours when it was last connected; null where it is not known.
+    #[serde(default)]
+    pub clock_ahead_s: Option<f64>,
     /// What lets us in and has an end, the nearest first.
     #[serde(default)]
     pub expires: Vec<ExpiryReport>,
@@ -189,6 +195,7 @@ impl StatusReport {
             nfs: nfs.iter().map(ToString::to_string).collect(),
             mounts,
             pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").into(),
         }
     }
 }
@@ -235,6 +242,7 @@ impl From<&VolumeStatus> for HomeReport {
             }),
             login: v.home.login.clone().filter(|_| state == "login needed"),
             master: None,
+            clock_ahead_s: v.home.clock_ahead_s,
             expires: Vec::new(),
             state: state.into(),
             reason,
@@ -288,6 +296,7 @@ mod tests {
             home: home::Status {
                 link,
                 login: None,
+                clock_ahead_s: None,
                 class: Some(Class::Sftp),
                 weaker: vec!["second times".into()],
                 round_trips: 1,
@@ -311,7 +320,7 @@ mod tests {
             serde_json::to_value(HomeReport::from(&volume(Link::Down("no route".into()), None))).unwrap();
         let want = serde_json::json!({
             "names": ["lab"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "class": "sftp",
-            "state": "down", "reason": "no route", "login": null, "master": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5,
+            "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5,
             "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
             "round_trips": 1, "bytes_in": 2, "bytes_out": 3, "journal": null,

@@ -72,6 +72,7 @@ impl Home for Dirs {
         Status {
             link: Link::Up,
             login: None,
+            clock_ahead_s: None,
             class: Some(Class::Posix),
             weaker: vec![],
             round_trips: 0,

@@ -42,10 +42,36 @@ pub fn run(world: &World) -> Result<()> {
     chain.unattended(&root)?;
     chain.refused_answer()?;
     let dir = chain.right_answer(&root)?;
+    doctor(world, &server, None)?;
     chain.ended(&dir)?;
     chain.dead_master(&dir)?;
     revoked(world, &server, lab, &client.walk(&root, &format!("ann@lab{}", work.display()))?, &client)?;
+    doctor(world, &server, Some("ann@lab"))?;
     bad_input(&server)
+}
+
+/// `trellis doctor` finds nothing that fails but the home `sick`, and says how to heal it.
+fn doctor(world: &World, server: &Server, sick: Option<&str>) -> Result<()> {
+    let out = server.command(&["doctor", "--json"]).output()?;
+    let findings: Vec<Value> = serde_json::from_slice(&out.stdout).context("doctor --json")?;
+    let all = || serde_json::to_string_pretty(&findings).unwrap_or_default();
+    for about in ["fuse", "ssh", "ports", "disk", "limits", "server", "home", "clock"] {
+        ensure!(findings.iter().any(|f| f["about"] == about), "nothing about {about}: {}", all());
+    }
+    let failed: Vec<&Value> = findings.iter().filter(|f| f["level"] == "fail").collect();
+    ensure!(failed.iter().all(|f| f["about"] == "home") && failed.len() == sick.iter().count(), "{}", all());
+    ensure!(out.status.code() == Some(sick.iter().count() as i32), "{}: {}", out.status, all());
+    if let (Some(sick), Some(finding)) = (sick, failed.first()) {
+        let says = |key: &str, part: &str| finding[key].as_str().is_some_and(|text| text.contains(part));
+        ensure!(says("found", sick) && says("advice", "trellis login "), "{finding}");
+    }
+    let open = world.home_dir(GATEWAY, "open-state")?;
+    fs::set_permissions(&open, PermissionsExt::from_mode(0o755))?;
+    let args = ["doctor", "--state", &open.to_string_lossy()];
+    let out = Gateway::new(world).command(&args).output()?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    ensure!(out.status.code() == Some(1) && said.contains("chmod 700"), "{}: {said}", out.status);
+    Ok(())
 }
 
 /// sshd under a name of its own, with a PAM service of that name which knows the right answer.

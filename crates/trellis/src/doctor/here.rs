@@ -1,0 +1,222 @@
+//! What this machine must have.
+
+use super::Finding;
+use crate::state::StateDir;
+use crate::{limits, login, mount, show};
+use home::ssh::credentials::agent_trouble;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tokio::process::Command;
+
+/// Whether an ordinary user can mount.
+pub fn fuse() -> Finding {
+    let without =
+        "install the package fuse3, or ask your site; mounts by NFS and all other commands work without";
+    let helper = match mount::helper::find() {
+        Ok(helper) => helper,
+        Err(why) => return Finding::warn("fuse", why, without),
+    };
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let setuid = helper.metadata().is_ok_and(|m| m.uid() == 0 && m.mode() & 0o4000 != 0);
+    of_fuse(&helper, setuid, device.err().map(|e| e.to_string()), rustix::process::geteuid().is_root())
+}
+
+fn of_fuse(helper: &Path, setuid: bool, device: Option<String>, root: bool) -> Finding {
+    let helper = shown(helper);
+    match (setuid || root, device) {
+        (_, Some(why)) => Finding::warn(
+            "fuse",
+            format!("/dev/fuse: {why}"),
+            "load the module (`modprobe fuse` as root), or in a container let the device in; NFS works without",
+        ),
+        (false, None) => Finding::warn(
+            "fuse",
+            format!("{helper} is not set-uid root, so that only root can mount"),
+            format!("as root: chmod u+s {helper}"),
+        ),
+        (true, None) => Finding::ok("fuse", format!("{helper} and /dev/fuse can be used")),
+    }
+}
+
+/// The ssh client, the agent, and the folder for logins.
+pub async fn ssh(state: Option<&StateDir>) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let output = Command::new("ssh").arg("-V").output().await;
+    found.push(match output {
+        Ok(out) if out.status.success() => {
+            let said = String::from_utf8_lossy(&[out.stdout, out.stderr].concat()).into_owned();
+            Finding::ok("ssh", show::text(said.trim().as_bytes()))
+        }
+        Ok(out) => Finding::fail("ssh", format!("`ssh -V`: {}", out.status), "install an OpenSSH client"),
+        Err(e) => Finding::fail("ssh", format!("ssh: {e}"), "install an OpenSSH client"),
+    });
+    found.push(agent(std::env::var_os("SSH_AUTH_SOCK").filter(|s| !s.is_empty()).map(PathBuf::from)));
+    if let Some(state) = state {
+        found.push(match login::folder::of(state) {
+            Ok(folder) => Finding::ok("ssh", format!("logins are kept in {}", shown(&folder))),
+            Err(why) => {
+                Finding::warn("ssh", why, "without it `trellis login` works only where your ControlPath does")
+            }
+        });
+    }
+    found
+}
+
+fn agent(socket: Option<PathBuf>) -> Finding {
+    let Some(socket) = socket else {
+        return Finding::ok(
+            "ssh",
+            "no ssh-agent (SSH_AUTH_SOCK is not set); keys in files and logins are used",
+        );
+    };
+    match agent_trouble(&socket) {
+        None => Finding::ok("ssh", format!("ssh-agent at {} answers", shown(&socket))),
+        Some(why) => Finding::warn(
+            "ssh",
+            why,
+            "log in anew, or `ssh-agent` and `ssh-add`; then start the server again",
+        ),
+    }
+}
+
+/// The ports that were chosen and that clients expect, and what low ports are worth here. `ours`: the server runs.
+pub fn ports(state: Option<&StateDir>, ours: bool) -> Vec<Finding> {
+    let chosen = state.map(StateDir::chosen).unwrap_or_default();
+    let mut found: Vec<Finding> = chosen.iter().map(|address| port(*address, ours)).collect();
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    found.push(low_ports(text.trim().parse().unwrap_or(1024)));
+    found
+}
+
+fn port(address: SocketAddr, ours: bool) -> Finding {
+    match (ours, TcpListener::bind(address)) {
+        (true, _) => Finding::ok("ports", format!("NFS is served on {address}")),
+        (false, Ok(_)) => Finding::ok("ports", format!("{address}, which clients expect, is free")),
+        (false, Err(e)) => Finding::fail(
+            "ports",
+            format!("{address}, which clients expect: {e}"),
+            format!(
+                "end what uses it (`ss -ltnp` shows it), or `trellis serve --listen {}:PORT`",
+                address.ip()
+            ),
+        ),
+    }
+}
+
+fn low_ports(first_open: u32) -> Finding {
+    match first_open < 1024 {
+        false => Finding::ok("ports", "only root may use low ports, which NFS relies on"),
+        true => Finding::warn(
+            "ports",
+            format!(
+                "every user of this machine may use ports from {first_open} up, and could act as you by NFS"
+            ),
+            "as root: sysctl -w net.ipv4.ip_unprivileged_port_start=1024; or mount by FUSE; `serve` refuses unless \
+             --insecure says that you accept it",
+        ),
+    }
+}
+
+/// The state directory: whose it is, where it lies, how much space is left. `cap`: what the cache may take, and has.
+pub fn disk(state: Result<Option<&StateDir>, &str>, cache: Option<(u64, u64)>) -> Finding {
+    let state = match state {
+        Ok(Some(state)) => state,
+        Ok(None) => return Finding::ok("disk", "no state directory yet; the first server makes it"),
+        Err(why) => return Finding::fail("disk", why, "choose another with --state DIR"),
+    };
+    let dir = shown(state.path());
+    if state.is_on_network() {
+        let advice =
+            "choose a directory on a local disk with --state DIR: locks may not hold between machines there";
+        return Finding::warn("disk", format!("{dir} is on a network file system"), advice);
+    }
+    match rustix::fs::statvfs(state.path()) {
+        Ok(fs) => space(&dir, fs.f_bavail.saturating_mul(fs.f_frsize), cache),
+        Err(e) => Finding::fail("disk", format!("{dir}: {e}"), "choose another with --state DIR"),
+    }
+}
+
+fn space(dir: &str, free: u64, cache: Option<(u64, u64)>) -> Finding {
+    let found = format!("{dir} is private and has {} free", show::size(free));
+    let grows = cache.map_or(0, |(cap, used)| cap.saturating_sub(used));
+    let advice = "make room, or let the cache have less with `trellis serve --cache SIZE`";
+    match free {
+        f if f < limits::CACHE_LEAST => Finding::fail("disk", found, advice),
+        f if f < limits::DISK_LOW => Finding::warn("disk", found, advice),
+        f if f < grows => {
+            Finding::warn("disk", format!("{found}, but the cache may grow by {}", show::size(grows)), advice)
+        }
+        _ => Finding::ok("disk", found),
+    }
+}
+
+/// How many files a server may open.
+pub fn limits() -> Finding {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    open_files(limit.maximum.unwrap_or(u64::MAX))
+}
+
+fn open_files(most: u64) -> Finding {
+    match most < limits::OPEN_FILES {
+        false => Finding::ok("limits", "enough files can be open"),
+        true => Finding::warn(
+            "limits",
+            format!("a process may have {most} files open"),
+            format!(
+                "let it have {} or more (`ulimit -Hn`, limits.conf(5), LimitNOFILE=)",
+                limits::OPEN_FILES
+            ),
+        ),
+    }
+}
+
+fn shown(path: &Path) -> String {
+    show::text(path.as_os_str().as_encoded_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn fuse_needs_helper_and_device() {
+        let helper = Path::new("/usr/bin/fusermount3");
+        assert_eq!(of_fuse(helper, true, None, false).level, Level::Ok);
+        assert!(
+            of_fuse(helper, false, None, false).advice.unwrap().contains("chmod u+s /usr/bin/fusermount3")
+        );
+        assert_eq!(of_fuse(helper, false, None, true).level, Level::Ok);
+        let absent = of_fuse(helper, true, Some("No such file or directory".into()), false);
+        assert!(absent.level == Level::Warn && absent.advice.unwrap().contains("modprobe fuse"));
+    }
+
+    #[test]
+    fn a_port_is_free_ours_or_taken() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        assert_eq!(port(address, true).level, Level::Ok);
+        assert!(port(address, false).level == Level::Fail);
+        drop(taken);
+        assert_eq!(port(address, false).level, Level::Ok);
+        assert_eq!((low_ports(1024).level, low_ports(0).level), (Level::Ok, Level::Warn));
+    }
+
+    #[test]
+    fn space_is_compared_with_what_the_cache_may_take() {
+        assert_eq!(space("/s", 1 << 20, None).level, Level::Fail);
+        assert_eq!(space("/s", 500 << 20, None).level, Level::Warn);
+        assert_eq!(space("/s", 5 << 30, Some((20 << 30, 1 << 30))).level, Level::Warn);
+        assert_eq!(space("/s", 5 << 30, Some((20 << 30, 18 << 30))).level, Level::Ok);
+        assert_eq!(disk(Err("open to others"), None).level, Level::Fail);
+        assert_eq!((open_files(1024).level, open_files(1 << 20).level), (Level::Warn, Level::Ok));
+    }
+
+    #[test]
+    fn a_dead_agent_is_worth_a_look() {
+        assert_eq!(agent(None).level, Level::Ok);
+        assert!(agent(Some("/nowhere/agent".into())).found.contains("/nowhere/agent"));
+        assert_eq!(agent(Some("/nowhere/agent".into())).level, Level::Warn);
+    }
+}
