@@ -1,11 +1,14 @@
 //! The commands that have a Unix twin: what they do to files, what they refuse, and with which exit code.
 
 use crate::place::{Place, stderr, stdout};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// A command that must end so; answers its standard output.
 fn expect(place: &Place, code: i32, line: &str) -> String {
@@ -174,6 +177,126 @@ fn everything(place: &Place) {
     refusals(place);
     moves(place);
     copies_go_on(place);
+}
+
+/// The many files of a directory, as the interrupted commands below copy them.
+const MANY: usize = 1200;
+
+fn content(n: usize) -> Vec<u8> {
+    format!("file {n}\n").repeat(500).into_bytes()
+}
+
+fn make_many(dir: &Path) {
+    fs::create_dir_all(dir).unwrap();
+    for n in 0..MANY {
+        fs::write(dir.join(format!("f{n}")), content(n)).unwrap();
+    }
+}
+
+/// The whole files of a directory by their inode number; fails where a name lies about its content.
+fn whole(dir: &Path) -> BTreeMap<String, u64> {
+    let mut whole = BTreeMap::new();
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if let Some(n) = name.strip_prefix('f') {
+            assert!(fs::read(entry.path()).unwrap() == content(n.parse().unwrap()), "{name} is not whole");
+            whole.insert(name, entry.metadata().unwrap().ino());
+        }
+    }
+    whole
+}
+
+/// Begins a command, and ends it by a signal when some files have arrived.
+fn interrupt(place: &Place, args: &[&str], there: &Path, signal: Signal) -> Output {
+    let mut command = place.files_command(args);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let arrived = || fs::read_dir(there).into_iter().flatten().count();
+    while arrived() < 40 {
+        assert!(Instant::now() < until, "nothing arrives");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill_process(Pid::from_raw(child.id() as i32).unwrap(), signal).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+#[test]
+fn an_interrupted_copy_goes_on_under_the_same_name() {
+    let place = Place::new();
+    let (many, there) = (place.path("local/many"), place.path("srv/new"));
+    make_many(&many);
+    let args = ["cp", "-r", many.to_str().unwrap(), "/here/new"];
+    let ended = interrupt(&place, &args, &there, Signal::INT);
+    assert_eq!(ended.status.code(), Some(130), "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("run the same command again"), "{}", stderr(&ended));
+    let first = whole(&there);
+    assert!(!first.is_empty() && first.len() < MANY, "{} files", first.len());
+    let ended = interrupt(&place, &args, &there, Signal::KILL);
+    assert_eq!(ended.status.code(), None, "{}", stderr(&ended));
+    let again = place.files(&args);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    let last = whole(&there);
+    assert_eq!((last.len(), fs::read_dir(&there).unwrap().count()), (MANY, MANY));
+    let kept = first.iter().filter(|(name, ino)| last.get(*name) == Some(*ino)).count();
+    // What was whole but not noted yet when the signal came is copied again: at most one file for each worker.
+    assert!(kept + 8 >= first.len(), "{kept} of {} files were kept", first.len());
+    assert_eq!(place.files(&args).status.code(), Some(0), "a copy that is done is forgotten:");
+    assert!(there.join("many").is_dir(), "the directory is gone into, as cp(1) does");
+}
+
+#[test]
+fn an_interrupted_move_loses_nothing() {
+    let place = Place::new();
+    let _server = place.serve();
+    let (many, there) = (place.path("local/many"), place.path("srv/many"));
+    make_many(&many);
+    let args = ["mv", many.to_str().unwrap(), "/here"];
+    interrupt(&place, &args, &there, Signal::KILL);
+    assert_eq!(whole(&many).len(), MANY, "something is missing before all is copied");
+    let again = place.files(&args);
+    assert_eq!(again.status.code(), Some(0), "{}", stderr(&again));
+    assert!(!many.exists());
+    assert_eq!((whole(&there).len(), fs::read_dir(&there).unwrap().count()), (MANY, MANY));
+}
+
+/// A large file goes on at the byte where it stopped, unless what is there is something else.
+#[test]
+fn a_part_is_gone_on_with_if_it_is_one() {
+    let place = Place::new();
+    let big: Vec<u8> = (0..6_000_000u32).map(|n| (n % 249) as u8).collect();
+    let source = place.path("big");
+    fs::write(&source, &big).unwrap();
+    let parts = || -> Vec<_> {
+        let entries =
+            fs::read_dir(place.path("srv")).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap());
+        entries.filter(|n| n.starts_with(".trellis-part.")).collect()
+    };
+    let there = place.path("srv/big");
+    let args = ["cp", source.to_str().unwrap(), "/here/big"];
+    // A full disk in the middle: the part stays, and nothing has the final name.
+    let limited = "ulimit -f 3000; exec \"$0\" \"$@\" 2>/dev/null";
+    let shown = place.files_command(&args);
+    let mut command = Command::new("bash");
+    command.arg("-c").arg(limited).arg(shown.get_program()).args(shown.get_args());
+    for (name, value) in shown.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    assert!(!command.status().unwrap().success());
+    let left = parts();
+    assert!(!there.exists() && left.len() == 1, "{left:?}");
+    let part = place.path("srv").join(&left[0]);
+    let ino = fs::metadata(&part).unwrap().ino();
+    assert!(fs::read(&part).unwrap().len() > 1 << 20, "the part is too short for the test");
+    assert_eq!(place.files(&args).status.code(), Some(0));
+    assert_eq!(fs::metadata(&there).unwrap().ino(), ino, "it was begun anew");
+    assert!(fs::read(&there).unwrap() == big && parts().is_empty());
+    // The same name with other bytes in it is no part of this file.
+    fs::write(&part, vec![1; 3 << 20]).unwrap();
+    assert_eq!(place.files(&args).status.code(), Some(0));
+    assert!(fs::read(&there).unwrap() == big && parts().is_empty());
 }
 
 #[test]

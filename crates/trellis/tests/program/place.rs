@@ -48,12 +48,16 @@ impl Place {
 
     /// A command of files, which needs the configuration when no server runs.
     pub fn files(&self, args: &[&str]) -> Output {
+        self.files_command(args).output().unwrap()
+    }
+
+    pub fn files_command(&self, args: &[&str]) -> Command {
         let mut command = self.command(args);
         command.arg("--config").arg(self.path("config.toml"));
         if let Some(file) = &self.ssh_config {
             command.arg("--ssh-config").arg(file);
         }
-        command.output().unwrap()
+        command
     }
 
     pub fn serve_command(&self) -> Command {
