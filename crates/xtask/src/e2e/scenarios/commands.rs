@@ -1,12 +1,15 @@
 //! The commands of the program.
 
-use crate::e2e::accounts::{ANN, GATEWAY};
+mod twins;
+
+use crate::e2e::accounts::{ANN, BOB, GATEWAY};
 use crate::e2e::server::{Gateway, Server};
 use crate::e2e::trees::Noise;
 use crate::e2e::world::World;
 use crate::run;
 use anyhow::{Context, Result, ensure};
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 /// The scenario.
@@ -23,6 +26,8 @@ pub fn run(world: &World) -> Result<()> {
     ensure!(fs::read(work.join("noise2"))? == noise, "what cp sent is not at the home after sync");
     status(&server)?;
     bad_input(&server, &there)?;
+    twins::run(world, &server)?;
+    from_home_to_home(world, &server)?;
 
     ensure!(server.run(&["stop", "--drain", "60"]).is_ok());
     ensure!(server.wait(Duration::from_secs(60))?, "the server ended badly after stop");
@@ -57,25 +62,50 @@ fn status(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Each fails with a status other than 0 and says something on stderr.
+/// Each fails with the status of its twin and says what to do on stderr.
 fn bad_input(server: &Server, there: &str) -> Result<()> {
     let missing = format!("{there}/missing");
-    let cases: [&[&str]; 8] = [
-        &["ls", &missing],
-        &["stat", &missing],
-        &["cat", &missing],
-        &["cat", there],
-        &["cp", &missing, "/tmp/x"],
-        &["ls", "/ann@no-such-host.invalid/"],
-        &["ls", "/-oProxyCommand=x/"],
-        &["sync", "--timeout", "soon"],
+    let nobody = "/ann@no-such-host.invalid/x";
+    let cases: [(i32, &[&str]); 16] = [
+        (2, &["ls", &missing]),
+        (1, &["stat", &missing]),
+        (1, &["cat", &missing]),
+        (1, &["cat", there]),
+        (1, &["cp", &missing, "/tmp/x"]),
+        (1, &["cp", there, "/tmp/x"]),
+        (2, &["ls", nobody]),
+        (1, &["mkdir", nobody]),
+        (1, &["rm", nobody]),
+        (1, &["mv", nobody, there]),
+        (1, &["rm", "-r", "/ann@lab"]),
+        (1, &["rm", "-rf", "scp:lab:."]),
+        (2, &["ls", "/-oProxyCommand=x/"]),
+        (1, &["cp", "scp:-oProxyCommand=x:/y", "/tmp/x"]),
+        (1, &["find", there, "-exec", "ls"]),
+        (2, &["sync", "--timeout", "soon"]),
     ];
-    for args in cases {
+    for (code, args) in cases {
         let out = server.command(args).output()?;
         let said = String::from_utf8_lossy(&out.stderr);
-        ensure!(!out.status.success() && !said.trim().is_empty(), "{args:?}: {} {said:?}", out.status);
-        ensure!(!said.contains("panicked"), "{args:?}: {said}");
+        ensure!(out.status.code() == Some(code), "{args:?}: {} instead of {code}: {said}", out.status);
+        ensure!(!said.trim().is_empty() && !said.contains("panicked"), "{args:?}: {said}");
     }
+    Ok(())
+}
+
+/// A tree moves from one account to another, through this machine: whole there before it goes here.
+fn from_home_to_home(world: &World, server: &Server) -> Result<()> {
+    let (from, to) = (world.home_dir(ANN, "moving")?, world.home_dir(BOB, "moved")?);
+    let mut noise = Noise::new(5);
+    for n in 0..200 {
+        world.write_home(ANN, &from.join(format!("f{n}")), &noise.bytes(n * 50))?;
+    }
+    let before = twins::tree(&from)?;
+    let place = |who: &str, path: &Path| format!("/{who}@lab{}", path.display());
+    server.run(&["mv", &place("ann", &from), &place("bob", &to)])?;
+    ensure!(twins::tree(&to.join("moving"))? == before, "the tree arrived changed");
+    server.sync()?;
+    ensure!(!from.exists(), "the source is still there after sync");
     Ok(())
 }
 

@@ -1,0 +1,172 @@
+//! The commands beside their Unix twins: the same words on a directory of this machine and on one at a home must end
+//! with the same exit codes and leave the same trees.
+
+use crate::e2e::accounts::ANN;
+use crate::e2e::server::Server;
+use crate::e2e::world::World;
+use crate::run;
+use anyhow::{Result, ensure};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `R` is the directory. Of commands that print, standard output is compared too.
+const LINES: &[&str] = &[
+    "mkdir R/d",
+    "mkdir R/d",
+    "mkdir R/none/x",
+    "mkdir -p R/d/e/f R/d/e/f",
+    "mkdir -m 700 R/private",
+    "mkdir -m u=rwx,g=rx,o= R/team",
+    "touch R/a R/b R/-dash",
+    "touch -c R/none",
+    "touch R/none/x",
+    "touch -d @1000000000.25 R/a",
+    "chmod 640 R/a",
+    "chmod u+x,o=r R/b",
+    "chmod 9 R/a",
+    "chmod 644 R/none",
+    "chmod -R go-rwx R/d",
+    "chmod a=rX R/d R/a",
+    "chmod u+w R/d R/a",
+    "ln R/a R/hard",
+    "ln R/a R/hard",
+    "ln -f R/b R/hard",
+    "ln R/d R/dirlink",
+    "ln -s a R/soft",
+    "ln -s a R/soft",
+    "ln -sf d R/dlink",
+    "ln -s none R/dangling",
+    "ln R/none R/x",
+    "cat R/none",
+    "cat R/d",
+    "cp R/a R/copy",
+    "cp R/d R/dcopy",
+    "cp -r R/d R/dcopy",
+    "cp -r R/d R/dcopy",
+    "cp R/none R/x",
+    "cp R/a R/b R/copy",
+    "cp R/a R/b R/d",
+    "cp R/a R/nodir/x",
+    "cp R/a R/nodir/",
+    "cp R/a R/a",
+    "cp -r R/d R/d/e",
+    "cp R/a",
+    "cp -p R/a R/kept",
+    "cp -r R/soft R/softcopy",
+    "cp R/soft R/softfile",
+    "mv R/copy R/moved",
+    "mv R/none R/x",
+    "mv R/moved R/d",
+    "mv R/d R/a",
+    "mv R/a R/a",
+    "mv R/dcopy R/d",
+    "mv R/d R/d/e/x",
+    "mv R/soft R/renamed",
+    "mv R/a R/b R/none",
+    "mv",
+    "ls R/none",
+    "ls R",
+    "ls --nonsense R",
+    "ls -a R/d/e",
+    "stat R/none",
+    "find R/d -name e -type d",
+    "find R/none",
+    "find R -maxdepth 1 -type l",
+    "find R -size +0 -nonsense",
+    "find R -type x",
+    "du -s R/none",
+    "df R/none",
+    "rm R/none",
+    "rm -f R/none",
+    "rm R/d",
+    "rm -d R/d",
+    "rm R/dlink/",
+    "rm R/renamed R/none R/dangling",
+    "rm -r R/.",
+    "rm -r R/d/dcopy",
+    "rm -d R/private",
+    "rm",
+    "rm -f",
+];
+
+/// Lines whose output is the same text, but for the directory's own name.
+const SHOWN: [&str; 3] = ["ls R", "ls -a R/d/e", "find "];
+
+/// Runs all lines on both sides.
+pub fn run(world: &World, server: &Server) -> Result<()> {
+    let (plain, home) = (world.home_dir(ANN, "plain")?, world.home_dir(ANN, "twin")?);
+    let tree = format!("/ann@lab{}", home.display());
+    for line in LINES {
+        let unix = output(line, &plain.display().to_string(), |program, args| {
+            let mut cmd = Command::new(program);
+            cmd.args(args).uid(ANN.uid).gid(ANN.uid).env("LC_ALL", "C");
+            cmd
+        })?;
+        let ours = output(line, &tree, |program, args| {
+            let words: Vec<&str> = std::iter::once(program).chain(args.iter().map(String::as_str)).collect();
+            server.command(&words)
+        })?;
+        let said = String::from_utf8_lossy(&ours.stderr);
+        let theirs = String::from_utf8_lossy(&unix.stderr);
+        ensure!(
+            unix.status.code() == ours.status.code(),
+            "{line}: {} instead of {}\n{said}{theirs}",
+            ours.status,
+            unix.status
+        );
+        ensure!(ours.status.success() == said.is_empty(), "{line}: {} and said {said:?}", ours.status);
+        let shown = SHOWN.iter().any(|s| line.starts_with(s));
+        if shown && sorted(&ours, &tree) != sorted(&unix, &plain.display().to_string()) {
+            anyhow::bail!(
+                "{line}: {:?} instead of {:?}",
+                sorted(&ours, &tree),
+                sorted(&unix, &plain.display().to_string())
+            );
+        }
+    }
+    server.sync()?;
+    let (want, got) = (self::tree(&plain)?, self::tree(&home)?);
+    ensure!(got == want, "the trees differ:\n--- coreutils\n{want}--- trellis\n{got}");
+    Ok(())
+}
+
+fn output(line: &str, dir: &str, command: impl Fn(&str, &[String]) -> Command) -> Result<Output> {
+    let mut words = line.split(' ').map(|w| match w.strip_prefix('R') {
+        Some(rest) if rest.is_empty() || rest.starts_with('/') => format!("{dir}{rest}"),
+        _ => w.to_owned(),
+    });
+    let program = words.next().unwrap_or_default();
+    Ok(command(&program, &words.collect::<Vec<_>>()).stdin(std::process::Stdio::null()).output()?)
+}
+
+/// Lines without the directory's name, sorted: find(1) does not say in which order it lists.
+fn sorted(output: &Output, dir: &str) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout).replace(dir, "R");
+    let mut lines: Vec<String> =
+        text.lines().filter(|l| !matches!(*l, "." | "..")).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+/// A tree as text: type, mode, links, size of files, target, name; times where they were set on purpose.
+pub fn tree(dir: &Path) -> Result<String> {
+    let mut cmd = Command::new("find");
+    cmd.arg(dir).args([
+        "-mindepth",
+        "1",
+        "-printf",
+        "%P %y %m %n %l ",
+        "(",
+        "-type",
+        "f",
+        "-printf",
+        "%s",
+        "-newermt",
+    ]);
+    cmd.args(["2005-01-01", "-o", "-type", "f", "-printf", " %T@", "-o", "-true", ")", "-printf", "\\n"]);
+    let text = run::output(&mut cmd)?;
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    Ok(lines.join("\n") + "\n")
+}
