@@ -17,6 +17,10 @@ const USUAL: &str = "trellis";
 
 /// Arguments of `mount`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis mount                       at ~/trellis, which is made; starts a server if none runs
+  trellis mount /scratch/me/tree")]
 pub struct MountArgs {
     #[command(flatten)]
     state: StateArg,
@@ -28,6 +32,10 @@ pub struct MountArgs {
 
 /// Arguments of `umount`.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis umount
+  trellis umount -z ~/trellis         even if a program uses it")]
 pub struct UmountArgs {
     #[command(flatten)]
     state: StateArg,

@@ -93,8 +93,11 @@ async fn rm_one(tree: &mut dyn Tree, path: &[u8], arg: &[u8], args: &RmArgs, eac
         Err(e) if args.force && matches!(e.kind, ErrorKind::NotFound | ErrorKind::NotDir) => return Ok(()),
         found => found?,
     };
-    if path.ends_with(b"/") && !node.attr.is_dir() {
-        return Err(ErrorKind::NotDir.into());
+    if arg.ends_with(b"/") && !node.attr.is_dir() {
+        return Err(Error::new(
+            ErrorKind::NotDir,
+            "is no directory: write a link without a slash at its end",
+        ));
     }
     let mut removal = Removal { tree, verbose: args.verbose, each };
     match node.attr.is_dir() {

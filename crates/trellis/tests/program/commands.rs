@@ -151,6 +151,9 @@ fn copies_go_on(place: &Place) {
     std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", (4 << 20) + 5).unwrap();
     expect(place, 0, "cp -rp HERE/set /here");
     let first = json(&expect(place, 0, "stat --json /here/set/big"));
+    let shown = stderr(&run(place, "cp -r --progress HERE/set/sub HERE/shown"));
+    assert!(shown.contains("1 of 1 files, 6 B of 6 B"), "{shown}");
+    fs::remove_dir_all(local.join("shown")).unwrap();
     expect(place, 0, "cp -rp HERE/set /here");
     assert_eq!(json(&expect(place, 0, "stat --json /here/set/big"))[0]["fileid"], first[0]["fileid"]);
     expect(place, 0, "cp -r /here/set HERE/out");

@@ -3,7 +3,7 @@
 use crate::place::{Place, stderr, stdout};
 use home::testing::sshd::{Options, Sshd, available};
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A server of SSH and a place whose commands find it under every host name; `None`, said aloud, where this
@@ -103,6 +103,57 @@ fn a_home_by_sftp_says_what_is_weaker() {
     assert_eq!((home["class"].as_str(), home["state"].as_str()), (Some("sftp"), Some("up")), "{home}");
     assert!(!home["weaker"].as_array().unwrap().is_empty());
     assert!(stdout(&place.run(&["status"])).contains("weaker: "));
+}
+
+/// Copies, overwrites, moves and removes on a home by SSH; `far` is the same directory, seen directly.
+fn commands_at_a_home(place: &Place, far: &Path) {
+    let (source, at) = (place.path("set"), |rest: &str| format!("lab:{}/{rest}", far.display()));
+    std::fs::create_dir_all(source.join("sub")).unwrap();
+    for n in 0..30 {
+        std::fs::write(source.join(format!("sub/f{n}")), vec![n as u8; n * 1000]).unwrap();
+    }
+    std::fs::write(source.join("big"), vec![7u8; 2_500_000]).unwrap();
+    let run = |args: &[&str]| {
+        let output = place.files(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", stderr(&output));
+        stdout(&output)
+    };
+    let text = source.to_str().unwrap();
+    run(&["cp", "-rp", text, &at("set")]);
+    run(&["cp", "-rp", text, &at("set"), "-T"]);
+    std::fs::write(source.join("big"), vec![8u8; 100]).unwrap();
+    run(&["cp", "-r", "-T", text, &at("set")]);
+    assert_eq!(run(&["find", &at("set"), "-name", ".trellis*"]), "");
+    run(&["mv", &at("set/sub"), &at("set/other")]);
+    run(&["mkdir", "-p", &at("a/b/c")]);
+    run(&["chmod", "-R", "o-rx", &at("a")]);
+    run(&["ln", "-s", "b/c", &at("a/link")]);
+    run(&["touch", "-d", "@1000", &at("a/link/stamp")]);
+    assert!(run(&["stat", "--json", &at("a/b/c/stamp")]).contains("\"mtime\":1000,"));
+    assert!(run(&["df", &at("")]).contains('%'));
+    run(&["mv", &at("set"), place.path("home").to_str().unwrap()]);
+    assert!(std::fs::read(place.path("home/big")).unwrap() == [8u8; 100]);
+    assert!(std::fs::read(place.path("home/other/f29")).unwrap() == vec![29u8; 29_000]);
+    run(&["rm", "-r", &at("a")]);
+    assert_eq!(run(&["ls", "-a", &at("")]), "hello\n");
+    for dir in ["set", "home"] {
+        std::fs::remove_dir_all(place.path(dir)).unwrap();
+    }
+}
+
+#[test]
+fn commands_by_agent_and_by_sftp_with_and_without_a_server() {
+    let sftp = vec!["ForceCommand internal-sftp".into()];
+    for server in [vec![], sftp] {
+        let Some((_sshd, place, far)) = lab(&Options { server, ..Options::default() }) else { return };
+        commands_at_a_home(&place, &far);
+        let _server = place.serve();
+        commands_at_a_home(&place, &far);
+        let sync = place.run(&["sync", "--timeout", "60"]);
+        assert_eq!(sync.status.code(), Some(0), "{}", stderr(&sync));
+        let left: Vec<_> = std::fs::read_dir(&far).unwrap().map(|e| e.unwrap().file_name()).collect();
+        assert_eq!(left, ["hello"]);
+    }
 }
 
 #[test]

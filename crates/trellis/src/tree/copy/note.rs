@@ -14,7 +14,7 @@ use std::fs::{File, OpenOptions};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
@@ -55,6 +55,20 @@ pub fn same_time(one: Moment, other: Moment) -> bool {
     one == other || one.0 == other.0 && (one.1 == 0 || other.1 == 0)
 }
 
+/// Takes away what is too old to be believed, of all commands.
+fn prune(folder: &Path) {
+    let is_old = |path: &Path| {
+        let modified = path.metadata().ok()?.modified().ok()?;
+        Some(SystemTime::now().duration_since(modified).unwrap_or_default() >= limits::COPY_NOTE_AGE)
+    };
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if is_old(&entry.path()) == Some(true) {
+            // One that stays is tried again by the next command.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 impl Note {
     /// The note of the command with these words, which a run before may have begun. `new`: the target is a new name.
     pub fn open(words: &[Vec<u8>], new: bool) -> Note {
@@ -78,15 +92,7 @@ impl Note {
 
     fn load(&mut self) {
         let Some(path) = &self.path else { return };
-        let fresh = |m: std::fs::Metadata| {
-            let age = SystemTime::now().duration_since(m.modified().ok()?).unwrap_or_default();
-            Some(age < limits::COPY_NOTE_AGE)
-        };
-        if path.metadata().ok().and_then(fresh) != Some(true) {
-            // It is made anew with the first line.
-            let _ = std::fs::remove_file(path);
-            return;
-        }
+        path.parent().into_iter().for_each(prune);
         let Ok(file) = File::open(path) else { return };
         let mut inner = Inner::default();
         // The last line may be cut off.
@@ -198,6 +204,17 @@ mod tests {
         std::fs::write(&path, &text[..text.len() - 5]).unwrap();
         let note = Note::open_in(Some(dir.path().to_owned()), &[], false);
         assert!(note.has(b"one", &attr(1, (1, 1), 1)) && !note.has(b"two", &attr(2, (2, 2), 2)));
+    }
+
+    #[test]
+    fn old_notes_are_not_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = |new| Note::open_in(Some(dir.path().to_owned()), &[], new);
+        let note = open(true);
+        note.add(b"one", &attr(1, (1, 1), 1), (1, (1, 1)));
+        let old = SystemTime::now() - limits::COPY_NOTE_AGE;
+        File::options().append(true).open(note.path.clone().unwrap()).unwrap().set_modified(old).unwrap();
+        assert!(!open(false).new_target() && std::fs::read_dir(dir.path()).unwrap().next().is_none());
     }
 
     #[test]

@@ -18,6 +18,10 @@ pub fn run(world: &World) -> Result<()> {
     let noise = Noise::new(3).bytes(300_000);
     world.write_home(ANN, &work.join("noise"), &noise)?;
     world.write_home(ANN, &work.join("text"), b"some text\n")?;
+    // What is made at the home later would be seen with a delay.
+    for (who, name) in [(ANN, "twin"), (ANN, "moving"), (BOB, "moved")] {
+        world.home_dir(who, name)?;
+    }
     let _lab = world.host("lab", "", None)?;
     let mut server = world.serve(&[])?;
     let there = format!("/ann@lab{}", work.display());

@@ -45,7 +45,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "commands",
-        shows: "ls, stat, cat, cp, status, sync and stop, through the server and without it; bad input",
+        shows: "the commands, through the server and without it, beside their Unix twins; bad input; from home to home",
         ci: true,
         minutes: 5,
         run: commands::run,
