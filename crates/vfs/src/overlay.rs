@@ -173,20 +173,20 @@ fn touch_dir(tree: &mut Tree, dir: u64, time: Time, links: i32) -> Result<()> {
 /// Lays what unsent operations do to the attributes of an object over an answer of the home that contains the
 /// operations up to `applied`. After a restart that is the first that is known of them.
 pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> {
-    let later: Vec<Change> = tree
+    let (later, late): (Vec<Change>, Vec<bool>) = tree
         .queue
         .iter()
         .filter(|(seq, p)| *seq > applied && p.overlaid)
-        .map(|(_, p)| &p.change)
-        .filter(|c| objects(c).any(|o| o == id))
-        .cloned()
-        .collect();
+        .filter(|(_, p)| objects(&p.change).any(|o| o == id))
+        .map(|(_, p)| (p.change.clone(), p.late || p.parked.is_some()))
+        .unzip();
     let inode = tree.get(id)?;
     // The ctime that was shown counts these changes already, and must be found again after the next restart.
     let counted = inode.shown.filter(|_| inode.kind == home::Kind::Dir);
     let counted =
         counted.zip(inode.attr).map(|(shown, attr)| crate::meta::shown_ctime_of(Some(shown), &attr));
-    lay_attributes(tree, id, later)?;
+    let contained = tree.get(id)?.attr.map_or(0, |attr| contained(&attr, id, &later, &late));
+    lay_attributes(tree, id, later.into_iter().skip(contained))?;
     if let (Some(ctime), inode) = (counted, tree.get(id)?) {
         inode.attr = inode.attr.map(|attr| Attr { ctime, ..attr });
         inode.shown = Some((None, ctime));
@@ -194,7 +194,16 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
     Ok(())
 }
 
-fn lay_attributes(tree: &mut Tree, id: u64, changes: Vec<Change>) -> Result<()> {
+/// How many of the changes that concern an object an answer of the home contains for certain. The home leaves the time
+/// of a change on its directories, and a directory's changes are executed in order, but for those that were refused.
+fn contained(attr: &Attr, id: u64, changes: &[Change], late: &[bool]) -> usize {
+    let marked =
+        |c: &Change| !c.plain && c.time == attr.mtime && crate::sync::queue::names(c).any(|n| n.0 == id);
+    let found = changes.iter().position(marked).map_or(0, |at| at + 1);
+    if late.iter().take(found).any(|late| *late) { 0 } else { found }
+}
+
+fn lay_attributes(tree: &mut Tree, id: u64, changes: impl Iterator<Item = Change>) -> Result<()> {
     for change in changes {
         if change.object == id && change.after.is_some() {
             overlay_attr(tree, &change)?;

@@ -321,3 +321,27 @@ async fn the_store_is_not_ahead_of_the_journal() {
     tokio::time::sleep(Duration::from_millis(3500)).await;
     assert_ne!(world.store.scan(b"b").unwrap(), saved);
 }
+
+#[tokio::test]
+async fn a_directory_that_the_home_shows_already_is_counted_once() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.sync().await;
+    world.fault(Fault::AnswersLost);
+    e.vfs.mkdir(e.ctx(), d, b"x", SetAttrs::default()).await.unwrap();
+    e.vfs.mkdir(e.ctx(), d, b"y", SetAttrs::default()).await.unwrap();
+    while world.names_at_home("d").await != ["x", "y"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.disk.kill();
+    drop(e);
+    // The agent there has forgotten what it executed.
+    world.memory.restart();
+    world.fault(Fault::HangChanges);
+    let e = world.start().await;
+    e.lab().await;
+    assert_eq!(e.find("/lab/d").await.unwrap(), d);
+    assert_eq!(e.vfs.getattr(e.ctx(), d).await.unwrap().nlink, 4);
+}
