@@ -525,6 +525,11 @@ impl Tree {
         ids.into_iter().filter_map(|id| self.binding(id)).collect()
     }
 
+    /// The next record of bindings has this object.
+    pub fn unlogged(&mut self, id: u64) {
+        self.unlogged.push(id);
+    }
+
     /// What the store should know of an object.
     pub fn binding(&mut self, id: u64) -> Option<Binding> {
         let inode = self.get(id).ok()?;

@@ -89,12 +89,26 @@ pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration) {
         // It changed at the home since: clients must see another ctime than the last one.
         inode.shown = (attr.ctime <= time).then(|| (Some(version), time.next()));
     }
+    if let Some((shown_for, time)) = inode.shown
+        && inode.kind == Kind::Dir
+    {
+        // Where the home shows what we made, clients see no other ctime: after a power cut it would be ours again.
+        let ours = shown_for.is_none() && inode.attr.is_some_and(|mine| is_alike(&mine, attr));
+        let kept = ours || shown_for == Some(version);
+        inode.shown = Some((Some(version), if kept { time } else { time.max(attr.ctime) }));
+    }
     inode.attr = Some(*attr);
     inode.at = at;
     if inode.pending == 0 {
         inode.base = Some(version);
         inode.base_len = attr.size;
     }
+}
+
+/// Whether two answers about a directory differ at most in what reading changes, and in ctime.
+fn is_alike(a: &Attr, b: &Attr) -> bool {
+    let of = |x: &Attr| (x.mode, x.uid, x.gid, x.nlink, x.mtime);
+    of(a) == of(b)
 }
 
 /// The ctime that clients see.
@@ -105,6 +119,7 @@ pub fn shown_ctime(inode: &Inode, attr: &Attr) -> Time {
 /// The ctime that clients see of an object whose last shown one is `shown`.
 pub fn shown_ctime_of(shown: Option<(Option<Version>, Time)>, attr: &Attr) -> Time {
     match shown {
+        Some((Some(version), time)) if version == attr.version() => time,
         Some((_, time)) if attr.kind == Kind::Dir => time.max(attr.ctime),
         Some((_, time)) => time,
         None => attr.ctime,

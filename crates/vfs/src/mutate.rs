@@ -5,7 +5,7 @@ use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
 use crate::overlay::{lay_bytes, overlay};
-use crate::sync::queue::{Pending, objects, payload};
+use crate::sync::queue::{Pending, names, objects, payload};
 use crate::types::Oid;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -76,6 +76,7 @@ impl Volume {
         if tree.queue.len() >= limits::QUEUE_OPS {
             return Err(ErrorKind::Busy.into());
         }
+        note_ctimes(tree, &change);
         self.log_bindings(tree)?;
         let seq = self.lane.append(Body::Change(record)).map_err(come_again)?;
         let (sender, outcome) = if !laid { Some(oneshot::channel()).unzip() } else { (None, None) };
@@ -262,4 +263,19 @@ pub fn enqueue(
         waiter,
     };
     tree.queue.push(seq, op);
+}
+
+/// A directory's ctime of the home that is ahead of our clock is recorded before a change counts on from it: recovery
+/// must count from the same.
+fn note_ctimes(tree: &mut Tree, change: &Change) {
+    for (dir, _) in names(change).filter(|_| !change.plain) {
+        let Ok(inode) = tree.get(dir) else { continue };
+        let Some(attr) = inode.attr else { continue };
+        let ctime = crate::meta::shown_ctime(inode, &attr);
+        let from_home = !matches!(inode.shown, Some((None, _)));
+        if from_home && ctime >= change.time {
+            inode.shown = Some((Some(attr.version()), ctime));
+            tree.unlogged(dir);
+        }
+    }
 }

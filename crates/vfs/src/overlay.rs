@@ -32,8 +32,9 @@ fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name,
     {
         tree.insert_new(id, attr);
     }
-    let shown = change.after.map(|a| (None, a.ctime));
     let inode = tree.get(id)?;
+    let known = inode.shown.filter(|_| inode.kind == home::Kind::Dir);
+    let shown = change.after.map(|a| (None, known.map_or(a.ctime, |(_, time)| time.max(a.ctime))));
     inode.attr = inode.attr.or(change.after);
     inode.link = Some((dir, name.clone()));
     inode.verifier = change.verifier;
@@ -73,7 +74,10 @@ fn overlay_attr(tree: &mut Tree, change: &Change) -> Result<()> {
             after = Attr { size: length_after(attr.size, change), used: attr.used, ..after };
         }
         inode.attr = Some(after);
-        inode.shown = Some((inode.base, after.ctime));
+        inode.shown = match inode.shown {
+            _ if inode.kind != home::Kind::Dir => Some((inode.base, after.ctime)),
+            known => Some((None, known.map_or(after.ctime, |(_, time)| time.max(after.ctime)))),
+        };
     }
     Ok(())
 }

@@ -345,3 +345,58 @@ async fn a_directory_that_the_home_shows_already_is_counted_once() {
     assert_eq!(e.find("/lab/d").await.unwrap(), d);
     assert_eq!(e.vfs.getattr(e.ctx(), d).await.unwrap().nlink, 4);
 }
+
+/// A clock that is behind that of the home.
+struct Behind(vfs::env::RealClock);
+
+impl vfs::env::Clock for Behind {
+    fn now(&self) -> home::Time {
+        let now = self.0.now();
+        home::Time { sec: now.sec - 1_000_000_000, ..now }
+    }
+    fn instant(&self) -> Duration {
+        self.0.instant()
+    }
+}
+
+fn world_ahead() -> World {
+    let clock = std::sync::Arc::new(Behind(vfs::env::RealClock::new()));
+    World { clock, staleness: Duration::ZERO, ..World::new(Mode::Wb) }
+}
+
+#[tokio::test]
+async fn a_ctime_that_counts_on_from_a_clock_ahead_of_ours_is_found_again() {
+    let world = world_ahead();
+    world.mkdir("d");
+    let e = world.start().await;
+    e.lab().await;
+    let d = e.find("/lab/d").await.unwrap();
+    world.fault(Fault::HangChanges);
+    e.create(d, "x").await.unwrap();
+    e.create(d, "y").await.unwrap();
+    let before = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    e.lab().await;
+    assert_eq!(e.find("/lab/d").await.unwrap(), d);
+    let after = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
+    assert!(after >= before, "{before:?} {after:?}");
+}
+
+#[tokio::test]
+async fn writing_a_directory_home_does_not_change_the_ctime_that_clients_see() {
+    let world = world_ahead();
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.create(d, "x").await.unwrap();
+    let before = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
+    e.sync().await;
+    e.names(d).await;
+    assert_eq!(e.vfs.getattr(e.ctx(), d).await.unwrap().ctime, before);
+    // What others do there does.
+    world.write("d/theirs", b"x");
+    e.names(d).await;
+    assert!(e.vfs.getattr(e.ctx(), d).await.unwrap().ctime > before);
+}

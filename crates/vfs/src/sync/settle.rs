@@ -150,7 +150,8 @@ impl Volume {
         let Ok(inode) = tree.get(id) else { return };
         if !plain && let Some(mine) = inode.attr {
             // What clients were shown stands for the version that we made: writing home changes nothing they see.
-            inode.shown = Some((Some(version), meta::shown_ctime(inode, &mine)));
+            let all = inode.kind != home::Kind::Dir || inode.pending == 0;
+            inode.shown = Some((all.then_some(version), meta::shown_ctime(inode, &mine)));
         }
         inode.base = Some(version);
         inode.base_len = inode.cuts.iter().map(|(_, size)| *size).fold(attr.size, u64::min);
