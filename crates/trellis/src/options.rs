@@ -69,6 +69,10 @@ pub struct Options {
     #[arg(long)]
     pub insecure: bool,
 
+    /// Serve no NFS at all, only the mounts that `trellis mount` makes
+    #[arg(long, conflicts_with = "listen")]
+    pub no_nfs: bool,
+
     /// Keep the state on a network file system, where its locks may not hold
     #[arg(long)]
     pub allow_network_state: bool,
@@ -94,6 +98,8 @@ impl Options {
         fn first<T>(one: Vec<T>, other: Vec<T>) -> Vec<T> {
             if one.is_empty() { other } else { one }
         }
+        // Whoever says on the command line where to listen means it.
+        let no_nfs = self.no_nfs || self.listen.is_empty() && file.no_nfs;
         Options {
             listen: first(self.listen, file.listen),
             allow: first(self.allow, file.allow),
@@ -103,6 +109,7 @@ impl Options {
             share: self.share || file.share,
             no_root_squash: self.no_root_squash || file.no_root_squash,
             insecure: self.insecure || file.insecure,
+            no_nfs,
             allow_network_state: self.allow_network_state || file.allow_network_state,
             cache: self.cache.or(file.cache),
             staleness: self.staleness.or(file.staleness),

@@ -38,6 +38,7 @@ pub struct Serve {
 pub async fn run(serve: Serve) -> Result<(), String> {
     let options = serve.options;
     let listen = match &options.listen[..] {
+        _ if options.no_nfs => Vec::new(),
         [] => vec![SocketAddr::from(([127, 0, 0, 1], 0))],
         some => some.to_vec(),
     };
@@ -120,7 +121,7 @@ fn check_port_start(first_open: u32, listen: &[SocketAddr], policy: &ExportPolic
     match first_open < 1024 && listen.iter().any(may_call) && !policy.any_port {
         true => Err(format!(
             "every user of this machine may use ports from {first_open} up, and could act as you by NFS: run \
-             `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` as root, or accept it with --insecure"
+             `sysctl -w net.ipv4.ip_unprivileged_port_start=1024` as root, serve no NFS with --no-nfs, or accept it with --insecure"
         )),
         false => Ok(()),
     }

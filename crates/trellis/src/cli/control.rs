@@ -139,7 +139,11 @@ pub(super) async fn stop(args: StopArgs) -> Done {
 /// The report for a person.
 fn readable(report: &StatusReport) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "server   process {}, NFS on {}", report.pid, report.nfs.join(", "));
+    let nfs = match &report.nfs[..] {
+        [] => "no NFS".into(),
+        some => format!("NFS on {}", some.join(", ")),
+    };
+    let _ = writeln!(out, "server   process {}, {nfs}", report.pid);
     for mount in &report.mounts {
         let why = mount.problem.as_ref().map(|why| format!(": not mounted: {}", show::message(why)));
         let _ = writeln!(out, "mount    {}{}", show::text(mount.dir.as_bytes()), why.unwrap_or_default());

@@ -8,7 +8,7 @@ use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse;
 use crate::e2e::guest::Guest;
 use crate::e2e::proc::wait_for;
-use crate::e2e::server::Server;
+use crate::e2e::server::{Gateway, Server};
 use crate::e2e::world::World;
 use crate::run;
 use anyhow::{Context, Result, ensure};
@@ -28,6 +28,8 @@ pub fn run(world: &World) -> Result<()> {
     let mut server = world.serve(&[])?;
     let tree = fuse::mount(world, &server, "tree")?;
     first_steps(world, &server, &tree)?;
+    refusals(world, &server, &tree)?;
+    without_server(world)?;
     basic_tree::work_on(&work, |script| {
         Guest::here(world, &tree, GATEWAY, script, Duration::from_secs(400))
     })?;
@@ -94,6 +96,57 @@ fn first_steps(world: &World, server: &Server, tree: &Path) -> Result<()> {
     Guest::here(world, tree, GATEWAY, &script, Duration::from_secs(60))?.run()?;
     server.sync()?;
     ensure!(fs::read(first.join("moved"))? == b"from the mount\n" && !first.join("there").exists());
+    Ok(())
+}
+
+/// Where and when nothing is mounted, and that the message says what to do.
+fn refusals(world: &World, server: &Server, tree: &Path) -> Result<()> {
+    let own = world.home(GATEWAY);
+    let refused = |dir: &Path, why: &str| -> Result<()> {
+        let out = server.command(&["mount", &dir.to_string_lossy()]).output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        ensure!(
+            out.status.code() == Some(1) && said.contains(why),
+            "{}: {} {said}",
+            dir.display(),
+            out.status
+        );
+        Ok(())
+    };
+    refused(&own, "choose an empty directory")?;
+    refused(&world.dir, "choose a directory of your own")?;
+    refused(&own.join("none"), "make it with `mkdir")?;
+    refused(&own.join("key"), "not a directory")?;
+    refused(&tree.join("ann@lab/inner"), "choose a directory outside of it")?;
+    let empty = own.join("empty");
+    fs::create_dir(&empty)?;
+    GATEWAY.own(&empty)?;
+    let sh = |line: &str| run::output(Command::new("sh").args(["-euc", line]));
+    sh("chmod 600 /dev/fuse")?;
+    refused(&empty, "chmod 666 /dev/fuse")?;
+    sh("chmod 666 /dev/fuse; mount --bind /dev/null /usr/bin/fusermount3")?;
+    refused(&empty, "install the package fuse3")?;
+    sh("umount /usr/bin/fusermount3")?;
+    let again = server.run(&["mount", &tree.to_string_lossy()])?;
+    ensure!(again.contains("is mounted already"), "mounting twice: {again}");
+    let none = server.command(&["umount", &empty.to_string_lossy()]).output()?;
+    ensure!(none.status.code() == Some(1), "umount of what is not mounted");
+    ensure!(fuse::mounted()? == [tree], "refused, and mounted all the same: {:?}", fuse::mounted()?);
+    Ok(())
+}
+
+/// Where no server runs, one is started; without a directory it is `~/trellis`, which is made.
+fn without_server(world: &World) -> Result<()> {
+    let gateway = Gateway::named(world, "background");
+    let (state, usual) = (gateway.state().display().to_string(), world.home(GATEWAY).join("trellis"));
+    let before = fuse::mounted()?;
+    let mut mount = gateway.command(&["mount", "--state", &state]);
+    let out = mount.output()?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(out.status.success() && said.contains("started a server in the background"), "mount: {said}");
+    ensure!(fuse::mounted()?.contains(&usual), "not mounted on ~/trellis");
+    run::output(&mut gateway.command(&["stop", "--state", &state]))?;
+    ensure!(fuse::mounted()? == before && usual.is_dir(), "the stopped server's mount is left");
     Ok(())
 }
 
