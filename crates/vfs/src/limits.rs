@@ -38,6 +38,10 @@ pub const BATCH_OPS: usize = 512;
 pub const BATCH_BYTES: u64 = 16 << 20;
 /// Payloads up to this size travel in the operation, longer ones are staged before it.
 pub const INLINE_PAYLOAD: u64 = 64 << 10;
+/// Bytes that travel in one operation at most; what its further payloads hold is staged, however short each is.
+pub const INLINE_OP: u64 = 256 << 10;
+/// Bytes that are staged at a time.
+pub const STAGE_BYTES: usize = 1 << 20;
 /// Unsent operations of one volume; more are made to wait.
 pub const QUEUE_OPS: usize = 1_000_000;
 /// Events that one watcher may leave unread before they become one that says so.

@@ -400,3 +400,19 @@ async fn writing_a_directory_home_does_not_change_the_ctime_that_clients_see() {
     e.names(d).await;
     assert!(e.vfs.getattr(e.ctx(), d).await.unwrap().ctime > before);
 }
+
+#[tokio::test]
+async fn many_short_writes_of_one_file_go_home_however_much_they_are_together() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    world.fault(Fault::Unreachable);
+    let wanted: Vec<u8> = (0..5_000_000u32).map(|i| (i / 8192 + i % 251) as u8).collect();
+    for (i, part) in wanted.chunks(8192).enumerate() {
+        e.write(f, i as u64 * 8192, part).await.unwrap();
+    }
+    world.fault(Fault::None);
+    e.sync().await;
+    assert!(world.at_home("f").await.unwrap() == wanted);
+}

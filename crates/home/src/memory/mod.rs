@@ -7,12 +7,12 @@ mod apply;
 mod tree;
 
 use crate::attr::StatFs;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
 use crate::testing::Outside;
 use crate::{
-    Chunk, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status,
-    limits,
+    Chunk, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page, Payload, Piece,
+    Placed, Seen, Status, limits,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -250,8 +250,24 @@ impl Home for MemoryHome {
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let mut state = self.state.lock();
         state.counters.apply += 1;
+        if ops.iter().any(|one| carried(&one.op) > limits::agent::BODY_MAX) {
+            return Err(Error::new(
+                ErrorKind::Invalid,
+                "an operation is longer than a frame; stage its data",
+            ));
+        }
         apply::apply(&mut state, &ops)
     }
+}
+
+/// Bytes that an operation brings along; the link to an agent bounds them.
+fn carried(op: &Op<Loc, Payload>) -> usize {
+    let Op::Write { pieces, .. } = op else { return 0 };
+    let bytes = |p: &Piece<Payload>| match p {
+        Piece::Data(_, Payload::Inline(bytes)) => bytes.len(),
+        _ => 0,
+    };
+    pieces.iter().map(bytes).sum()
 }
 
 impl Outside for MemoryHome {

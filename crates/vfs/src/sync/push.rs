@@ -164,19 +164,21 @@ impl Volume {
 
     /// Fetches the bytes of an operation from the data log; long ones go ahead of it.
     async fn load(&self, ready: &Ready, stages: bool) -> Result<Placed> {
-        let mut staged = 0;
-        let mut ahead: Vec<(u64, Bytes)> = Vec::new();
+        let (mut staged, mut inline) = (0, 0);
+        let mut ahead: Vec<Bytes> = Vec::new();
         let op = ready.op.clone().try_map(Ok::<_, Error>, |stored| {
             let bytes = match stored {
                 Stored::Inline(bytes) => bytes,
                 Stored::Extent(extent) => self.data.read_extent(&extent).map_err(local)?,
             };
             let len = bytes.len() as u64;
-            if !stages || len <= limits::INLINE_PAYLOAD {
+            let short = len <= limits::INLINE_PAYLOAD && inline + len <= limits::INLINE_OP;
+            if !stages || short {
+                inline += len;
                 return Ok(Payload::Inline(bytes));
             }
             let at = staged;
-            ahead.push((at, bytes));
+            ahead.push(bytes);
             staged += len;
             Ok(Payload::Staged(Staged { op: ready.id, at, len }))
         })?;
@@ -184,8 +186,9 @@ impl Volume {
         Ok(Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op })
     }
 
-    async fn stage(&self, id: OpId, ahead: Vec<(u64, Bytes)>) -> Result<()> {
-        let sends = ahead.into_iter().map(|(at, bytes)| self.home.stage(id, at, bytes));
+    /// Sends what an operation refers to, one payload behind the other; short ones go together.
+    async fn stage(&self, id: OpId, ahead: Vec<Bytes>) -> Result<()> {
+        let sends = joined(ahead).into_iter().map(|(at, bytes)| self.home.stage(id, at, bytes));
         futures_util::future::try_join_all(sends).await.map(drop)
     }
 
@@ -202,5 +205,46 @@ impl Volume {
             }
         }
         Ok(())
+    }
+}
+
+/// Neighbours joined while they are short, with the position of each result.
+fn joined(parts: Vec<Bytes>) -> Vec<(u64, Bytes)> {
+    let mut sends: Vec<(u64, Vec<Bytes>, usize)> = Vec::new();
+    let mut at = 0;
+    for part in parts {
+        let len = part.len();
+        match sends.last_mut() {
+            Some((_, together, sum)) if *sum + len <= limits::STAGE_BYTES => {
+                together.push(part);
+                *sum += len;
+            }
+            _ => sends.push((at, vec![part], len)),
+        }
+        at += len as u64;
+    }
+    let whole =
+        |mut parts: Vec<Bytes>| if parts.len() == 1 { parts.remove(0) } else { parts.concat().into() };
+    sends.into_iter().map(|(at, parts, _)| (at, whole(parts))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_staged_goes_in_few_parts_and_whole() {
+        let parts: Vec<Bytes> = (0..300).map(|i| Bytes::from(vec![i as u8; 1 + i * 37 % 9000])).collect();
+        let large = Bytes::from(vec![7; limits::STAGE_BYTES + 5]);
+        let all = [&parts[..], &[large], &parts[..]].concat();
+        let sends = joined(all.clone());
+        assert!(sends.len() < 12, "{} parts", sends.len());
+        let mut next = 0;
+        for (at, bytes) in &sends {
+            assert_eq!(*at, next);
+            next += bytes.len() as u64;
+        }
+        let sent: Vec<u8> = sends.iter().flat_map(|(_, b)| b.to_vec()).collect();
+        assert!(sent == all.concat());
     }
 }
