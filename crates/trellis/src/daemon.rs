@@ -8,9 +8,10 @@ use crate::state::StateDir;
 use crate::{limits, show};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::io::{BufRead, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 
@@ -33,28 +34,70 @@ pub async fn ensure(state: &StateDir, args: &[OsString]) -> Result<Started, Stri
     if Client::connect(state).await?.is_some() {
         return Ok(Started::Before);
     }
-    let log = open_log(state)?;
+    let mut words = vec!["serve".into(), "--state".into(), state.path().into()];
+    words.extend(args.iter().cloned());
+    let path = log_path(state);
+    let log = open_log(&path)?;
     let said = log.metadata().map_or(0, |m| m.len());
-    let child = spawn(state, args, log)?;
+    let out = log.try_clone().map_err(|e| format!("log: {e}"))?;
+    let child = spawn(&words, out.into(), log)?;
     answering(state, child, said).await.map(|()| Started::Now)
 }
 
-/// The log, ready to be appended to. One that has grown large is put aside first, in place of an older one.
-pub fn open_log(state: &StateDir) -> Result<File, String> {
-    let path = log_path(state);
-    let fail = |e: std::io::Error| format!("log {}: {e}", show::text(path.as_os_str().as_encoded_bytes()));
-    if path.metadata().is_ok_and(|m| m.len() > limits::LOG_BYTES) {
-        std::fs::rename(&path, path.with_extension("log.old")).map_err(fail)?;
-    }
-    OpenOptions::new().append(true).create(true).mode(0o600).open(&path).map_err(fail)
+/// A program of ours that goes on in the background once it has said that it is ready.
+pub struct Background {
+    /// What follows the name of the program.
+    pub args: Vec<OsString>,
+    /// Where it writes.
+    pub log: PathBuf,
 }
 
-fn spawn(state: &StateDir, args: &[OsString], log: File) -> Result<Child, String> {
+/// The line by which it says so on its standard output.
+const READY: &str = "ready";
+
+/// Starts it and waits for its word; if it ends without, its last words are the error.
+pub async fn until_ready(work: Background) -> Result<(), String> {
+    let log = open_log(&work.log)?;
+    let said = log.metadata().map_or(0, |m| m.len());
+    let mut child = spawn(&work.args, Stdio::piped(), log)?;
+    let word = child.stdout.take().map(std::io::BufReader::new);
+    let waiting = tokio::task::spawn_blocking(move || {
+        let mut line = String::new();
+        let read = word.map(|mut w| w.read_line(&mut line));
+        (matches!(read, Some(Ok(_))) && line.trim_end() == READY, child)
+    });
+    let (ready, mut child) = waiting.await.map_err(|e| e.to_string())?;
+    if ready {
+        return Ok(());
+    }
+    let status = child.wait().map_err(|e| e.to_string())?;
+    let words = last_words(&work.log, said);
+    Err(if words.is_empty() { format!("it ended at once ({status})") } else { words })
+}
+
+/// Tells whoever waits in [`until_ready`].
+pub fn say_ready() -> Result<(), String> {
+    let fail = |e: &dyn std::fmt::Display| format!("standard output: {e}");
+    let mut out = std::io::stdout();
+    writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(|e| fail(&e))?;
+    // Whoever started us may wait for the end of the pipe.
+    let null = File::options().write(true).open("/dev/null").map_err(|e| fail(&e))?;
+    rustix::stdio::dup2_stdout(null).map_err(|e| fail(&e))
+}
+
+/// The log, ready to be appended to. One that has grown large is put aside first, in place of an older one.
+pub fn open_log(path: &Path) -> Result<File, String> {
+    let fail = |e: std::io::Error| format!("log {}: {e}", show::text(path.as_os_str().as_encoded_bytes()));
+    if path.metadata().is_ok_and(|m| m.len() > limits::LOG_BYTES) {
+        std::fs::rename(path, path.with_extension("log.old")).map_err(fail)?;
+    }
+    OpenOptions::new().append(true).create(true).mode(0o600).open(path).map_err(fail)
+}
+
+fn spawn(args: &[OsString], out: Stdio, log: File) -> Result<Child, String> {
     let program = std::env::current_exe().map_err(|e| format!("this program's own file: {e}"))?;
-    let err = log.try_clone().map_err(|e| format!("log: {e}"))?;
     let mut command = Command::new(&program);
-    command.arg("serve").arg("--state").arg(state.path()).args(args);
-    command.stdin(Stdio::null()).stdout(log).stderr(err);
+    command.args(args).stdin(Stdio::null()).stdout(out).stderr(log);
     // SAFETY: setsid is async-signal-safe and touches no memory. Without it the end of the terminal is ours too.
     unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into)) };
     command
@@ -72,7 +115,7 @@ async fn answering(state: &StateDir, mut child: Child, said: u64) -> Result<(), 
         let log = log_path(state);
         let shown = show::text(log.as_os_str().as_encoded_bytes());
         if let Ok(Some(status)) = child.try_wait() {
-            let words = last_words(state, said);
+            let words = last_words(&log, said);
             return Err(format!("the server ended at once ({status}): {words}\nmore may be in {shown}"));
         }
         if Instant::now() > until {
@@ -86,8 +129,8 @@ async fn answering(state: &StateDir, mut child: Child, said: u64) -> Result<(), 
     }
 }
 
-fn last_words(state: &StateDir, since: u64) -> String {
-    let text = std::fs::read(log_path(state)).unwrap_or_default();
+fn last_words(log: &Path, since: u64) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
     let new = String::from_utf8_lossy(text.get(since as usize..).unwrap_or(&text)).into_owned();
     let lines: Vec<&str> = new.lines().collect();
     let last = &lines[lines.len().saturating_sub(limits::LAST_WORDS)..];
@@ -105,12 +148,12 @@ mod tests {
         let state = StateDir::create(Some(&temp.path().join("s")), true).unwrap();
         let large = File::create(log_path(&state)).unwrap();
         large.set_len(limits::LOG_BYTES + 1).unwrap();
-        let log = open_log(&state).unwrap();
+        let log = open_log(&log_path(&state)).unwrap();
         assert_eq!(log.metadata().unwrap().len(), 0);
         assert_eq!(log.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let aside = log_path(&state).with_extension("log.old");
         assert_eq!(aside.metadata().unwrap().len(), limits::LOG_BYTES + 1);
-        drop(open_log(&state).unwrap());
+        drop(open_log(&log_path(&state)).unwrap());
         assert!(aside.exists(), "a small log stays where it is");
     }
 
@@ -119,7 +162,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let state = StateDir::create(Some(&temp.path().join("s")), true).unwrap();
         std::fs::write(log_path(&state), "old\nnew \x1b[31m\n").unwrap();
-        let words = last_words(&state, 4);
+        let words = last_words(&log_path(&state), 4);
         assert!(words.contains("new") && !words.contains("old") && !words.contains('\x1b'), "{words}");
     }
 }

@@ -112,3 +112,33 @@ pub const SYSTEM_PROGRAM: Duration = Duration::from_secs(90);
 
 /// Longest wait for `fusermount3 -u`, which waits while the kernel writes what it holds back.
 pub const UNMOUNT: Duration = Duration::from_secs(20);
+
+/// Largest message of a relayed mount in bytes; one packet of a unix socket holds it whatever the system's usual bound
+/// (`net.core.wmem_default`).
+pub const ATTACH_MESSAGE: usize = 160 << 10;
+/// Most bytes that one read or write of a relayed mount carries; with its header it is one message.
+pub const ATTACH_BLOCK: u32 = 128 << 10;
+/// Bytes of messages that are kept for the other end of a relayed mount before no more are taken.
+pub const ATTACH_KEPT: usize = 16 << 20;
+/// Bytes of frames in one write.
+pub const ATTACH_BATCH: usize = 512 << 10;
+/// Bytes that are received before the other end is told.
+pub const ATTACH_UNSAID: usize = 1 << 20;
+/// How often an end that has nothing to say gives a sign of life.
+pub const ATTACH_ALIVE: Duration = Duration::from_secs(5);
+/// An end that says nothing for this long is cut off.
+pub const ATTACH_SILENCE: Duration = Duration::from_secs(20);
+/// How long the server keeps the session of an end that was cut off.
+pub const ATTACH_GRACE: Duration = Duration::from_secs(600);
+/// Relayed mounts that a server serves.
+pub const ATTACH_SESSIONS: usize = 256;
+/// How long a program on a relayed mount waits while there is no connection; then it hears EIO.
+pub const ATTACH_PATIENCE: Duration = Duration::from_secs(60);
+/// How long the far side may take until it is attached, the login included.
+pub const ATTACH_START: Duration = Duration::from_secs(90);
+/// First and longest pause between attempts to connect again.
+pub const ATTACH_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// Bytes of noise before the far side's marker.
+pub const ATTACH_NOISE: usize = 256 << 10;
+/// Notices to the kernel that wait because it is busy with an answer of ours.
+pub const ATTACH_NOTICES: usize = 4096;

@@ -11,11 +11,13 @@
 //! - [`doctor`]: what Trellis needs, checked one by one.
 //! - [`control`]: how commands speak to the running server; [`tree`]: files as commands see them; [`unsent`]: when they
 //!   must not go around the journal.
+//! - [`attach`]: mounts on machines that have no server of their own.
 //! - [`show`]: text for a person; [`limits`]: every bound.
 
 mod accounts;
 mod agents;
 mod allow;
+mod attach;
 mod cli;
 mod config;
 mod control;

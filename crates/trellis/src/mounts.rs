@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
+/// How the table of mounts calls the tree of another machine's server, before that machine's name.
+pub const RELAYED: &str = "trellis@";
+
 /// Mount points of our own tree, read anew from the kernel when they may have changed. As long as no listener is
 /// known there are none.
 #[derive(Default)]
@@ -67,6 +70,13 @@ pub fn fuse_points() -> Vec<PathBuf> {
     lines.map(|l| PathBuf::from(OsStr::from_bytes(&unescape(l.point)))).collect()
 }
 
+/// Where the tree of a server on another machine is mounted.
+pub fn relayed_points() -> Vec<PathBuf> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = table.split(|b| *b == b'\n').filter_map(Line::parse).filter(Line::is_relayed);
+    lines.map(|l| PathBuf::from(OsStr::from_bytes(&unescape(l.point)))).collect()
+}
+
 /// A place of this machine where a part of the tree is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mounted {
@@ -88,6 +98,8 @@ fn mounted(table: &[u8], listeners: &[SocketAddr]) -> Vec<Mounted> {
         let point = unescape(line.point);
         seen.retain(|m| m.point != point);
         let inside = match line.kind {
+            // The tree of another server: its files are reached by the mount alone.
+            _ if line.is_relayed() => continue,
             _ if line.is_fuse_of_ours() => unescape(line.root),
             _ if line.is_nfs_of(listeners) => {
                 let source = unescape(line.source);
@@ -157,6 +169,10 @@ impl<'a> Line<'a> {
     /// The subtype that we mount with.
     fn is_fuse_of_ours(&self) -> bool {
         self.kind == b"fuse.trellis"
+    }
+
+    fn is_relayed(&self) -> bool {
+        self.is_fuse_of_ours() && unescape(self.source).starts_with(RELAYED.as_bytes())
     }
 
     fn is_nfs_of(&self, listeners: &[SocketAddr]) -> bool {

@@ -1,6 +1,7 @@
 //! The server, put together: state directory, namespace, engine, NFS, control socket; and its orderly end.
 
 use crate::accounts::Ssh;
+use crate::attach::server::Attachments;
 use crate::control::report::{UnsentReport, left_over};
 use crate::control::server::{self as control, Control, StopRequest};
 use crate::gate::Door;
@@ -78,12 +79,14 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let served = Arc::clone(&mounts);
     let watch = Arc::new(Watch::new(Arc::clone(&logins), state.clone()));
     let watching = tokio::spawn(Arc::clone(&watch).run(Arc::clone(&vfs)));
+    let attachments = Attachments::new(Arc::clone(&vfs), cred.clone());
     let control = Control {
         vfs: Arc::clone(&vfs),
         namespace,
         cred,
         nfs: nfs.clone(),
         mounts: served,
+        attachments,
         stop: wish,
         logins,
         watch,

@@ -32,10 +32,8 @@ impl Listing for ReplyDirectoryPlus {
         let name = OsStr::from_bytes(&entry.name);
         let (attr, ttl) = match attr {
             // The kernel does not count these two as looked up.
-            Some(attr) if is_dot(entry) => {
-                (convert::attr(tree.nodes.number(entry.oid), attr), Duration::ZERO)
-            }
-            Some(attr) => (convert::attr(tree.nodes.remember(entry.oid), attr), limits::FUSE_TTL),
+            Some(attr) if is_dot(entry) => (tree.shown(tree.nodes.number(entry.oid), attr), Duration::ZERO),
+            Some(attr) => (tree.shown(tree.nodes.remember(entry.oid), attr), limits::FUSE_TTL),
             None => (convert::attr(unreached(entry), &placeholder(entry)), Duration::ZERO),
         };
         let full = ReplyDirectoryPlus::add(self, attr.ino, entry.cookie, name, &ttl, &attr, Generation(0));

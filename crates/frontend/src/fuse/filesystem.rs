@@ -50,6 +50,11 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// The process that waits for the answer; 0 where it is none of this machine's.
+    fn asker(&self, req: &Request) -> u32 {
+        if self.tree.here { req.pid() } else { 0 }
+    }
+
     /// Requests that work on a tree.
     pub fn new(tree: Arc<Tree>, runtime: Handle) -> Requests {
         Requests { tree, runtime }
@@ -64,7 +69,7 @@ impl Requests {
         T: Send + 'static,
         F: Future<Output = Answer<T>> + Send + 'static,
     {
-        answer(&self.runtime, (req.pid(), GivesUp::WhenKilled), call(Arc::clone(&self.tree)), reply);
+        answer(&self.runtime, (self.asker(req), GivesUp::WhenKilled), call(Arc::clone(&self.tree)), reply);
     }
 }
 
@@ -132,9 +137,11 @@ impl Filesystem for Requests {
         // The handshake comes once.
         let _ = self.tree.mapped_direct.set(mapped_direct);
         for set in [
-            config.set_max_write(limits::IO_MAX),
+            config.set_max_write(self.tree.block),
             // As much as the kernel offers; the engine reads further ahead by itself.
-            config.set_max_readahead(limits::FUSE_BLOCK).or_else(|most| config.set_max_readahead(most)),
+            config
+                .set_max_readahead(self.tree.block.min(limits::FUSE_BLOCK))
+                .or_else(|most| config.set_max_readahead(most)),
         ] {
             set.map_err(|nearest| {
                 std::io::Error::other(format!("the kernel offers no more than {nearest}"))
@@ -472,6 +479,6 @@ impl Filesystem for Requests {
         let asked = Asked { handle, owner, range: (start, end), kind, pid };
         let tree = Arc::clone(&self.tree);
         let call = async move { tree.setlk(node, asked, wait).await };
-        answer(&self.runtime, (req.pid(), GivesUp::AtSignal), call, empty(reply));
+        answer(&self.runtime, (self.asker(req), GivesUp::AtSignal), call, empty(reply));
     }
 }

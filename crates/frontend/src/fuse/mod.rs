@@ -41,6 +41,9 @@ use std::sync::{Arc, OnceLock};
 use tokio::sync::watch;
 use vfs::{Cred, Ctx, Oid, Vfs};
 
+/// Most bytes of one read or write where nothing else bounds it.
+pub const BLOCK: u32 = limits::IO_MAX;
+
 /// How a session is served.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -48,8 +51,27 @@ pub struct Options {
     pub root: Oid,
     /// In whose name every request acts.
     pub cred: Cred,
-    /// Whether the descriptor is `/dev/fuse` itself, of which each event loop can have a queue of its own.
+    /// Whether the descriptor is `/dev/fuse` itself, of which each event loop can have a queue of its own, and whose
+    /// requests come from processes of this machine.
     pub device: bool,
+    /// Most bytes of one read or write; at least 4096.
+    pub block: u32,
+    /// The user and the group by which the kernel knows whoever mounted; `cred` says what they are here.
+    pub owner: (u32, u32),
+}
+
+/// Two numbers of which each stands for the other, so that no third one becomes either.
+#[derive(Debug, Clone, Copy)]
+struct Pair(u32, u32);
+
+impl Pair {
+    fn swap(self, id: u32) -> u32 {
+        match id {
+            id if id == self.0 => self.1,
+            id if id == self.1 => self.0,
+            id => id,
+        }
+    }
 }
 
 /// A session that is being served. Dropping this does not end it: only the kernel does, when nothing uses the mount
@@ -82,8 +104,11 @@ pub fn serve(vfs: Arc<Vfs>, fd: OwnedFd, options: Options) -> std::io::Result<Ru
         mapped_direct: OnceLock::new(),
         nodes: Nodes::new(vfs.handle_key(), options.root),
         files: Files::new(),
+        owner: (Pair(options.cred.uid, options.owner.0), Pair(options.cred.gid, options.owner.1)),
         cred: options.cred,
         origin: vfs.new_session(),
+        here: options.device,
+        block: options.block.min(BLOCK),
         vfs: Arc::clone(&vfs),
     });
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -117,12 +142,18 @@ pub fn serve(vfs: Arc<Vfs>, fd: OwnedFd, options: Options) -> std::io::Result<Ru
 struct Tree {
     vfs: Arc<Vfs>,
     cred: Cred,
+    /// User and group here and at the kernel.
+    owner: (Pair, Pair),
     /// Names this session in the engine's stream of changes.
     origin: u64,
     nodes: Nodes,
     files: Files,
     /// Takes nodes whose pages in the kernel are out of date by our own doing.
     stale: Stale,
+    /// The requests come from processes of this machine.
+    here: bool,
+    /// Most bytes of one read or write.
+    block: u32,
     /// Whether the kernel can map files whose reads and writes pass its page cache by.
     mapped_direct: OnceLock<bool>,
 }

@@ -8,11 +8,17 @@ use fuser::{AccessFlags, Errno, FileHandle, INodeNo};
 use vfs::{AccessMask, Oid, SetAttrs, StatFs};
 
 impl Tree {
+    /// Attributes for this session's kernel, to which the server's own user may have another number.
+    pub fn shown(&self, node: u64, attr: &vfs::FileAttr) -> fuser::FileAttr {
+        let (uid, gid) = (self.owner.0.swap(attr.uid), self.owner.1.swap(attr.gid));
+        convert::attr(node, &vfs::FileAttr { uid, gid, ..*attr })
+    }
+
     /// FUSE_GETATTR.
     pub async fn getattr(&self, node: INodeNo) -> Answer<fuser::FileAttr> {
         let oid = self.oid(node)?;
         let attr = patient(|| self.vfs.getattr(self.ctx(), oid)).await?;
-        Ok(convert::attr(node.0, &attr))
+        Ok(self.shown(node.0, &attr))
     }
 
     /// FUSE_SETATTR. A size needs permission to write, unless the file was opened with it (ftruncate(2)).
@@ -23,6 +29,8 @@ impl Tree {
         handle: Option<FileHandle>,
     ) -> Answer<fuser::FileAttr> {
         let oid = self.oid(node)?;
+        let (uid, gid) = (set.uid.map(|u| self.owner.0.swap(u)), set.gid.map(|g| self.owner.1.swap(g)));
+        let set = SetAttrs { uid, gid, ..set };
         let open = handle.and_then(|h| self.files.get(h));
         if set.size.is_some() && open.is_none() {
             self.allowed(oid, AccessMask { modify: true, ..AccessMask::default() }).await?;
@@ -34,7 +42,7 @@ impl Tree {
             Some(attr) => attr,
             None => patient(|| self.vfs.getattr(self.ctx(), oid)).await?,
         };
-        Ok(convert::attr(node.0, &attr))
+        Ok(self.shown(node.0, &attr))
     }
 
     /// FUSE_ACCESS: access(2) and chdir(2).

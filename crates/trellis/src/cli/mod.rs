@@ -4,6 +4,7 @@
 //! those of file commands are their Unix twins' ([`manual`]).
 
 mod agent;
+mod attach;
 mod change;
 mod control;
 mod cp;
@@ -58,6 +59,12 @@ enum Command {
     Stop(control::StopArgs),
     /// Keep a server in the background, beyond the logout where the system allows it
     Service(service::ServiceArgs),
+    /// A mount that a server on another machine serves; `mount --at` runs it
+    #[command(hide = true)]
+    Relay(attach::RelayArgs),
+    /// The server's end of such a mount
+    #[command(hide = true)]
+    Attach(attach::AttachArgs),
     /// What is kept at the homes
     Agent(agent::AgentArgs),
     /// Log in to a host that asks questions, once, for the server too
@@ -215,6 +222,8 @@ async fn run(command: Command) -> Done {
         Command::Sync(args) => control::sync(args).await,
         Command::Stop(args) => control::stop(args).await,
         Command::Service(args) => service::service(args).await,
+        Command::Relay(args) => attach::relay(args).await,
+        Command::Attach(args) => attach::attach(args).await,
         Command::Agent(args) => agent::agent(args).await,
         Command::Login(args) => login::login(args).await,
         Command::Doctor(args) => doctor::doctor(args).await,

@@ -1,9 +1,11 @@
 //! `trellis mount` and `trellis umount`.
 
+use super::attach::AtArgs;
 use super::{Done, Failure, StateArg};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Raw, Reply, Request};
 use crate::daemon::{self, Started};
+use crate::mount::helper::{self, Unmount};
 use crate::mount::{detach_dead, place, remembered, write_list};
 use crate::state::StateDir;
 use crate::{service, show};
@@ -24,6 +26,9 @@ Examples:
 pub struct MountArgs {
     #[command(flatten)]
     state: StateArg,
+
+    #[command(flatten)]
+    at: AtArgs,
 
     /// An empty directory of your own [default: ~/trellis, which is made]
     #[arg(id = "mount", value_name = "DIR")]
@@ -55,6 +60,11 @@ pub(super) async fn mount(args: MountArgs) -> Done {
         Some(dir) => absolute(&dir)?,
         None => usual()?,
     };
+    if args.at.is_given() {
+        let dir = super::attach::mount(&args.at, args.state.dir.as_deref(), &dir, make).await?;
+        let dir = show::text(dir.as_os_str().as_bytes());
+        return Ok(std::io::stdout().write_all(welcome(&dir, false).as_bytes())?);
+    }
     // Where the state may lie is the server's decision at its start.
     let state = StateDir::create(args.state.dir.as_deref(), true)?;
     if service::start(&state).await? == Started::Now {
@@ -85,6 +95,13 @@ fn welcome(dir: &str, before: bool) -> String {
 
 pub(super) async fn umount(args: UmountArgs) -> Done {
     let dir = args.dir.as_deref().map(absolute).transpose()?;
+    if let Some(dir) = &dir
+        && place::is_relayed(dir)
+    {
+        let how = if args.lazy { Unmount::Lazy } else { Unmount::Idle };
+        helper::unmount(&place::canonical(dir)?, how).await?;
+        return Ok(writeln!(std::io::stdout(), "{} is unmounted", show::text(dir.as_os_str().as_bytes()))?);
+    }
     let state = args.state.existing()?;
     let client = match &state {
         Some(state) => Client::connect(state).await?,

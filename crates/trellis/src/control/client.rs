@@ -40,6 +40,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Client { stream: BufReader::new(stream) }
     }
 
+    /// The stream itself, for a request after which it carries something else.
+    pub fn into_stream(self) -> BufReader<S> {
+        self.stream
+    }
+
     /// Asks without payload, and expects none.
     pub async fn ask(&mut self, request: Request) -> Result<Reply> {
         Ok(self.call(request, b"").await?.0)

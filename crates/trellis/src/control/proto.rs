@@ -40,6 +40,16 @@ pub enum Request {
         /// How long unsent changes may go home before that, in seconds.
         drain_s: f64,
     },
+    /// Carries the FUSE messages of a mount on another machine: [`Reply::Attached`], after which the connection speaks
+    /// frames ([`crate::attach::line`]) and no messages of this protocol.
+    Attach {
+        /// The session: 32 hexadecimal digits.
+        session: String,
+        /// How many messages of it the other machine has had.
+        received: u64,
+        /// User and group there of whoever mounted.
+        owner: (u32, u32),
+    },
     /// Mounts the tree by FUSE: [`Reply::Mounted`].
     Mount {
         /// The directory, an absolute path.
@@ -205,6 +215,13 @@ pub enum Reply {
     Way(LoginWay),
     /// An object.
     Object(Object),
+    /// The connection carries a session from now on.
+    Attached {
+        /// How many messages the server has had in it.
+        received: u64,
+        /// The session began now.
+        fresh: bool,
+    },
     /// A part of a directory, without `.` and `..`.
     Page(Page),
     /// Where a symbolic link points.

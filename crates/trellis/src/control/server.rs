@@ -3,6 +3,8 @@
 use super::proto::{self, Attr, Entry, Id, LoginWay, Object, Page, Raw, Reply, Request, When};
 use super::report::{StatusReport, UnsentReport};
 use super::wire;
+use crate::attach::Attached;
+use crate::attach::server::{Attachments, Seat};
 use crate::limits;
 use crate::login::Logins;
 use crate::login::watch::Watch;
@@ -44,6 +46,8 @@ pub struct Control {
     pub nfs: Vec<SocketAddr>,
     /// The FUSE mounts.
     pub mounts: Arc<Mounts>,
+    /// Mounts of other machines.
+    pub attachments: Arc<Attachments>,
     /// Where wishes to end the server go.
     pub stop: mpsc::Sender<StopRequest>,
     /// Which account a name stands for, and how it is reached.
@@ -80,38 +84,58 @@ pub async fn serve(control: Arc<Control>, listener: UnixListener) {
         };
         let control = Arc::clone(&control);
         tokio::spawn(async move {
-            if let Err(e) = greet(&control, stream).await {
-                tracing::debug!("control connection: {e}");
-            }
+            let ended = greet(&control, stream).await;
             drop(place);
+            match ended {
+                Ok(None) => {}
+                Ok(Some((seat, stream))) => {
+                    let (reader, writer) = tokio::io::split(stream);
+                    control.attachments.carry(seat, reader, writer).await;
+                }
+                Err(e) => tracing::debug!("control connection: {e}"),
+            }
         });
     }
 }
 
-/// Serves one connection if its other end is the server's user or root.
-async fn greet(control: &Control, stream: UnixStream) -> std::io::Result<()> {
+/// Serves one connection if its other end is the server's user or root. Answers what it was turned into.
+async fn greet(control: &Control, stream: UnixStream) -> std::io::Result<Option<Turned<UnixStream>>> {
     let peer = stream.peer_cred()?.uid();
     if peer != 0 && peer != control.cred.uid {
         tracing::warn!("control connection by user {peer} refused");
-        return Ok(());
+        return Ok(None);
     }
     converse(control, stream).await
 }
 
-/// Answers the requests of one connection, one after the other.
-pub(super) async fn converse(
+/// A connection that carries a session of another machine's mount from now on.
+pub(super) type Turned<S> = (Seat, BufReader<S>);
+
+/// Answers the requests of one connection, one after the other, until it ends or becomes something else.
+pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     control: &Control,
-    stream: impl AsyncRead + AsyncWrite + Unpin,
-) -> std::io::Result<()> {
+    stream: S,
+) -> std::io::Result<Option<Turned<S>>> {
     let mut stream = BufReader::new(stream);
     while let Some((request, payload)) = wire::receive::<Request>(&mut stream).await? {
+        if let Request::Attach { session, received, owner } = &request {
+            let (reply, seat) = match control.attachments.attach(session, *received, *owner) {
+                Ok((Attached { received, fresh }, seat)) => (Reply::Attached { received, fresh }, Some(seat)),
+                Err(detail) => (Reply::Failed { kind: ErrorKind::Invalid, detail }, None),
+            };
+            wire::send(&mut stream, reply, b"").await?;
+            match seat {
+                Some(seat) => return Ok(Some((seat, stream))),
+                None => continue,
+            }
+        }
         let (reply, bytes) = match answer(control, request, payload).await {
             Ok(answer) => answer,
             Err(Error { kind, detail }) => (Reply::Failed { kind, detail }, Bytes::new()),
         };
         wire::send(&mut stream, reply, &bytes).await?;
     }
-    Ok(())
+    Ok(None)
 }
 
 async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(Reply, Bytes)> {
@@ -120,6 +144,8 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
         Request::Status => Reply::Status(Box::new(control.status().await)),
         Request::Way(name) => Reply::Way(control.way(&name)?),
         Request::LoggedIn(name) => control.logged_in(&name).await?,
+        // Taken by the conversation, which it ends.
+        Request::Attach { .. } => return Err(ErrorKind::Invalid.into()),
         Request::Mount { dir, make } => control.mount(&dir, make).await?,
         Request::Umount { dir, lazy } => {
             let dir = dir.as_ref().map(path);

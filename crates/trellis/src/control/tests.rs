@@ -3,6 +3,7 @@
 use super::client::Client;
 use super::proto::{Entry, Id, Object, Raw, Reply, Request, Set, When};
 use super::server::{Control, StopRequest, converse};
+use crate::attach::server::Attachments;
 use crate::login::watch::Watch;
 use crate::login::{Logins, Way};
 use crate::mount::Mounts;
@@ -63,7 +64,8 @@ async fn server() -> Server {
     let logins = Arc::new(Logins { homes: vec![], way: Way::default() });
     let watch = Arc::new(Watch::new(Arc::clone(&logins), dir));
     let nfs = vec!["127.0.0.1:7".parse().unwrap()];
-    let control = Control { vfs, namespace, cred, nfs, mounts, stop, logins, watch };
+    let attachments = Attachments::new(Arc::clone(&vfs), cred.clone());
+    let control = Control { vfs, namespace, cred, nfs, mounts, attachments, stop, logins, watch };
     let (near, far) = tokio::io::duplex(64 << 10);
     tokio::spawn(async move { converse(&control, far).await });
     Server { client: Client::over(near), stops, _state: state }

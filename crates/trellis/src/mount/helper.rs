@@ -17,7 +17,9 @@ const NAME: &str = "fusermount3";
 /// Where it is looked for when `PATH` does not lead to it.
 const USUAL: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 /// No program of another machine gets privileges here, and no file is a device. Only the user himself may come in.
-const OPTIONS: &str = "nosuid,nodev,fsname=trellis,subtype=trellis";
+const OPTIONS: &str = "nosuid,nodev,subtype=trellis";
+/// What the table of mounts calls the tree of this machine's server.
+pub const SOURCE: &str = "trellis";
 
 /// How a mount is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +42,13 @@ pub fn find() -> Result<PathBuf, String> {
     })
 }
 
-/// Mounts on a directory; answers the descriptor over which the kernel speaks FUSE.
-pub fn mount(dir: &Path) -> Result<OwnedFd, String> {
+/// Mounts on a directory under the name `source`, in which no comma stands; answers the descriptor over which the
+/// kernel speaks FUSE.
+pub fn mount(dir: &Path, source: &str) -> Result<OwnedFd, String> {
     let fail = |e: &dyn std::fmt::Display| format!("{NAME}: {e}");
     let (ours, theirs) = UnixStream::pair().map_err(|e| fail(&e))?;
     let mut command = Command::new(find()?);
-    command.args(["-o", OPTIONS, "--"]).arg(dir).env("_FUSE_COMMFD", "0");
+    command.arg("-o").arg(format!("{OPTIONS},fsname={source}")).arg("--").arg(dir).env("_FUSE_COMMFD", "0");
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
     let child = command.spawn().map_err(|e| fail(&e))?;
     // The command holds a copy of the helper's end, and would keep us waiting for it.

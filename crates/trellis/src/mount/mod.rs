@@ -102,10 +102,16 @@ impl Mounts {
         }
         list.sessions += 1;
         let session = list.sessions;
-        let options = Options { root: Oid::ROOT, cred: self.cred.clone(), device: true };
+        let options = Options {
+            root: Oid::ROOT,
+            cred: self.cred.clone(),
+            device: true,
+            block: frontend::fuse::BLOCK,
+            owner: (self.cred.uid, self.cred.gid),
+        };
         let (vfs, at) = (Arc::clone(&self.vfs), place.dir.clone());
         let running = blocking(move || {
-            let device = helper::mount(&at)?;
+            let device = helper::mount(&at, helper::SOURCE)?;
             fuse::serve(vfs, device, options).map_err(|e| format!("{}: FUSE: {e}", shown(&at)))
         });
         let running = running.await?;

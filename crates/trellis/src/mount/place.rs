@@ -57,6 +57,11 @@ pub fn look(dir: &Path) -> Result<Look, String> {
     }
 }
 
+/// Whether a server on another machine serves a mount at this directory.
+pub fn is_relayed(dir: &Path) -> bool {
+    canonical(dir).is_ok_and(|dir| mounts::relayed_points().contains(&dir))
+}
+
 /// Makes a directory ready to be mounted on, or says what is in the way. `make`: it is made if it does not exist.
 pub fn prepare(dir: &Path, make: bool) -> Result<Place, String> {
     let at = canonical(dir)?;

@@ -94,7 +94,7 @@ pub async fn start(state: &StateDir) -> Result<Started, String> {
     if Client::connect(state).await?.is_some() {
         return Ok(Started::Before);
     }
-    drop(daemon::open_log(state)?);
+    drop(daemon::open_log(&daemon::log_path(state))?);
     systemd::keep_environment(state)?;
     unit.start().await.map_err(|why| format!("{why}\n{}", advice(state)))?;
     Ok(Started::Now)

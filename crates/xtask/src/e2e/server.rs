@@ -53,6 +53,14 @@ impl Gateway {
         cmd
     }
 
+    /// A script of the same account, with the program's usual state directory.
+    pub fn shell(&self, script: &str) -> Command {
+        let mut cmd = Command::new("bash");
+        cmd.args(["-c", script]).uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir(GATEWAY.home(&self.world));
+        cmd.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", GATEWAY.home(&self.world));
+        cmd
+    }
+
     /// The state directory.
     pub fn state(&self) -> PathBuf {
         GATEWAY.home(&self.world).join(format!("{}-state", self.name))

@@ -12,9 +12,11 @@ mod hostile;
 mod isolation;
 mod kill_server;
 mod login;
+mod relay;
 mod service;
 mod sftp_only;
 mod strict;
+mod tour;
 mod wan;
 
 use super::world::World;
@@ -63,6 +65,20 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 6,
         run: login::run,
+    },
+    Scenario {
+        name: "relay",
+        shows: "mount --at: a compute node uses a login node's server over ssh; cut connections, a killed server",
+        ci: true,
+        minutes: 5,
+        run: relay::run,
+    },
+    Scenario {
+        name: "tour",
+        shows: "the commands of docs/TOUR.md, in order, as a newcomer runs them",
+        ci: true,
+        minutes: 4,
+        run: tour::run,
     },
     Scenario {
         name: "git-objects",

@@ -1,0 +1,153 @@
+//! Sessions of mounts on other machines, in the server.
+
+use super::Attached;
+use super::packets::Packets;
+use super::relay::{End, Relay};
+use crate::limits;
+use frontend::fuse::{self, Options};
+use parking_lot::Mutex;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use vfs::{Cred, Oid, Vfs};
+
+/// The sessions.
+pub struct Attachments {
+    vfs: Arc<Vfs>,
+    cred: Cred,
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+}
+
+struct Session {
+    relay: Arc<Relay<Packets>>,
+    listening: JoinHandle<()>,
+    /// Counts connections: the newest one has the session.
+    connection: watch::Sender<u64>,
+}
+
+impl Drop for Session {
+    /// The last copy of our end of the socket goes, and the front-end's session ends.
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+/// A connection that may carry a session.
+pub struct Seat {
+    id: String,
+    session: Arc<Session>,
+    number: u64,
+    /// How many of our messages the other end has had.
+    theirs: u64,
+}
+
+impl Attachments {
+    /// None yet.
+    pub fn new(vfs: Arc<Vfs>, cred: Cred) -> Arc<Attachments> {
+        Arc::new(Attachments { vfs, cred, sessions: Mutex::default() })
+    }
+
+    /// Finds or makes a session for an end that has had `received` messages of it, and whose user and group there are
+    /// `owner`. An earlier connection of the
+    /// session loses it.
+    pub fn attach(&self, id: &str, received: u64, owner: (u32, u32)) -> Result<(Attached, Seat), String> {
+        if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err("a session is named by 32 hexadecimal digits".into());
+        }
+        let mut sessions = self.sessions.lock();
+        let known = sessions.get(id).cloned();
+        let fresh = known.is_none();
+        let session = match known {
+            Some(session) => session,
+            None if sessions.len() >= limits::ATTACH_SESSIONS => {
+                return Err("too many mounts of other machines: unmount some".into());
+            }
+            None => Arc::new(self.begin(owner).map_err(|e| format!("FUSE: {e}"))?),
+        };
+        sessions.insert(id.to_owned(), Arc::clone(&session));
+        let mut number = 0;
+        session.connection.send_modify(|n| {
+            *n += 1;
+            number = *n;
+        });
+        let attached = Attached { received: session.relay.line().received(), fresh };
+        let theirs = if fresh { 0 } else { received };
+        Ok((attached, Seat { id: id.to_owned(), session, number, theirs }))
+    }
+
+    fn begin(&self, owner: (u32, u32)) -> io::Result<Session> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        for end in [&ours, &theirs] {
+            // The system's bound may be lower; the messages fit its usual one.
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(end, 2 * limits::ATTACH_MESSAGE);
+        }
+        // The front-end takes our end for a kernel.
+        let relay = Arc::new(Relay::new(Packets::new(ours)?));
+        let options = Options {
+            root: Oid::ROOT,
+            cred: self.cred.clone(),
+            device: false,
+            block: limits::ATTACH_BLOCK,
+            owner,
+        };
+        let vfs = Arc::clone(&self.vfs);
+        // Returns when the kernel at the other end has greeted.
+        tokio::task::spawn_blocking(move || {
+            if let Err(e) = fuse::serve(vfs, theirs, options) {
+                tracing::warn!("a mount of another machine could not be served: {e}");
+            }
+        });
+        let listener = Arc::clone(&relay);
+        let listening = tokio::spawn(async move {
+            if let Err(e) = listener.listen().await {
+                tracing::warn!("a mount of another machine: {e}");
+            }
+        });
+        Ok(Session { relay, listening, connection: watch::Sender::new(0) })
+    }
+
+    /// Carries a session's messages until the connection ends; then the session waits for another one.
+    pub async fn carry(
+        self: &Arc<Self>,
+        seat: Seat,
+        mut reader: impl AsyncRead + Unpin,
+        mut writer: impl AsyncWrite + Unpin,
+    ) {
+        let mut connection = seat.session.connection.subscribe();
+        let replaced = async { drop(connection.wait_for(|n| *n != seat.number).await) };
+        let end = tokio::select! {
+            end = seat.session.relay.carry(seat.theirs, &mut reader, &mut writer) => end,
+            () = replaced => return,
+        };
+        match end {
+            End::Cut(why) => {
+                tracing::debug!("a mount of another machine lost its connection: {why}");
+                let this = Arc::clone(self);
+                tokio::spawn(async move {
+                    tokio::time::sleep(limits::ATTACH_GRACE).await;
+                    this.forget(&seat);
+                });
+            }
+            End::Bye => self.forget(&seat),
+            End::Device => {
+                // The other end may be gone as well.
+                let _ = seat.session.relay.say_bye(&mut writer).await;
+                self.forget(&seat);
+            }
+        }
+    }
+
+    /// Ends a session unless another connection has it by now.
+    fn forget(&self, seat: &Seat) {
+        let mut sessions = self.sessions.lock();
+        let same = |s: &Arc<Session>| Arc::ptr_eq(s, &seat.session) && *s.connection.borrow() == seat.number;
+        if sessions.get(&seat.id).is_some_and(same) {
+            sessions.remove(&seat.id);
+        }
+    }
+}

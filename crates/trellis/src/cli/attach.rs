@@ -1,0 +1,179 @@
+//! Mounts that are served by a server on another machine: `trellis mount --at`, and its two halves.
+
+use super::{Done, Failure, StateArg};
+use crate::attach::client::{At, serve};
+use crate::attach::{Attached, MARKER};
+use crate::control::client::{Client, unexpected};
+use crate::control::proto::{Reply, Request};
+use crate::daemon::{self, Background};
+use crate::mount::{helper, place};
+use crate::scl::RootName;
+use crate::state::{StateDir, usual_dir};
+use crate::{mounts, service, show};
+use clap::Args;
+use home::ssh::SshTarget;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use tokio::io::AsyncWriteExt;
+
+/// Which server serves a mount of this machine.
+#[derive(Debug, Clone, Args)]
+pub struct AtArgs {
+    /// Serve it from the server of your account on this machine: [user@]host, as for ssh; --state is then a path there
+    #[arg(long, value_name = "HOST")]
+    at: Option<String>,
+
+    /// With --at: this program on that machine [default: the same path as here, else `trellis` in PATH]
+    #[arg(long, value_name = "FILE", requires = "at")]
+    program: Option<String>,
+
+    /// With --at: configuration for ssh (ssh -F)
+    #[arg(long, value_name = "FILE", requires = "at")]
+    ssh_config: Option<PathBuf>,
+}
+
+/// Arguments of `relay`, which `mount --at` runs in the background.
+#[derive(Debug, Args)]
+pub struct RelayArgs {
+    #[command(flatten)]
+    at: AtArgs,
+
+    #[arg(long)]
+    state: Option<String>,
+
+    #[arg(long)]
+    make: bool,
+
+    /// The directory.
+    dir: PathBuf,
+}
+
+/// Arguments of `attach`, which `relay` runs on the server's machine.
+#[derive(Debug, Args)]
+pub struct AttachArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    #[arg(long)]
+    session: String,
+
+    #[arg(long)]
+    received: u64,
+
+    #[arg(long)]
+    uid: u32,
+
+    #[arg(long)]
+    gid: u32,
+}
+
+impl AtArgs {
+    /// Whether another machine's server is meant.
+    pub fn is_given(&self) -> bool {
+        self.at.is_some()
+    }
+
+    fn at(&self, state: Option<String>) -> Result<At, Failure> {
+        let host = self.at.as_deref().unwrap_or_default();
+        let name = RootName::parse(host.as_bytes());
+        let Some(account) = name.map(|n| n.account) else {
+            let host = show::text(host.as_bytes());
+            return Err(Failure::Usage(format!("--at {host}: write [user@]host, as for ssh")));
+        };
+        let config = self.ssh_config.as_deref();
+        crate::serve::check_ssh_config(config)?;
+        let config = config.map(std::path::absolute).transpose()?;
+        let target = SshTarget::new(account.user.as_deref(), &account.host)?.with_config(config);
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?.to_string_lossy().into_owned(),
+        };
+        Ok(At { target, program, state })
+    }
+}
+
+/// Mounts `dir` from another machine's server. Returns when programs can use it; the rest is done in the background.
+pub(super) async fn mount(
+    args: &AtArgs,
+    state: Option<&Path>,
+    dir: &Path,
+    make: bool,
+) -> Result<PathBuf, Failure> {
+    // What is wrong with the arguments is said here, not in a log.
+    let state = state.map(|s| s.to_string_lossy().into_owned());
+    args.at(state.clone())?;
+    let host = args.at.as_deref().unwrap_or_default();
+    let mut words = vec!["relay".into(), "--at".into(), host.into()];
+    for (name, value) in [("--program", &args.program), ("--state", &state)] {
+        words.extend(value.iter().flat_map(|v| [name.into(), v.into()]));
+    }
+    if let Some(config) = &args.ssh_config {
+        words.extend(["--ssh-config".into(), std::path::absolute(config)?.into()]);
+    }
+    if make {
+        words.push("--make".into());
+    }
+    words.extend(["--".into(), dir.into()]);
+    let log = relay_log()?;
+    daemon::until_ready(Background { args: words, log }).await?;
+    Ok(dir.to_owned())
+}
+
+/// A log for each machine: login and compute nodes often share the user's home directory.
+fn relay_log() -> Result<PathBuf, Failure> {
+    let dir = usual_dir()?;
+    std::fs::create_dir_all(&dir)?;
+    let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(dir.join(format!("relay-{node}.log")))
+}
+
+pub(super) async fn relay(args: RelayArgs) -> Done {
+    let at = args.at.at(args.state)?;
+    let session = new_session()?;
+    let link = at.connect(&session, 0).await?;
+    let place = place::prepare(&args.dir, args.make)?;
+    if place.mounted {
+        let dir = show::text(place.dir.as_os_str().as_bytes());
+        return Err(format!("{dir} is mounted already: `trellis umount {dir}` takes it away").into());
+    }
+    let device = helper::mount(&place.dir, &format!("{}{}", mounts::RELAYED, at.target))?;
+    daemon::say_ready()?;
+    let served = serve(&at, &session, link, device).await;
+    if served.is_err() {
+        // Whoever unmounted it may have been faster.
+        let _ = helper::unmount(&place.dir, helper::Unmount::Lazy).await;
+    }
+    Ok(served?)
+}
+
+/// A name that nobody else has chosen.
+fn new_session() -> Result<String, Failure> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes))?;
+    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+pub(super) async fn attach(args: AttachArgs) -> Done {
+    let state = StateDir::create(args.state.dir.as_deref(), true)?;
+    service::start(&state).await?;
+    let mut client = Client::connect(&state).await?.ok_or_else(|| "the server has ended again".to_owned())?;
+    let request =
+        Request::Attach { session: args.session, received: args.received, owner: (args.uid, args.gid) };
+    let Reply::Attached { received, fresh } = client.ask(request).await? else {
+        return Err(unexpected().into());
+    };
+    let line = serde_json::to_string(&Attached { received, fresh }).map_err(|e| e.to_string())?;
+    let mut out = tokio::io::stdout();
+    out.write_all(format!("\n{MARKER}{line}\n").as_bytes()).await?;
+    out.flush().await?;
+    let (mut reader, mut writer) = tokio::io::split(client.into_stream());
+    let mut input = tokio::io::stdin();
+    // Whichever side ends first ends the connection.
+    tokio::select! {
+        _ = tokio::io::copy(&mut input, &mut writer) => {}
+        _ = tokio::io::copy(&mut reader, &mut out) => {}
+    }
+    Ok(())
+}
