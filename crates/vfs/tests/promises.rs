@@ -75,6 +75,37 @@ async fn what_the_home_refuses_for_a_time_is_done_later() {
 }
 
 #[tokio::test]
+async fn a_directory_goes_after_what_is_in_it_even_where_that_waits() {
+    for replaced in [false, true] {
+        let mut world = World::new(Mode::Wb);
+        let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+        world.clock = clock.clone();
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+        let f = e.create(d, "f").await.unwrap();
+        e.sync().await;
+        world.fault(Fault::Refuse(ErrorKind::NoSpace));
+        e.write(f, 0, b"short-lived").await.unwrap();
+        until("parked", || parked(&e) == 1).await;
+        world.fault(Fault::None);
+        e.vfs.remove(e.ctx(), d, b"f").await.unwrap();
+        match replaced {
+            true => {
+                e.vfs.mkdir(e.ctx(), lab, b"new", SetAttrs::default()).await.unwrap();
+                e.vfs.rename(e.ctx(), lab, b"new", lab, b"d", RenameHow::Replace).await.unwrap();
+            }
+            false => drop(e.vfs.rmdir(e.ctx(), lab, b"d").await.unwrap()),
+        }
+        e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+        assert_eq!(parked(&e), 1, "sent before what it waits for");
+        clock.1.fetch_add(40, Relaxed);
+        until("sent", || e.vfs.status().volumes[0].unsent_ops == 0).await;
+        assert_eq!(world.names_at_home("").await, vec!["d"; usize::from(replaced)]);
+    }
+}
+
+#[tokio::test]
 async fn what_passed_a_refused_change_does_not_prove_it() {
     let world = World::new(Mode::Wb);
     let e = world.start().await;

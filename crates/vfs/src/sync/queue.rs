@@ -182,6 +182,8 @@ impl Queue {
 pub struct Waiting {
     objects: HashSet<u64>,
     names: HashSet<(u64, home::Name)>,
+    /// Directories of these names: they are not what they will be, so that they cannot go yet.
+    dirs: HashSet<u64>,
 }
 
 impl Waiting {
@@ -189,12 +191,14 @@ impl Waiting {
     pub fn add(&mut self, change: &Change) {
         self.objects.insert(change.object);
         self.names.extend(names(change));
+        self.dirs.extend(names(change).map(|(dir, _)| dir));
     }
 
     /// Whether an operation has to wait for those before it.
     pub fn concerns(&self, change: &Change) -> bool {
         (!self.objects.is_empty() && objects(change).any(|o| self.objects.contains(&o)))
             || (!self.names.is_empty() && names(change).any(|n| self.names.contains(&n)))
+            || destroyed(change).is_some_and(|id| self.dirs.contains(&id))
     }
 }
 
@@ -253,12 +257,7 @@ impl Selection {
                 _ => {}
             }
         }
-        let destroyed = match &change.op {
-            Op::Remove { object, .. } => Some(*object),
-            Op::Rename { replaced: Some((old, _)), .. } => Some(*old),
-            _ => None,
-        };
-        let unseen = destroyed
+        let unseen = destroyed(change)
             .and_then(|id| self.last.get(&id))
             .is_some_and(|l| l.blind && !l.newborn && l.write.is_none());
         if unseen {
@@ -292,6 +291,15 @@ pub fn objects(change: &Change) -> impl Iterator<Item = u64> {
         Op::Write { .. } | Op::SetAttr { .. } => [None; 3],
     };
     std::iter::once(change.object).chain(more.into_iter().flatten())
+}
+
+/// The object that loses a name for good; a directory must be empty by then.
+fn destroyed(change: &Change) -> Option<u64> {
+    match &change.op {
+        Op::Remove { object, .. } => Some(*object),
+        Op::Rename { replaced: Some((old, _)), .. } => Some(*old),
+        _ => None,
+    }
 }
 
 /// The objects that a change takes a name away from.
