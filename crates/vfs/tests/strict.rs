@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use vfs::env::{Clock, RealClock};
-use vfs::{CreateHow, Ctx, Mode, Oid, RetryKey, SetAttrs, Stability, Time};
+use vfs::{CreateHow, Ctx, Mode, Oid, RenameHow, RetryKey, SetAttrs, Stability, Time};
 
 const KEY: RetryKey = RetryKey([5; 16]);
 
@@ -46,6 +46,28 @@ async fn exclusive(e: &Engine, dir: Oid) -> vfs::Result<Oid> {
 
 fn size(size: u64) -> SetAttrs {
     SetAttrs { size: Some(size), ..SetAttrs::default() }
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_listed_is_removed_if_the_home_finds_it_empty() {
+    let world = World::new(Mode::Strict);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let closed = SetAttrs { mode: Some(0o311), ..SetAttrs::default() };
+    for name in ["empty", "full", "old"] {
+        world.mkdir(name);
+        let dir = e.find(&format!("/lab/{name}")).await.unwrap();
+        e.vfs.setattr(e.ctx(), dir, closed, None).await.unwrap();
+    }
+    world.write("full/x", b"");
+    world.mkdir("new");
+    let rmdir = async |name: &[u8]| e.vfs.rmdir(e.ctx(), lab, name).await.map(drop).map_err(|e| e.kind);
+    assert_eq!(rmdir(b"empty").await, Ok(()));
+    assert_eq!(rmdir(b"full").await, Err(ErrorKind::NotEmpty));
+    let over = async |name: &[u8]| e.vfs.rename(e.ctx(), lab, b"new", lab, name, RenameHow::Replace).await;
+    assert_eq!(over(b"full").await.map(drop).map_err(|e| e.kind), Err(ErrorKind::NotEmpty));
+    over(b"old").await.unwrap();
+    assert_eq!(world.names_at_home("").await, ["full", "old"]);
 }
 
 #[tokio::test]

@@ -192,6 +192,9 @@ impl Home for MemoryHome {
         let mut state = self.state.lock();
         state.counters.list += 1;
         let ino = state.find(dir)?;
+        if !state.tree.attr(ino)?.access.read {
+            return Err(ErrorKind::Access.into());
+        }
         let from = after.map_or(Bound::Unbounded, |a| Bound::Excluded(a.clone()));
         let mut names = state.tree.dir(ino)?.range((from, Bound::Unbounded));
         let max = max.clamp(1, limits::PAGE_MAX) as usize;
