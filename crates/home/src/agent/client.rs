@@ -366,9 +366,12 @@ impl Home for Session {
         let mut outcomes = Vec::new();
         for batch in batches(ops) {
             let asked = batch.len();
-            let answer = match self.call(Class::Data, Request::Apply(batch)).await? {
-                Reply::Apply(answer) if !answer.is_empty() && answer.len() <= asked => answer,
-                other => return Err(unexpected(&other)),
+            let answer = match self.call(Class::Data, Request::Apply(batch)).await {
+                // Nothing of this message was executed, but what went before it was.
+                Err(e) if e.kind == ErrorKind::NotStaged && !outcomes.is_empty() => break,
+                Err(e) => return Err(e),
+                Ok(Reply::Apply(answer)) if !answer.is_empty() && answer.len() <= asked => answer,
+                Ok(other) => return Err(unexpected(&other)),
             };
             let stopped = answer.len() < asked || !matches!(answer.last(), Some(Outcome::Done(_)));
             outcomes.extend(answer);

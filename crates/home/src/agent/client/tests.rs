@@ -216,6 +216,28 @@ async fn silence_is_shown_and_then_ends_the_session() {
     assert!(begin.elapsed() < Duration::from_secs(45));
 }
 
+#[tokio::test]
+async fn what_was_done_before_staged_bytes_were_missed_counts() {
+    let done = Outcome::Done(crate::Done { attr: None, dirs: vec![] });
+    let first = std::sync::atomic::AtomicU64::new(u64::MAX);
+    let said = done.clone();
+    let s = liar(move |header| {
+        let _ = first.compare_exchange(u64::MAX, header.id, Ordering::Relaxed, Ordering::Relaxed);
+        let missed = Reply::Failed(super::super::verbs::Failure(ErrorKind::NotStaged.into()));
+        match first.load(Ordering::Relaxed) == header.id {
+            true => one(header, &Reply::Apply(vec![said.clone()])),
+            false => one(header, &missed),
+        }
+    });
+    let long = |seq| {
+        let data = crate::Piece::Data(0, crate::Payload::Inline(vec![0; APPLY_MAX].into()));
+        Placed { op: Op::Write { file: loc(b"x"), base: None, pieces: vec![data] }, ..op(seq) }
+    };
+    let s = s.await;
+    assert_eq!(s.apply(vec![long(1), long(2)]).await.unwrap(), [done]);
+    assert_eq!(s.apply(vec![long(2)]).await.unwrap_err().kind, ErrorKind::NotStaged);
+}
+
 #[test]
 fn long_lists_of_changes_are_split() {
     let ops: Vec<_> = (0..20_000).map(op).collect();
