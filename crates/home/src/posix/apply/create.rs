@@ -71,8 +71,12 @@ impl<S: Sys> Batch<'_, S> {
         }
         let attr = self.home.attr_of(fd)?;
         if kind == Kind::Dir {
-            let new = Found { fd: self.sys().open_name(fd, b".")?, attr };
-            self.touch(&new, placed)?;
+            match self.sys().open_name(fd, b".") {
+                Ok(fd) => drop(self.touch(&Found { fd, attr }, placed)?),
+                // Whom its mode forbids to enter it cannot sync it either; nothing is in it.
+                Err(Errno::ACCESS) => {}
+                Err(e) => return Err(e.into()),
+            }
         }
         Ok(Done { attr: Some(attr), dirs: vec![self.touch(dir, placed)?] })
     }

@@ -54,6 +54,23 @@ fn what_is_made_read_only_can_be_filled() {
 }
 
 #[test]
+fn a_directory_can_be_made_that_its_owner_cannot_enter() {
+    if !as_user("a_directory_can_be_made_that_its_owner_cannot_enter") {
+        return;
+    }
+    for plain in [false, true] {
+        let place = Place::new();
+        let home = place.open(Linux::default());
+        let op = Op::Create { dir: at("w"), name: name("d"), new: New::Dir, mode: 0o244 };
+        let outcome = one(&home, Placed { plain, ..placed(op) });
+        let Outcome::Done(done) = outcome else { panic!("{outcome:?}") };
+        let attr = done.attr.unwrap();
+        assert_eq!((attr.kind, attr.mode & 0o777, attr.access.exec), (Kind::Dir, 0o244, false));
+        assert_eq!(place.names("w"), ["d"]);
+    }
+}
+
+#[test]
 fn what_is_forbidden_is_refused() {
     if !as_user("what_is_forbidden_is_refused") {
         return;
