@@ -40,6 +40,9 @@ pub const E2E: &[Need] = &[
 pub const BENCH: &[Need] =
     &[("ganesha.nfsd", "nfs-ganesha"), ("/usr/lib/ganesha/libfsalvfs.so", "nfs-ganesha-vfs")];
 
+/// What `bench fuse` needs besides.
+pub const BENCH_FUSE: &[Need] = &[("sshfs", "sshfs"), ("rclone", "rclone")];
+
 /// The packages of `needs` whose programs are absent.
 pub fn missing(needs: &[Need]) -> Vec<&'static str> {
     let absent = needs.iter().filter(|(program, _)| !present(program));

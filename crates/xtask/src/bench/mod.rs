@@ -3,12 +3,16 @@
 //! `cargo xtask bench nfs` runs Trellis, on a home behind a loopback sshd, and Debian's nfs-ganesha in one
 //! network namespace, lets the same generator ask both in turn, and writes medians into docs/BENCHMARKS.md.
 //!
+//! `cargo xtask bench fuse` does the same with jobs of ordinary programs on FUSE mounts, beside sshfs and rclone.
+//!
 //! # Layout
 //! - [`generator`]: keeps a number of calls in flight on some connections and counts answers.
 //! - [`workload`]: which calls, and the files that they need.
 //! - [`servers`]: the servers and their CPU time.
 //! - [`report`]: medians and the table.
+//! - [`fuse`]: jobs on mounts.
 
+mod fuse;
 mod generator;
 mod report;
 mod servers;
@@ -50,11 +54,23 @@ pub struct Args {
 enum What {
     /// NFS calls, beside nfs-ganesha.
     Nfs,
+    /// Jobs on FUSE mounts, beside sshfs and rclone.
+    Fuse,
+}
+
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            What::Nfs => "nfs",
+            What::Fuse => "fuse",
+        }
+    }
 }
 
 /// Arguments of the process inside the namespaces.
 #[derive(clap::Args)]
 pub struct InsideArgs {
+    what: What,
     dir: PathBuf,
     binary: PathBuf,
     runs: usize,
@@ -64,10 +80,12 @@ pub struct InsideArgs {
 
 /// Builds, measures in namespaces, and writes the table.
 pub fn command(args: Args) -> Result<()> {
-    let What::Nfs = args.what;
     ensure!(run::is_root(), "needs root, for namespaces and for nfs-ganesha");
     packages::ensure(packages::E2E)?;
-    packages::ensure(packages::BENCH)?;
+    packages::ensure(match args.what {
+        What::Nfs => packages::BENCH,
+        What::Fuse => packages::BENCH_FUSE,
+    })?;
     if cfg!(debug_assertions) {
         // The generator must not be the slower side.
         let mut again = run::cargo(&["run", "--release", "--quiet", "--package", "xtask", "--"]);
@@ -80,8 +98,10 @@ pub fn command(args: Args) -> Result<()> {
     let dir = tempfile::Builder::new().prefix("trellis-bench.").tempdir()?;
     let (path, binary) = (dir.path().to_string_lossy(), binary.to_string_lossy());
     let (runs, seconds) = (args.runs.to_string(), args.seconds.to_string());
-    let mut child =
-        e2e::start_isolated(&["bench-inside", &path, &binary, &runs, &seconds, &args.only], None)?;
+    let mut child = e2e::start_isolated(
+        &["bench-inside", args.what.name(), &path, &binary, &runs, &seconds, &args.only],
+        None,
+    )?;
     if !child.wait()?.success() {
         bail!("the measurement failed; see above");
     }
@@ -90,12 +110,16 @@ pub fn command(args: Args) -> Result<()> {
     if args.dry || !args.only.is_empty() {
         return Ok(());
     }
-    report::splice(&run::tree().join("docs/BENCHMARKS.md"), &table)
+    report::splice(&run::tree().join("docs/BENCHMARKS.md"), args.what.name(), &table)
 }
 
 /// The process inside the namespaces.
 pub fn inside(args: InsideArgs) -> Result<()> {
     let world = World::new(&args.dir, &args.binary)?;
+    if let What::Fuse = args.what {
+        let table = fuse::measure(&world, args.runs).inspect_err(|_| println!("{}", world.logs()))?;
+        return fs::write(args.dir.join("table.md"), table).context("table.md");
+    }
     let workloads: Vec<_> = workload::ALL.iter().filter(|w| w.name.contains(&args.only)).collect();
     let table =
         measure(&world, &workloads, args.runs, Duration::from_secs(args.seconds)).inspect_err(|_| {

@@ -10,9 +10,6 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-const BEGIN: &str = "<!-- bench nfs: begin -->\n";
-const END: &str = "<!-- bench nfs: end -->";
-
 /// One measurement.
 #[derive(Debug, Clone, Copy)]
 pub struct Figure {
@@ -51,12 +48,10 @@ impl Report {
         time: Duration,
     ) -> Result<String> {
         let mut out = format!(
-            "Made by `cargo xtask bench nfs --runs {runs} --seconds {}` on {}, {} CPUs, Linux {}, {}.\n\
+            "Made by `cargo xtask bench nfs --runs {runs} --seconds {}` on {}, {}.\n\
              Medians of {runs} interleaved runs: rate, and CPU time of the server's process for each unit.\n\n",
             time.as_secs(),
-            cpu_model(),
-            std::thread::available_parallelism()?,
-            fs::read_to_string("/proc/sys/kernel/osrelease")?.trim(),
+            machine()?,
             ganesha_version()?,
         );
         let heads: Vec<_> = servers.iter().map(|s| s.name).collect();
@@ -107,6 +102,12 @@ fn micros(cpu: Duration) -> String {
     format!("{:.2} µs", cpu.as_secs_f64() * 1e6)
 }
 
+/// What the figures were made on.
+pub fn machine() -> Result<String> {
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    Ok(format!("{}, {} CPUs, Linux {}", cpu_model(), std::thread::available_parallelism()?, kernel.trim()))
+}
+
 fn cpu_model() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let line = info.lines().find(|l| l.starts_with("model name"));
@@ -118,10 +119,11 @@ fn ganesha_version() -> Result<String> {
     Ok(said.lines().next().unwrap_or("nfs-ganesha").trim().to_string())
 }
 
-/// Puts the table between the markers of a document.
-pub fn splice(document: &Path, table: &str) -> Result<()> {
+/// Puts the table of a bench between its markers in a document.
+pub fn splice(document: &Path, bench: &str, table: &str) -> Result<()> {
+    let (begin, end) = (format!("<!-- bench {bench}: begin -->\n"), format!("<!-- bench {bench}: end -->"));
     let text = fs::read_to_string(document)?;
-    let begin = text.find(BEGIN).context("the document has no marker for the table")? + BEGIN.len();
-    let end = text[begin..].find(END).context("the document has no end marker")? + begin;
+    let begin = text.find(&begin).context("the document has no marker for the table")? + begin.len();
+    let end = text[begin..].find(&end).context("the document has no end marker")? + begin;
     Ok(fs::write(document, format!("{}{table}{}", &text[..begin], &text[end..]))?)
 }

@@ -11,7 +11,7 @@
 
 mod accounts;
 pub mod evil_sftp;
-mod fuse;
+pub mod fuse;
 mod guest;
 mod isolate;
 mod proc;
@@ -24,7 +24,7 @@ mod world;
 
 pub use accounts::{ANN, GATEWAY};
 pub use isolate::start as start_isolated;
-pub use proc::{Daemon, wait_for};
+pub use proc::{Daemon, processor_time, wait_for};
 pub use server::Server;
 pub use sshd::Sshd;
 pub use trees::noise_file;

@@ -110,3 +110,16 @@ pub fn signal_all(pids: &[Pid], signal: Signal) {
         let _ = kill_process(*pid, signal);
     }
 }
+
+/// Processor time of a process and everything below it so far, those that have ended and were waited for included.
+pub fn processor_time(root: Pid) -> Result<Duration> {
+    let mut ticks = 0;
+    for pid in family(root) {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
+        let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        // utime, stime, cutime, cstime (proc(5)), in 1/100 s; the first field after the name is number 3.
+        let times = fields.iter().skip(11).take(4).filter_map(|f| f.parse::<u64>().ok());
+        ticks += times.sum::<u64>();
+    }
+    Ok(Duration::from_millis(ticks * 10))
+}
