@@ -74,14 +74,18 @@ mod tests {
         let mut command = std::process::Command::new("sleep");
         command.arg("60").env("SSH_AUTH_SOCK", &path).stdin(Stdio::null());
         let mut child = command.spawn().unwrap();
-        let socket = |alive| Some(AgentSocket { path: path.clone(), alive });
-        assert_eq!(agent_socket(child.id()), socket(true));
+        // The child's environment is not there at once, and another test's child may hold a copy of the listener until
+        // it has its own program.
+        let becomes = |alive| {
+            let wanted = Some(AgentSocket { path: path.clone(), alive });
+            let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
+            while agent_socket(child.id()) != wanted {
+                assert!(std::time::Instant::now() < until, "{:?}", agent_socket(child.id()));
+            }
+        };
+        becomes(true);
         drop(listener);
-        // Another test's child holds a copy of the listener until it has its own program.
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
-        while agent_socket(child.id()) != socket(false) {
-            assert!(std::time::Instant::now() < until, "{:?}", agent_socket(child.id()));
-        }
+        becomes(false);
         child.kill().unwrap();
         child.wait().unwrap();
         assert_eq!(agent_socket(child.id()), None);

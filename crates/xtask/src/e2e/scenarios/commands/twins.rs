@@ -50,7 +50,9 @@ const LINES: &[&str] = &[
     "cp R/a R/nodir/x",
     "cp R/a R/nodir/",
     "cp R/a R/a",
+    // How much is copied before that is noticed depends on the order of names on the disk.
     "cp -r R/d R/d/e",
+    "rm -r R/d/e/d",
     "cp R/a",
     "cp -p R/a R/kept",
     "cp -r R/soft R/softcopy",
