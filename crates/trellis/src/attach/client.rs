@@ -72,7 +72,7 @@ impl At {
         }
         let state = self.state.as_ref().map(|s| format!(" --state \"{s}\"")).unwrap_or_default();
         Ok(format!(
-            "exec /bin/sh -c 'p=\"{}\"; if [ ! -x \"$p\" ]; then p=trellis; fi; \
+            "exec /bin/sh -c 'p=\"{}\"; [ -x \"$p\" ] || p=trellis; \
              exec \"$p\" attach --session {session} --received {received} --uid {} --gid {}{state}'",
             self.program,
             rustix::process::getuid().as_raw(),

@@ -166,10 +166,11 @@ fn sections(text: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Commands that ask for no file and show nothing: their help is their example.
+    /// The commands that a person gives; hidden ones are started by others.
     fn all() -> Vec<(Vec<String>, Command)> {
         let command = command();
-        command.get_subcommands().map(|c| (vec![c.get_name().to_owned()], c.clone())).collect()
+        let shown = command.get_subcommands().filter(|c| !c.is_hide_set());
+        shown.map(|c| (vec![c.get_name().to_owned()], c.clone())).collect()
     }
 
     #[test]
