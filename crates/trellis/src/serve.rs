@@ -80,6 +80,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     let watch = Arc::new(Watch::new(Arc::clone(&logins), state.clone()));
     let watching = tokio::spawn(Arc::clone(&watch).run(Arc::clone(&vfs)));
     let attachments = Attachments::new(Arc::clone(&vfs), cred.clone());
+    let attached = Arc::clone(&attachments);
     let control = Control {
         vfs: Arc::clone(&vfs),
         namespace,
@@ -95,7 +96,7 @@ pub async fn run(serve: Serve) -> Result<(), String> {
     announce(&nfs, ready.as_deref())?;
     tell_manager();
     let ending = wait_for_the_end(&mut signals, wishes).await;
-    let serving = Serving { mounts, stop, listeners: serving };
+    let serving = Serving { mounts, attachments: attached, stop, listeners: serving };
     finish(&state, &vfs, serving, ending, &mut signals).await?;
     controlling.abort();
     watching.abort();
@@ -362,6 +363,7 @@ async fn wait_for_the_end(signals: &mut Signals, mut wishes: mpsc::Receiver<Stop
 /// Through what clients come in.
 struct Serving {
     mounts: Arc<Mounts>,
+    attachments: Arc<Attachments>,
     stop: watch::Sender<bool>,
     listeners: Vec<JoinHandle<()>>,
 }
@@ -371,6 +373,7 @@ impl Serving {
     async fn end(&self) -> Vec<PathBuf> {
         // What the kernel holds back comes in while a mount is taken away.
         let busy = self.mounts.end().await;
+        self.attachments.end();
         // Nobody is left to tell only if every listener has ended already.
         let _ = self.stop.send(true);
         let until = tokio::time::Instant::now() + limits::LAST_ANSWERS;

@@ -40,7 +40,9 @@ pub struct Link {
 impl At {
     /// Reaches the server for a session of which `received` messages came here.
     pub async fn connect(&self, session: &str, received: u64) -> home::Result<Link> {
-        let channel = Channel::open(&self.target, Far::Command(&self.command(session, received)?))?;
+        let command = self.command(session, received)?;
+        let target = self.target.over_living_master().await?;
+        let channel = Channel::open(&target, Far::Command(&command))?;
         let Channel { child, stdin, stdout } = channel;
         let mut reader = BufReader::new(stdout);
         match timeout(limits::ATTACH_START, greeting(&mut reader)).await {

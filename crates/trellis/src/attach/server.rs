@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::watch;
+use tokio::sync::{OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 use vfs::{Cred, Oid, Vfs};
 
@@ -20,6 +20,8 @@ pub struct Attachments {
     vfs: Arc<Vfs>,
     cred: Cred,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
+    /// The server ends.
+    ending: watch::Sender<bool>,
 }
 
 struct Session {
@@ -27,6 +29,8 @@ struct Session {
     listening: JoinHandle<()>,
     /// Counts connections: the newest one has the session.
     connection: watch::Sender<u64>,
+    /// Held by the connection that carries: how much was received is only known when no other one does.
+    carrying: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Drop for Session {
@@ -36,25 +40,47 @@ impl Drop for Session {
     }
 }
 
-/// A connection that may carry a session.
+/// A connection's right to carry a session.
 pub struct Seat {
+    place: Place,
+    /// How many of our messages the other end has had.
+    theirs: u64,
+    _carrying: OwnedMutexGuard<()>,
+}
+
+/// A session, and which of its connections is meant.
+struct Place {
     id: String,
     session: Arc<Session>,
     number: u64,
-    /// How many of our messages the other end has had.
-    theirs: u64,
 }
 
 impl Attachments {
     /// None yet.
     pub fn new(vfs: Arc<Vfs>, cred: Cred) -> Arc<Attachments> {
-        Arc::new(Attachments { vfs, cred, sessions: Mutex::default() })
+        Arc::new(Attachments { vfs, cred, sessions: Mutex::default(), ending: watch::Sender::new(false) })
     }
 
     /// Finds or makes a session for an end that has had `received` messages of it, and whose user and group there are
-    /// `owner`. An earlier connection of the
-    /// session loses it.
-    pub fn attach(&self, id: &str, received: u64, owner: (u32, u32)) -> Result<(Attached, Seat), String> {
+    /// `owner`. An earlier connection of the session loses it first.
+    pub async fn attach(
+        &self,
+        id: &str,
+        received: u64,
+        owner: (u32, u32),
+    ) -> Result<(Attached, Seat), String> {
+        let (place, fresh) = self.place(id, owner)?;
+        let carrying = Arc::clone(&place.session.carrying).lock_owned().await;
+        let attached = Attached { received: place.session.relay.line().received(), fresh };
+        let theirs = if fresh { 0 } else { received };
+        Ok((attached, Seat { place, theirs, _carrying: carrying }))
+    }
+
+    /// Gives a session to a new connection; whether it began with it.
+    fn place(&self, id: &str, owner: (u32, u32)) -> Result<(Place, bool), String> {
+        if *self.ending.borrow() {
+            return Err("the server is stopping".into());
+        }
         if id.len() != 32 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err("a session is named by 32 hexadecimal digits".into());
         }
@@ -74,9 +100,12 @@ impl Attachments {
             *n += 1;
             number = *n;
         });
-        let attached = Attached { received: session.relay.line().received(), fresh };
-        let theirs = if fresh { 0 } else { received };
-        Ok((attached, Seat { id: id.to_owned(), session, number, theirs }))
+        Ok((Place { id: id.to_owned(), session, number }, fresh))
+    }
+
+    /// The server ends in order: every mount is told, so that none waits for another server.
+    pub fn end(&self) {
+        self.ending.send_replace(true);
     }
 
     fn begin(&self, owner: (u32, u32)) -> io::Result<Session> {
@@ -108,7 +137,7 @@ impl Attachments {
                 tracing::warn!("a mount of another machine: {e}");
             }
         });
-        Ok(Session { relay, listening, connection: watch::Sender::new(0) })
+        Ok(Session { relay, listening, connection: watch::Sender::new(0), carrying: Arc::default() })
     }
 
     /// Carries a session's messages until the connection ends; then the session waits for another one.
@@ -118,36 +147,41 @@ impl Attachments {
         mut reader: impl AsyncRead + Unpin,
         mut writer: impl AsyncWrite + Unpin,
     ) {
-        let mut connection = seat.session.connection.subscribe();
-        let replaced = async { drop(connection.wait_for(|n| *n != seat.number).await) };
+        let Seat { place, theirs, _carrying: carrying } = seat;
+        let (mut connection, mut ending) = (place.session.connection.subscribe(), self.ending.subscribe());
+        let replaced = async { drop(connection.wait_for(|n| *n != place.number).await) };
+        let ended = async { drop(ending.wait_for(|ending| *ending).await) };
         let end = tokio::select! {
-            end = seat.session.relay.carry(seat.theirs, &mut reader, &mut writer) => end,
+            end = place.session.relay.carry(theirs, &mut reader, &mut writer) => end,
             () = replaced => return,
+            () = ended => End::Device,
         };
+        drop(carrying);
         match end {
             End::Cut(why) => {
                 tracing::debug!("a mount of another machine lost its connection: {why}");
                 let this = Arc::clone(self);
                 tokio::spawn(async move {
                     tokio::time::sleep(limits::ATTACH_GRACE).await;
-                    this.forget(&seat);
+                    this.forget(&place);
                 });
             }
-            End::Bye => self.forget(&seat),
+            End::Bye => self.forget(&place),
             End::Device => {
                 // The other end may be gone as well.
-                let _ = seat.session.relay.say_bye(&mut writer).await;
-                self.forget(&seat);
+                let _ = place.session.relay.say_bye(&mut writer).await;
+                self.forget(&place);
             }
         }
     }
 
     /// Ends a session unless another connection has it by now.
-    fn forget(&self, seat: &Seat) {
+    fn forget(&self, place: &Place) {
         let mut sessions = self.sessions.lock();
-        let same = |s: &Arc<Session>| Arc::ptr_eq(s, &seat.session) && *s.connection.borrow() == seat.number;
-        if sessions.get(&seat.id).is_some_and(same) {
-            sessions.remove(&seat.id);
+        let same =
+            |s: &Arc<Session>| Arc::ptr_eq(s, &place.session) && *s.connection.borrow() == place.number;
+        if sessions.get(&place.id).is_some_and(same) {
+            sessions.remove(&place.id);
         }
     }
 }

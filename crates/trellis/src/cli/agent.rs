@@ -5,10 +5,8 @@ use crate::accounts::Ssh;
 use crate::config;
 use crate::control::client::Client;
 use crate::control::proto::{Reply, Request};
-use crate::login::Way;
-use crate::options::Options;
+use crate::login::{Logins, Way};
 use crate::root::Accounts;
-use crate::scl::{Account, RootName, Target};
 use crate::{show, unsent};
 use clap::{Args, Subcommand};
 use home::agent::clean::{Extent, clean};
@@ -61,9 +59,10 @@ pub(super) async fn agent(args: AgentArgs) -> Done {
 
 async fn clean_account(args: CleanArgs) -> Done {
     let file = config::load(args.config.as_deref())?;
-    let account = account(&args.host, &file)?;
     let state = args.state.existing()?;
-    let ssh = Ssh::new(Way::new(args.ssh_config.or(file.ssh_config), state.as_ref()));
+    let way = Way::new(args.ssh_config.or(file.ssh_config), state.as_ref());
+    let account = Logins { homes: file.home, way: way.clone() }.account(&args.host).map_err(usage)?;
+    let ssh = Ssh::new(way);
     if args.all {
         nothing_unsent(&args.state, &ssh.identity(&account).await?).await?;
     }
@@ -102,16 +101,6 @@ async fn nothing_unsent(state: &StateArg, identity: &str) -> Done {
     }
 }
 
-fn account(host: &str, file: &Options) -> Result<Account, Failure> {
-    let configured = file.home.iter().find(|e| e.name.as_bytes() == host.as_bytes()).map(|e| &e.scl);
-    match configured {
-        Some(Target::Remote(account, _)) => Ok(account.clone()),
-        Some(Target::Local(_)) => {
-            Err(Failure::Usage(format!("{host} is a directory of this machine: no agent is used for it")))
-        }
-        None => RootName::parse(host.as_bytes()).map(|n| n.account).ok_or_else(|| {
-            let host = show::text(host.as_bytes());
-            Failure::Usage(format!("{host} is no account: write [user@]host, as for ssh"))
-        }),
-    }
+fn usage(e: home::Error) -> Failure {
+    Failure::Usage(show::message(&e.detail))
 }

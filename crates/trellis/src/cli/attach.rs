@@ -6,12 +6,12 @@ use crate::attach::{Attached, MARKER};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Reply, Request};
 use crate::daemon::{self, Background};
+use crate::login::Way;
 use crate::mount::{helper, place};
 use crate::scl::RootName;
-use crate::state::{StateDir, usual_dir};
+use crate::state::StateDir;
 use crate::{mounts, service, show};
 use clap::Args;
-use home::ssh::SshTarget;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -85,7 +85,8 @@ impl AtArgs {
         let config = self.ssh_config.as_deref();
         crate::serve::check_ssh_config(config)?;
         let config = config.map(std::path::absolute).transpose()?;
-        let target = SshTarget::new(account.user.as_deref(), &account.host)?.with_config(config);
+        let here = StateDir::existing(None)?;
+        let target = Way::new(config, here.as_ref()).target(&account)?;
         let program = match &self.program {
             Some(program) => program.clone(),
             None => std::env::current_exe()?.to_string_lossy().into_owned(),
@@ -123,10 +124,9 @@ pub(super) async fn mount(
 
 /// A log for each machine: login and compute nodes often share the user's home directory.
 fn relay_log() -> Result<PathBuf, Failure> {
-    let dir = usual_dir()?;
-    std::fs::create_dir_all(&dir)?;
+    let dir = StateDir::create(None, true)?;
     let node = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(dir.join(format!("relay-{node}.log")))
+    Ok(dir.path().join(format!("relay-{node}.log")))
 }
 
 pub(super) async fn relay(args: RelayArgs) -> Done {

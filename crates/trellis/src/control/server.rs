@@ -119,7 +119,7 @@ pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     let mut stream = BufReader::new(stream);
     while let Some((request, payload)) = wire::receive::<Request>(&mut stream).await? {
         if let Request::Attach { session, received, owner } = &request {
-            let (reply, seat) = match control.attachments.attach(session, *received, *owner) {
+            let (reply, seat) = match control.attachments.attach(session, *received, *owner).await {
                 Ok((Attached { received, fresh }, seat)) => (Reply::Attached { received, fresh }, Some(seat)),
                 Err(detail) => (Reply::Failed { kind: ErrorKind::Invalid, detail }, None),
             };

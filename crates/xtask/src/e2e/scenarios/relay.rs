@@ -35,7 +35,8 @@ pub fn run(world: &World) -> Result<()> {
     compare(&work)?;
     let said = node.trellis(&["umount"], true)?;
     ensure!(said.contains("is unmounted") && fuse::mounted()?.is_empty(), "{said}");
-    wait_for("the relay to leave", SOON, || relays().is_empty().then_some(()))
+    wait_for("the relay to leave", SOON, || relays().is_empty().then_some(()))?;
+    node.stop_the_server()
 }
 
 /// The compute node.
@@ -204,6 +205,18 @@ impl Node<'_> {
                 self.here(&format!("cat '{}/k{i}'", tree.display())).with_context(|| format!("k{i}"))?;
             ensure!(text.trim_end() == i, "k{i} holds {text:?}");
         }
+        Ok(())
+    }
+}
+
+impl Node<'_> {
+    /// A server that somebody stops takes its mounts along, and they do not start it again.
+    fn stop_the_server(&self) -> Result<()> {
+        self.trellis(&["mount", "--at", "login1", "--ssh-config", &self.config()], true)?;
+        self.at_login1("trellis stop")?;
+        wait_for("the relay to leave", SOON, || relays().is_empty().then_some(()))?;
+        ensure!(fuse::mounted()?.is_empty(), "the mount of a stopped server is still there");
+        ensure!(processes(" serve --state").is_empty(), "a stopped server was started again");
         Ok(())
     }
 }
