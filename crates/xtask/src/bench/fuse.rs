@@ -112,8 +112,7 @@ fn prepare(world: &World, runs: usize) -> Result<PathBuf> {
                 fs::write(sub.join(format!("f{f}.c")), format!("int f{d}_{f}(void) {{ return {run}; }}\n"))?;
             }
         }
-        let git = "git init -q .; git add .; git -c user.name=a -c user.email=a@b commit -qm one; \
-                   printf '.git\\n' >.git/info/exclude; find .git -type f | head -c0";
+        let git = "git init -q .; git add .; git -c user.name=a -c user.email=a@b commit -qm one";
         run::output(Command::new("bash").args(["-euc", git]).current_dir(&tree).env("HOME", &dir))?;
     }
     run::output(Command::new("chown").args(["-R", &format!("{0}:{0}", ANN.uid)]).arg(&dir))?;
@@ -196,7 +195,9 @@ fn once(world: &World, job: &Job, mount: &Mounted, run: usize) -> Result<Times> 
 fn table(figures: &BTreeMap<(&str, &str), Vec<Times>>, mounts: &[Mounted], runs: usize) -> Result<String> {
     let version = |program: &str, flag: &str| -> Result<String> {
         let said = run::output(Command::new(program).arg(flag))?;
-        Ok(said.lines().next().unwrap_or(program).trim().to_owned())
+        // sshfs names its helper first.
+        let named = said.lines().find(|l| l.to_lowercase().starts_with(program));
+        Ok(named.unwrap_or(program).trim().to_owned())
     };
     let mut out = format!(
         "Made by `cargo xtask bench fuse --runs {runs}` on {}, {}, {}.\nMedians of {runs} interleaved runs: seconds, and \

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 /// Arguments of `cargo xtask e2e`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Only scenarios whose name contains one of these
+    /// Only scenarios of these names, or, where none has such a name, whose name contains it
     filter: Vec<String>,
     /// Print the scenarios and what they show
     #[arg(long)]
@@ -67,7 +67,8 @@ pub struct InsideArgs {
 /// Runs the chosen scenarios.
 pub fn command(args: Args) -> Result<()> {
     let chosen = |s: &&Scenario| {
-        let named = args.filter.iter().any(|f| s.name.contains(f.as_str()));
+        let exact = |f: &&String| ALL.iter().any(|s| s.name == **f);
+        let named = args.filter.iter().any(|f| s.name == *f || !exact(&f) && s.name.contains(f.as_str()));
         named || args.filter.is_empty() && (s.ci || args.all)
     };
     let scenarios: Vec<_> = ALL.iter().filter(chosen).collect();
