@@ -34,6 +34,9 @@ pub const E2E: &[Need] = &[
     ("pkill", "procps"),
     ("/lib/systemd/systemd", "systemd"),
     ("dbus-daemon", "dbus"),
+    ("krb5kdc", "krb5-kdc"),
+    ("kadmin.local", "krb5-admin-server"),
+    ("klist", "krb5-user"),
 ];
 
 /// What `bench nfs` needs besides.

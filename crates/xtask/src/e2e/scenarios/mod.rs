@@ -10,6 +10,7 @@ mod git_objects;
 mod harness;
 mod hostile;
 mod isolation;
+mod kerberos;
 mod kill_server;
 mod login;
 mod relay;
@@ -65,6 +66,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 6,
         run: login::run,
+    },
+    Scenario {
+        name: "kerberos",
+        shows: "a host behind Kerberos: a missing ticket is told, queued for, and its end is told ahead",
+        ci: true,
+        minutes: 5,
+        run: kerberos::run,
     },
     Scenario {
         name: "relay",
