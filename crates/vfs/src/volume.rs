@@ -112,7 +112,7 @@ pub struct Volume {
     pub health: Health,
     /// What the home said of itself.
     pub hello: Mutex<Option<Hello>>,
-    /// What the store keeps.
+    /// What the store keeps. Held while the store is written, so never taken under the tree's lock.
     pub record: Mutex<VolumeRecord>,
     /// Why nothing is sent to the home, if so.
     pub suspended: Mutex<Option<String>>,
@@ -215,8 +215,8 @@ impl Volume {
 
     /// Checks that the account is the one whose changes are kept here.
     pub fn recognise(&self, hello: &Hello) -> Result<()> {
-        let mut record = self.record.lock();
         let unsent = self.tree.lock().queue.len() > 0;
+        let mut record = self.record.lock();
         if record.token.is_some() && hello.class == home::Class::Sftp {
             self.home.expect(home::Class::Posix);
             let text = format!("{}: the agent ran there before, but cannot now", self.account);
@@ -266,12 +266,13 @@ impl Volume {
     /// The volume as `trellis status` shows it.
     pub fn status(&self) -> VolumeStatus {
         let now = self.env.clock.instant();
+        let names = self.record.lock().names.clone();
         let tree = self.tree.lock();
         let queue = &tree.queue;
         VolumeStatus {
             volume: self.id,
             account: self.account.clone(),
-            names: self.record.lock().names.clone(),
+            names,
             mode: self.policy.mode,
             home: self.home.status(),
             staleness: if self.plain() { Duration::ZERO } else { self.shared.staleness },
@@ -450,3 +451,7 @@ pub fn known_volumes(store: &dyn MetaStore) -> Result<Vec<(u32, VolumeRecord)>> 
     }
     Ok(found)
 }
+
+#[cfg(test)]
+#[path = "volume/tests.rs"]
+mod tests;

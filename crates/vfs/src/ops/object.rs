@@ -75,20 +75,20 @@ impl Vfs {
         let volume = self.volume(oid)?;
         volume.ensure_attr(oid.id, volume.need()).await?;
         for round in 0..2 {
-            {
+            let (target, shown) = {
                 let mut tree = volume.tree.lock();
                 let inode = live(&mut tree, oid.id)?;
                 if inode.kind != Kind::Symlink {
                     return Err(ErrorKind::Invalid.into());
                 }
                 let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
-                if let Some(target) = inode.target.clone() {
-                    if ctx.cred.uid != volume.shared.server_uid && !volume.policy.share {
-                        return Err(ErrorKind::Access.into());
-                    }
-                    let shown = volume.show(inode, &attr);
-                    return Ok((self.rebase(&volume, target), shown));
+                (inode.target.clone(), volume.show(inode, &attr))
+            };
+            if let Some(target) = target {
+                if ctx.cred.uid != volume.shared.server_uid && !volume.policy.share {
+                    return Err(ErrorKind::Access.into());
                 }
+                return Ok((self.rebase(&volume, target), shown));
             }
             if round == 0 {
                 volume.ask(Want::Target(oid.id), false).await?;

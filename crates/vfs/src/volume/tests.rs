@@ -1,0 +1,47 @@
+//! A volume by itself: who waits for whom.
+
+use super::*;
+use crate::env::testing::{SimDisk, env};
+use crate::store::MemStore;
+use home::memory::MemoryHome;
+use std::sync::mpsc;
+
+fn volume(home: Arc<dyn Home>) -> Arc<Volume> {
+    let env = env(&SimDisk::new(), 1);
+    let shared = Shared {
+        journal: Journal::start(&env),
+        budget: Budget::new(1 << 30),
+        env,
+        store: Arc::new(MemStore::new()),
+        stats: Arc::default(),
+        replies: Arc::default(),
+        watchers: Arc::default(),
+        gateway: 1,
+        server_uid: 4000,
+        server_gid: 4000,
+        staleness: Duration::ZERO,
+    };
+    let options = MountOptions { mode: None, share: None, rebase_symlinks: false, protect: Vec::new() };
+    let policy = Policy { mode: Mode::Wb, share: false, options };
+    Volume::open(&shared, 7, "ann@lab:22".into(), home, policy).unwrap()
+}
+
+#[tokio::test]
+async fn a_home_is_greeted_while_somebody_looks_at_its_state() {
+    let home = MemoryHome::new();
+    let volume = volume(Arc::new(home.clone()));
+    let hello = home.attach().await.unwrap();
+    let (ended, ends) = mpsc::channel();
+    let start = |work: fn(&Volume, &Hello)| {
+        let (volume, hello, ended) = (volume.clone(), hello.clone(), ended.clone());
+        std::thread::spawn(move || {
+            (0..50_000).for_each(|_| work(&volume, &hello));
+            ended.send(()).unwrap();
+        });
+    };
+    start(|volume, hello| volume.recognise(hello).unwrap());
+    start(|volume, _| drop(volume.status()));
+    for _ in 0..2 {
+        ends.recv_timeout(Duration::from_secs(30)).expect("they wait for each other");
+    }
+}
