@@ -196,10 +196,10 @@ impl Locks {
         Ok(())
     }
 
-    /// Gives up all that an owner has on a file, in both families, and its places in the queue.
+    /// Gives up all that an owner has on a file, in both families. Its requests go on waiting: a process gives up its
+    /// locks with every close(2), also while another thread of it waits for one.
     pub fn release_owner(&self, oid: Oid, who: LockOwner) {
         let mut table = self.0.lock();
-        table.dismiss(oid, |w| w.who == who);
         table.release(oid, |l| l.who == who);
         table.wake(oid);
     }
@@ -346,13 +346,18 @@ impl Table {
     fn try_again(&mut self, oid: Oid, number: u64) -> Option<Result<()>> {
         let waiter = self.waiting.get(&oid).and_then(|queue| queue.iter().find(|w| w.number == number));
         let Some(waiter) = waiter else {
-            return Some(Err(Error::new(ErrorKind::Stale, "the owner of the lock is gone")));
+            return Some(Err(Error::new(ErrorKind::Stale, "the session of the lock has ended")));
         };
         if !self.blockers(oid, &waiter.lock, number, waiter.barges).is_empty() {
             return None;
         }
         let waiter = self.leave(oid, number)?;
-        Some(self.take(oid, waiter.lock))
+        let taken = self.take(oid, waiter.lock);
+        if taken.is_err() {
+            // Others may have waited for its turn.
+            self.wake(oid);
+        }
+        Some(taken)
     }
 
     fn leave(&mut self, oid: Oid, number: u64) -> Option<Waiter> {

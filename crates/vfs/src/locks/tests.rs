@@ -200,6 +200,34 @@ async fn who_is_released_waits_no_more() {
 }
 
 #[tokio::test]
+async fn a_process_that_closes_a_file_in_one_thread_goes_on_waiting_in_another() {
+    let locks: Arc<Locks> = Arc::default();
+    locks.lock(FILE, posix(1, 0, 0, Exclusive)).unwrap();
+    locks.lock(FILE, posix(2, 9, 9, Exclusive)).unwrap();
+    let waits = ask(&locks, FILE, posix(2, 0, 0, Exclusive)).await;
+    locks.release_owner(FILE, who(2));
+    locks.lock(FILE, posix(3, 9, 9, Exclusive)).unwrap();
+    settle().await;
+    assert!(!waits.is_finished());
+    locks.release_owner(FILE, who(1));
+    waits.await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn who_finds_no_place_in_the_table_keeps_nobody_waiting() {
+    let locks: Arc<Locks> = Arc::default();
+    locks.lock(FILE, posix(1, 0, 9, Exclusive)).unwrap();
+    let first = ask(&locks, FILE, posix(2, 0, 9, Exclusive)).await;
+    let second = ask(&locks, FILE, posix(3, 0, 9, Exclusive)).await;
+    // As if all places were taken by locks on other files.
+    locks.0.lock().locks = limits::LOCKS;
+    locks.release_owner(FILE, who(1));
+    assert_eq!(first.await.unwrap().unwrap_err().kind, ErrorKind::NoLocks);
+    let second = tokio::time::timeout(Duration::from_secs(5), second).await;
+    assert_eq!(second.unwrap().unwrap().unwrap_err().kind, ErrorKind::NoLocks);
+}
+
+#[tokio::test]
 async fn owners_that_would_wait_for_each_other_are_told() {
     let locks: Arc<Locks> = Arc::default();
     for n in 0..3 {

@@ -14,7 +14,7 @@ impl Vfs {
     }
 
     /// Takes a lock as soon as nothing is in its way. [`home::ErrorKind::Deadlock`] where a POSIX owner would wait for
-    /// itself; [`home::ErrorKind::Stale`] where the owner is released meanwhile. Whoever drops the future gives up its
+    /// itself; [`home::ErrorKind::Stale`] where the session is released meanwhile. Whoever drops the future gives up its
     /// place in the queue.
     pub async fn lock_wait(&self, oid: Oid, lock: Lock) -> Result<()> {
         self.locks.lock_wait(oid, lock).await
@@ -30,7 +30,8 @@ impl Vfs {
         self.locks.unlock(oid, who, family, range)
     }
 
-    /// Gives up all that an owner has on a file, in both families, and no longer waits for more.
+    /// Gives up all that an owner has on a file, in both families; it goes on waiting for what it
+    /// waits for.
     pub fn release_owner(&self, oid: Oid, who: LockOwner) {
         self.locks.release_owner(oid, who);
     }
