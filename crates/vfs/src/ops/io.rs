@@ -344,8 +344,8 @@ impl Volume {
 
 /// The length of a file of `size` bytes when all writes are done that nobody sees yet.
 fn length(tree: &crate::inode::Tree, id: u64, size: u64) -> u64 {
-    let hidden = tree.queue.iter().filter(|(_, p)| !p.overlaid && p.change.object == id);
-    hidden.fold(size, |size, (_, p)| crate::overlay::length_after(size, &p.change))
+    let hidden = tree.queue.hidden().filter(|p| p.change.object == id);
+    hidden.fold(size, |size, p| crate::overlay::length_after(size, &p.change))
 }
 
 fn is_file(kind: Kind) -> Result<()> {

@@ -49,6 +49,8 @@ impl Pending {
 pub struct Queue {
     ops: BTreeMap<u64, Pending>,
     bytes: u64,
+    /// How many are not laid over the caches.
+    hidden: usize,
     /// Operations up to this number are wanted at the home without delay.
     urgent: u64,
     /// Operations that may have been executed and whose outcome is not known.
@@ -70,6 +72,7 @@ impl Queue {
     /// Adds an operation behind all others.
     pub fn push(&mut self, seq: u64, op: Pending) {
         self.bytes += op.bytes;
+        self.hidden += usize::from(!op.overlaid);
         for id in moved(&op.change) {
             self.moves.entry(id).or_default().push(seq);
         }
@@ -110,6 +113,7 @@ impl Queue {
     pub fn remove(&mut self, seq: u64) -> Option<Pending> {
         let op = self.ops.remove(&seq)?;
         self.bytes -= op.bytes;
+        self.hidden -= usize::from(!op.overlaid);
         for id in moved(&op.change) {
             let Some(seqs) = self.moves.get_mut(&id) else { continue };
             seqs.retain(|s| *s != seq);
@@ -133,6 +137,12 @@ impl Queue {
     /// All operations in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &Pending)> {
         self.ops.iter().map(|(s, p)| (*s, p))
+    }
+
+    /// Those that are not laid over the caches; costs nothing where there are none.
+    pub fn hidden(&self) -> impl Iterator<Item = &Pending> {
+        let some = (self.hidden > 0).then(|| self.ops.values().filter(|p| !p.overlaid).take(self.hidden));
+        some.into_iter().flatten()
     }
 
     /// How many there are.
