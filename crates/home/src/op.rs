@@ -196,6 +196,17 @@ pub struct Placed {
     pub op: Op<Loc, Payload>,
 }
 
+impl Payload {
+    /// Length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> u64 {
+        match self {
+            Payload::Inline(bytes) => bytes.len() as u64,
+            Payload::Staged(range) => range.len,
+        }
+    }
+}
+
 impl New {
     /// The type of the object.
     pub fn kind(&self) -> Kind {

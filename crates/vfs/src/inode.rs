@@ -75,7 +75,7 @@ pub struct Inode {
     /// Length up to which the base's bytes show through where we wrote nothing.
     pub base_len: u64,
     /// Unsent truncations: number of the operation and size.
-    pub cuts: Vec<(u64, u64)>,
+    pub cuts: BTreeMap<u64, u64>,
     /// The ctime that clients were shown, and the version for which it stands.
     pub shown: Option<(Option<Version>, Time)>,
     /// Unsent operations that touch it and are laid over it.
@@ -196,7 +196,7 @@ impl Inode {
             at: Duration::ZERO,
             base: None,
             base_len: 0,
-            cuts: Vec::new(),
+            cuts: BTreeMap::new(),
             shown: None,
             pending: 0,
             last_seq: 0,

@@ -32,7 +32,9 @@ pub const DIR_ENTRIES_MAX: usize = 16_000_000;
 pub const BINDINGS_PER_RECORD: usize = 1000;
 /// Object ids reserved in the store at once.
 pub const IDS_RESERVED: u64 = 1 << 20;
-/// Operations in one batch that goes home.
+/// Records that one batch stands for. Writes that later ones undo do not travel, but have their outcome with them.
+pub const BATCH_RECORDS: usize = 4096;
+/// Operations in one batch that goes home; of writes to one file, the parts that are left.
 pub const BATCH_OPS: usize = 512;
 /// Bytes in one batch that goes home.
 pub const BATCH_BYTES: u64 = 16 << 20;

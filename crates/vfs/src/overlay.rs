@@ -59,7 +59,7 @@ fn overlay_write(tree: &mut Tree, seq: u64, change: &Change, base: Option<home::
     }
     for piece in pieces {
         if let Piece::Truncate(size) = piece {
-            inode.cuts.push((seq, *size));
+            inode.cuts.entry(seq).and_modify(|cut| *cut = (*cut).min(*size)).or_insert(*size);
             inode.base_len = inode.base_len.min(*size);
         }
     }

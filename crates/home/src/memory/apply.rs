@@ -51,15 +51,18 @@ pub(super) fn apply(state: &mut State, ops: &[Placed]) -> Result<Vec<Outcome>> {
     Ok(outcomes)
 }
 
-fn ranges(op: &Op<Loc, Payload>) -> impl Iterator<Item = &crate::op::Staged> {
+fn payloads(op: &Op<Loc, Payload>) -> impl Iterator<Item = &Payload> {
     let pieces = if let Op::Write { pieces, .. } = op { &pieces[..] } else { &[] };
-    pieces
-        .iter()
-        .filter_map(|p| if let Piece::Data(_, Payload::Staged(range)) = p { Some(range) } else { None })
+    pieces.iter().filter_map(|p| if let Piece::Data(_, payload) = p { Some(payload) } else { None })
+}
+
+fn ranges(op: &Op<Loc, Payload>) -> impl Iterator<Item = &crate::op::Staged> {
+    payloads(op).filter_map(|p| if let Payload::Staged(range) = p { Some(range) } else { None })
 }
 
 fn run(state: &mut State, placed: &Placed) -> Outcome {
     state.counters.ops += 1;
+    state.counters.bytes_written += payloads(&placed.op).map(Payload::len).sum::<u64>();
     match state.execute(placed) {
         Ok(done) => {
             let outcome = Outcome::Done(done);

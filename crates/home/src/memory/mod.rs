@@ -42,6 +42,10 @@ pub struct Counters {
     pub apply: u64,
     /// Operations executed, without repeated ones.
     pub ops: u64,
+    /// Bytes of files that it was asked for and gave.
+    pub bytes_read: u64,
+    /// Bytes of files that operations brought.
+    pub bytes_written: u64,
 }
 
 impl Counters {
@@ -221,7 +225,9 @@ impl Home for MemoryHome {
         };
         let start = at.min(data.len() as u64) as usize;
         let end = start.saturating_add(len.min(limits::READ_MAX) as usize).min(data.len());
-        Ok(Chunk { attr: state.tree.attr(ino)?, data: Bytes::copy_from_slice(&data[start..end]) })
+        let data = Bytes::copy_from_slice(&data[start..end]);
+        state.counters.bytes_read += data.len() as u64;
+        Ok(Chunk { attr: state.tree.attr(ino)?, data })
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

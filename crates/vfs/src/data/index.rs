@@ -6,7 +6,10 @@ use home::{Time, Version};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-/// A run of bytes of a file, all or a part of one extent.
+/// What stands for zeros that are nowhere in the log.
+const ZEROS: Extent = Extent { segment: 0, pos: 0, len: 0, crc: 0 };
+
+/// A run of bytes of a file, all or a part of one extent; or zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// Length in bytes.
@@ -21,6 +24,13 @@ pub struct Piece {
     pub verified: bool,
 }
 
+impl Piece {
+    /// Whether it stands for zeros.
+    pub fn is_zeros(&self) -> bool {
+        self.extent == ZEROS
+    }
+}
+
 /// The bytes of one object by file offset; pieces do not overlap.
 #[derive(Debug, Default)]
 pub struct Pieces(BTreeMap<u64, Piece>);
@@ -29,6 +39,11 @@ impl Pieces {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether none of them is in the log.
+    pub fn is_nowhere(&self) -> bool {
+        self.0.values().all(Piece::is_zeros)
     }
 
     /// The end of the last piece.
@@ -45,6 +60,18 @@ impl Pieces {
     /// The ranges (offset, length) of [from, to) that no piece covers.
     pub fn gaps(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
         gaps(self.within(from, to), from, to)
+    }
+
+    /// The ranges (offset, length) of [from, to) that no piece covers or that are zeros.
+    pub fn holes(&self, from: u64, to: u64) -> Vec<(u64, u64)> {
+        gaps(self.within(from, to).filter(|(_, p)| !p.is_zeros()), from, to)
+    }
+
+    /// Lays zeros where there is nothing in [from, to).
+    pub fn fill_zeros(&mut self, from: u64, to: u64) {
+        for (at, len) in self.gaps(from, to) {
+            self.0.insert(at, Piece { len, pos: 0, extent: ZEROS, dirty: false, verified: true });
+        }
     }
 
     /// Removes what lies in [from, to).
@@ -251,7 +278,7 @@ impl Index {
         for id in &segment.objects {
             let Some(o) = self.objects.get_mut(id) else { continue };
             o.pieces.retain(|p| p.extent.segment != number);
-            if o.pieces.is_empty() && o.noted <= number {
+            if o.pieces.is_nowhere() && o.noted <= number {
                 self.objects.remove(id);
             } else if o.version.is_some() && o.noted == number {
                 orphans.push(*id);

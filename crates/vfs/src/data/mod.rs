@@ -191,6 +191,21 @@ impl DataLog {
         }
     }
 
+    /// The ranges (offset, length) of [at, at+len) that are not cached or known to be zeros.
+    pub fn holes(&self, object: u64, at: u64, len: u64) -> Vec<(u64, u64)> {
+        let index = self.index.lock();
+        let pieces = index.objects.get(&object).map(|o| &o.pieces);
+        pieces.map_or_else(|| vec![(at, len)], |pieces| pieces.holes(at, at.saturating_add(len)))
+    }
+
+    /// Whatever of [from, to) is not cached, the file has zeros there. That costs no space, and is forgotten at a
+    /// restart.
+    pub fn fill_zeros(&self, object: u64, from: u64, to: u64) {
+        if from < to {
+            self.index.lock().object(object).pieces.fill_zeros(from, to);
+        }
+    }
+
     /// The version of what is cached of an object and not dirty.
     pub fn version(&self, object: u64) -> Option<Version> {
         self.index.lock().objects.get(&object)?.version

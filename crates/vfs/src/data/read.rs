@@ -94,6 +94,9 @@ impl DataLog {
 
     fn read_one(&self, object: u64, want: &Want) -> Part {
         let p = &want.piece;
+        if p.is_zeros() {
+            return Part::Have(Bytes::from(vec![0; p.len as usize]));
+        }
         let read = if p.verified {
             read_exact(&*want.file, p.pos, p.len)
         } else {
@@ -147,6 +150,7 @@ fn run_len(wants: &[Want]) -> usize {
         let end = a.piece.pos + a.piece.len;
         a.piece.verified
             && b.piece.verified
+            && !a.piece.is_zeros()
             && a.piece.extent.segment == b.piece.extent.segment
             && a.at + a.piece.len == b.at
             && (end..=end + NEAR).contains(&b.piece.pos)

@@ -360,3 +360,31 @@ fn golden_segment() {
 const GOLDEN_HEADER: &str = "54524c534441544100000001000000070000000000000002000000006553f1000000000500000000000000010000000000001000ca138df70000000000000000";
 const GOLDEN_ENTRY: &str =
     "54524c4500000002000000000000000300000000000000040000000000002000000000059a71bb4cda351f2100000000";
+
+#[test]
+fn zeros_fill_gaps_alone_and_are_no_more_than_a_cache() {
+    let disk = SimDisk::new();
+    let budget = Budget::with_segments(1 << 20, 4 << 10);
+    let log = open(&disk, &budget);
+    let data = |text: &'static str| [Bytes::from_static(text.as_bytes())];
+    let bytes = |log: &DataLog| {
+        let parts = log.get(1, 0, 12).into_iter();
+        parts
+            .map(|p| if let Part::Have(b) = p { b } else { Bytes::from_static(b"?") })
+            .collect::<Vec<_>>()
+            .concat()
+    };
+    log.put(1, 2, &data("ab"), Pin::Clean).unwrap();
+    log.fill_zeros(1, 1, 8);
+    assert_eq!(bytes(&log), b"?\0ab\0\0\0\0?");
+    assert_eq!(log.gaps(1, 0, 12), [(0, 1), (8, 4)]);
+    assert_eq!(log.holes(1, 0, 12), [(0, 2), (4, 8)]);
+    log.put(1, 5, &data("c"), Pin::Dirty).unwrap();
+    log.truncate(1, 7);
+    assert_eq!(bytes(&log), b"?\0ab\0c\0?");
+    log.set_version(1, version(1));
+    drop(log);
+    let log = open(&disk, &Budget::with_segments(1 << 20, 4 << 10));
+    assert_eq!(log.gaps(1, 0, 4), [(0, 2)]);
+    assert_eq!(log.holes(9, 3, 4), [(3, 4)]);
+}

@@ -155,7 +155,7 @@ impl Volume {
         id: u64,
         set: &SetAttrs,
     ) -> Result<Vec<Ticket>> {
-        let wanted = SetAttr {
+        let mut wanted = SetAttr {
             mode: set.mode.map(|m| m & 0o7777),
             uid: set.uid.map(|uid| self.home_uid(uid)).transpose()?,
             gid: set.gid.map(|gid| self.home_gid(gid)).transpose()?,
@@ -168,6 +168,8 @@ impl Volume {
             && (size != attr.size || wanted == SetAttr::default())
         {
             tickets.push(self.truncate(tree, ctx, id, size)?);
+            // A change of the size leaves that time by itself: kernels ask for both in one call.
+            wanted.mtime = wanted.mtime.filter(|time| *time != SetTime::Now);
         }
         if wanted != SetAttr::default() {
             tickets.push(self.set_attr(tree, ctx, id, wanted)?);

@@ -1,7 +1,8 @@
-//! OUT: the one way home. [`queue`] keeps the order, [`place`] finds where things are at the home, [`push`] sends,
-//! [`settle`] takes the outcomes in,
+//! OUT: the one way home. [`queue`] keeps the order, [`content`] tells what a run of writes comes to, [`place`] finds
+//! where things are at the home, [`push`] sends, [`settle`] takes the outcomes in,
 //! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`.
 
+pub mod content;
 pub mod doubt;
 pub mod place;
 pub mod push;

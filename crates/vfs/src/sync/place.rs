@@ -1,11 +1,12 @@
 //! Turns what the journal says of objects into places at the home, as they will be when the operation runs there:
 //! earlier operations of the batch included.
 
+use super::content::{Content, Slice};
 use super::queue::Group;
 use crate::inode::{ROOT_ID, Tree};
-use crate::journal::{Change, Stored};
+use crate::journal::Change;
 use hashbrown::{HashMap, HashSet};
-use home::{ErrorKind, HomePath, Loc, Name, Op, OpId, Piece, Result, Time};
+use home::{ErrorKind, HomePath, Loc, Name, Op, OpId, Result, Time};
 
 /// A group that knows its places.
 pub struct Ready {
@@ -20,7 +21,7 @@ pub struct Ready {
     /// A part of it may have been executed.
     pub resent: bool,
     /// What to do.
-    pub op: Op<Loc, Stored>,
+    pub op: Op<Loc, Slice>,
 }
 
 /// Places a batch. An operation that has no place (what it depends on was refused) answers its error instead.
@@ -50,27 +51,26 @@ struct Placer<'a> {
 
 impl Placer<'_> {
     fn group(&mut self, gateway: u64, volume: u32, group: Group) -> Result<Ready> {
-        let mut pieces = Vec::new();
-        let mut last: Option<(u64, Change)> = None;
+        let mut content = Content::default();
+        let mut last = None;
         let mut resent = false;
         for seq in &group.seqs {
             let Some(pending) = self.tree.queue.get(*seq) else { continue };
             resent |= pending.resent;
-            if let Op::Write { pieces: more, .. } = &pending.change.op {
-                pieces.extend(more.iter().cloned());
-            }
-            last = Some((*seq, pending.change.clone()));
+            content.lay(&pending.change);
+            last = Some((*seq, &pending.change));
         }
         let (seq, change) = last.ok_or_else(|| home::Error::from(ErrorKind::Stale))?;
+        let change = change.clone();
         let base_of = |placer: &mut Self, id: u64, seen: Option<home::Version>| {
             let newborn = group.newborn && id == change.object;
             let known = !change.plain && !placer.touched.contains(&id) && !newborn;
             if known { placer.tree.get(id).ok().and_then(|n| n.base).or(seen) } else { None }
         };
-        let op = match change.op.clone() {
+        let op = match change.op {
             Op::Write { file, .. } => {
                 let base = base_of(self, file, None);
-                Op::Write { file, base, pieces: in_order(pieces) }
+                Op::Write { file, base, pieces: content.into_pieces() }
             }
             Op::Remove { dir, name, object, is_dir, base } => {
                 let base = base.and_then(|seen| base_of(self, object, Some(seen)));
@@ -81,7 +81,7 @@ impl Placer<'_> {
                     replaced.map(|(r, base)| (r, base.and_then(|seen| base_of(self, r, Some(seen)))));
                 Op::Rename { from, name, object, to, new_name, replaced }
             }
-            other => other,
+            other => other.try_map(Ok::<_, home::Error>, |stored| Ok(Slice::whole(&stored)))?,
         };
         if matches!(op, Op::Create { .. }) {
             self.touched.insert(change.object);
@@ -97,7 +97,7 @@ impl Placer<'_> {
     }
 
     /// What an operation does to the names of its objects.
-    fn run(&mut self, op: &Op<u64, Stored>, id: u64) {
+    fn run<D>(&mut self, op: &Op<u64, D>, id: u64) {
         match op {
             Op::Create { dir, name, .. } => *self.names_of(id) = vec![(*dir, name.clone())],
             Op::Link { dir, name, .. } => self.names_of(id).push((*dir, name.clone())),
@@ -131,7 +131,7 @@ impl Placer<'_> {
     }
 
     /// Objects that an operation reaches by a name are where that name is, whatever other names they have.
-    fn locate(&mut self, op: Op<u64, Stored>) -> Result<Op<Loc, Stored>> {
+    fn locate(&mut self, op: Op<u64, Slice>) -> Result<Op<Loc, Slice>> {
         match op {
             Op::Remove { dir, name, object, is_dir, base } => {
                 let dir = self.loc(dir)?;
@@ -182,19 +182,4 @@ impl Placer<'_> {
         let known = home_id.ino != 0 && !self.touched.contains(&id);
         Ok(Loc { path, id: known.then_some(home_id) })
     }
-}
-
-/// Ascending offsets, where that changes nothing: the home then sees an append as what it is.
-fn in_order(mut pieces: Vec<Piece<Stored>>) -> Vec<Piece<Stored>> {
-    let range = |p: &Piece<Stored>| match p {
-        Piece::Truncate(_) => None,
-        Piece::Data(at, Stored::Inline(b)) => Some((*at, *at + b.len() as u64)),
-        Piece::Data(at, Stored::Extent(e)) => Some((*at, *at + u64::from(e.len))),
-    };
-    let Some(mut ranges) = pieces.iter().map(range).collect::<Option<Vec<_>>>() else { return pieces };
-    ranges.sort_unstable();
-    if ranges.windows(2).all(|w| w[0].1 <= w[1].0) {
-        pieces.sort_by_key(|p| range(p));
-    }
-    pieces
 }

@@ -1,5 +1,6 @@
 //! Sends what is unsent, one batch after the other: the only caller of `Home::stage` and `Home::apply`.
 
+use super::content::Slice;
 use super::place::{Ready, place};
 use super::queue::{Group, Queue};
 use crate::config::Parked;
@@ -157,8 +158,8 @@ impl Volume {
     fn is_damaged(&self, ready: &Ready) -> bool {
         let home::Op::Write { pieces, .. } = &ready.op else { return false };
         pieces.iter().any(|piece| match piece {
-            home::Piece::Data(_, Stored::Extent(extent)) => self.data.read_extent(extent).is_err(),
-            _ => false,
+            home::Piece::Data(_, slice) => self.bytes_of(slice).is_err(),
+            home::Piece::Truncate(_) => false,
         })
     }
 
@@ -166,11 +167,8 @@ impl Volume {
     async fn load(&self, ready: &Ready, stages: bool) -> Result<Placed> {
         let (mut staged, mut inline) = (0, 0);
         let mut ahead: Vec<Bytes> = Vec::new();
-        let op = ready.op.clone().try_map(Ok::<_, Error>, |stored| {
-            let bytes = match stored {
-                Stored::Inline(bytes) => bytes,
-                Stored::Extent(extent) => self.data.read_extent(&extent).map_err(local)?,
-            };
+        let op = ready.op.clone().try_map(Ok::<_, Error>, |slice| {
+            let bytes = self.bytes_of(&slice).map_err(local)?;
             let len = bytes.len() as u64;
             let short = len <= limits::INLINE_PAYLOAD && inline + len <= limits::INLINE_OP;
             if !stages || short {
@@ -184,6 +182,16 @@ impl Volume {
         })?;
         self.stage(ready.id, ahead).await?;
         Ok(Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op })
+    }
+
+    fn bytes_of(&self, slice: &Slice) -> crate::env::Result<Bytes> {
+        let bytes = match &slice.stored {
+            Stored::Inline(bytes) => bytes.clone(),
+            Stored::Extent(extent) => self.data.read_extent(extent)?,
+        };
+        let part = bytes.slice(slice.skip..slice.skip + slice.len);
+        // What is not wanted of a large buffer would stay in memory with it.
+        Ok(if part.len() < bytes.len() / 2 { Bytes::copy_from_slice(&part) } else { part })
     }
 
     /// Sends what an operation refers to, one payload behind the other; short ones go together.

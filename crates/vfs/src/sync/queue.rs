@@ -1,11 +1,12 @@
 //! What a home does not know yet, in the order in which it was accepted; and which of it may go next.
 //!
 //! Order is kept wherever one operation depends on another. Writes to one file that nothing comes between
-//! travel as one operation. An operation that the home refused is parked: what depends on it waits, the
-//! rest goes on.
+//! travel as one operation, without what later ones of them undo. An operation that the home refused is parked: what
+//! depends on it waits, the rest goes on.
 
-use crate::journal::{Change, Stored};
+use crate::journal::Change;
 use crate::limits;
+use crate::sync::content::{Content, length};
 use hashbrown::{HashMap, HashSet};
 use home::{ErrorKind, Op, Piece, Result};
 use std::collections::BTreeMap;
@@ -217,11 +218,16 @@ impl Waiting {
 struct Selection {
     now: Duration,
     groups: Vec<Group>,
+    /// Records that it stands for.
+    records: usize,
+    /// What travels of them.
     bytes: u64,
     ops: usize,
     waiting: Waiting,
     /// By object, what the batch does with it last.
     last: HashMap<u64, Last>,
+    /// By object, what its last group of writes comes to.
+    contents: HashMap<u64, Content>,
 }
 
 #[derive(Clone, Copy)]
@@ -236,7 +242,9 @@ struct Last {
 
 impl Selection {
     fn is_full(&self) -> bool {
-        self.ops >= limits::BATCH_OPS || self.bytes >= limits::BATCH_BYTES
+        self.records >= limits::BATCH_RECORDS
+            || self.ops >= limits::BATCH_OPS
+            || self.bytes >= limits::BATCH_BYTES
     }
 
     /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.
@@ -259,7 +267,7 @@ impl Selection {
                     self.last
                         .insert(change.object, Last { write: Some(self.groups.len()), newborn, blind: true });
                     self.groups.push(Group { seqs, newborn: earlier });
-                    self.count(op);
+                    self.count(change);
                     return true;
                 }
                 // The version that an earlier operation of the batch leaves behind is not known yet.
@@ -275,7 +283,8 @@ impl Selection {
         }
         let write = matches!(change.op, Op::Write { .. }).then_some(self.groups.len());
         self.groups.push(Group { seqs: vec![seq], newborn });
-        self.count(op);
+        self.contents.remove(&change.object);
+        self.count(change);
         let newborn = newborn || (matches!(change.op, Op::Create { .. }) && !op.resent);
         let content = matches!(change.op, Op::Create { .. } | Op::Write { .. } | Op::SetAttr { .. });
         let blind = content || last.is_some_and(|l| l.blind);
@@ -287,9 +296,18 @@ impl Selection {
         true
     }
 
-    fn count(&mut self, op: &Pending) {
-        self.ops += 1;
-        self.bytes += op.bytes;
+    /// Counts what travels of a record. A write takes away from what its group would have carried.
+    fn count(&mut self, change: &Change) {
+        self.records += 1;
+        if !matches!(change.op, Op::Write { .. }) {
+            self.ops += 1;
+            return;
+        }
+        let content = self.contents.entry(change.object).or_default();
+        let (ops, bytes) = (content.ops(), content.bytes());
+        content.lay(change);
+        self.ops = self.ops + content.ops() - ops;
+        self.bytes = self.bytes + content.bytes() - bytes;
     }
 }
 
@@ -339,12 +357,7 @@ pub fn names(change: &Change) -> impl Iterator<Item = (u64, home::Name)> {
 /// Bytes that a change carries.
 pub fn payload(change: &Change) -> u64 {
     let Op::Write { pieces, .. } = &change.op else { return 0 };
-    pieces
-        .iter()
-        .map(|p| match p {
-            Piece::Truncate(_) => 0,
-            Piece::Data(_, Stored::Inline(b)) => b.len() as u64,
-            Piece::Data(_, Stored::Extent(e)) => u64::from(e.len),
-        })
-        .sum()
+    let lengths =
+        pieces.iter().map(|p| if let Piece::Data(_, stored) = p { length(stored) as u64 } else { 0 });
+    lengths.sum()
 }

@@ -76,7 +76,7 @@ impl Volume {
             let Ok(inode) = tree.get(id) else { continue };
             inode.pending = inode.pending.saturating_sub(u32::from(op.overlaid));
             inode.settled = settled;
-            inode.cuts.retain(|(s, _)| *s != seq);
+            inode.cuts.remove(&seq);
         }
         for (dir, name) in queue::names(change) {
             let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) else { continue };
@@ -99,7 +99,7 @@ impl Volume {
             None => {}
             Some(attr) => {
                 tree.rebind(id, attr.id, binding);
-                self.confirm_attr(tree, id, &attr, change.plain);
+                self.confirm_attr(tree, id, &attr, change);
             }
         }
         self.confirm_dirs(tree, change, done);
@@ -144,22 +144,30 @@ impl Volume {
         tree.unsaved(id);
     }
 
-    fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, plain: bool) {
+    fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, change: &Change) {
         let now = self.env.clock.instant();
         let version = attr.version();
+        let ours = !change.plain && matches!(change.op, Op::Write { .. }) && !tree.unlaid.contains(&id);
         let Ok(inode) = tree.get(id) else { return };
-        if !plain && let Some(mine) = inode.attr {
+        if !change.plain
+            && let Some(mine) = inode.attr
+        {
             // What clients were shown stands for the version that we made: writing home changes nothing they see.
             let all = inode.kind != home::Kind::Dir || inode.pending == 0;
             inode.shown = Some((all.then_some(version), meta::shown_ctime(inode, &mine)));
         }
+        let shown_of_base = inode.base_len;
         inode.base = Some(version);
-        inode.base_len = inode.cuts.iter().map(|(_, size)| *size).fold(attr.size, u64::min);
+        inode.base_len = inode.cuts.values().copied().fold(attr.size, u64::min);
         if inode.pending == 0 {
             meta::adopt(inode, attr, now);
         }
         if inode.kind == home::Kind::File {
             let done = inode.pending == 0;
+            if ours {
+                // The home has our content now: where we wrote nothing and no older base shows through, zeros.
+                self.data.fill_zeros(id, shown_of_base, inode.base_len);
+            }
             if tree.unlaid.contains(&id) {
                 // What is cached lacks what was not laid: this version must not vouch for it.
                 self.relay(tree, id);
@@ -646,7 +654,7 @@ impl Volume {
     fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr) -> Result<()> {
         let mut at = 0;
         let mut pieces = vec![Piece::Truncate(attr.size)];
-        let mut holes = self.data.gaps(object, 0, attr.size).into_iter().peekable();
+        let mut holes = self.data.holes(object, 0, attr.size).into_iter().peekable();
         loop {
             // A file may be nearly all hole, of any size.
             while let Some((hole, len)) = holes.next_if(|(hole, _)| *hole <= at) {
