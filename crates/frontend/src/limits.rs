@@ -49,5 +49,7 @@ pub const FUSE_SIGNALS: Duration = Duration::from_millis(200);
 pub const FUSE_ENTRIES: usize = 256;
 /// What `st_blksize` says: what the kernel reads ahead, and what stdio takes as the size of its buffers.
 pub const FUSE_BLOCK: u32 = 128 << 10;
+/// Most bytes of a list of extended attributes: XATTR_LIST_MAX of Linux.
+pub const FUSE_XATTR_LIST: usize = 64 << 10;
 /// Nodes that wait for the kernel to be told that their pages are out of date.
 pub const FUSE_STALE: usize = 1024;

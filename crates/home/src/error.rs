@@ -164,6 +164,8 @@ fn kind_of_errno(errno: i32) -> ErrorKind {
         libc::EMLINK => ErrorKind::TooManyLinks,
         libc::ENOSYS | libc::EOPNOTSUPP => ErrorKind::Unsupported,
         libc::EAGAIN | libc::EBUSY => ErrorKind::Busy,
+        libc::ENODATA => ErrorKind::NoAttribute,
+        libc::E2BIG => ErrorKind::TooBig,
         libc::ETXTBSY => ErrorKind::TextBusy,
         _ => ErrorKind::Io,
     }

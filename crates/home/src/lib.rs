@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - [`attr`], [`name`], [`error`]: the vocabulary that all layers above share.
+//! - [`xattr`]: extended attributes, of one namespace.
 //! - [`op`]: a change as a value: built once, journalled, laid over caches, applied here.
 //! - [`posix`]: a home on this machine's file systems.
 //! - [`agent`], [`sftp`]: homes on other machines; [`ssh`] reaches them, [`remote`] keeps them connected.
@@ -23,11 +24,13 @@ pub mod sftp;
 pub mod ssh;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod xattr;
 
 pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
 pub use error::{Error, ErrorKind, Result};
 pub use name::{HomePath, Name};
 pub use op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
+pub use xattr::{Xattr, XattrHow, XattrName, Xattrs};
 #[cfg(feature = "client")]
 pub use {
     agent::deploy::AgentBinaries,
@@ -36,6 +39,7 @@ pub use {
 };
 
 use bytes::Bytes;
+use oncrpc::xdr::{Reader, Writer, Xdr};
 
 oncrpc::xdr! {
     /// Where an object lies at its home. The path leads there; the identity, if given, must be found there.
@@ -67,17 +71,6 @@ oncrpc::xdr! {
         pub entries: Vec<Entry>,
         /// Whether names follow after the last entry.
         pub more: bool,
-    }
-
-    /// One name of a directory.
-    #[derive(Debug, Clone, PartialEq)]
-    pub struct Entry {
-        /// The name.
-        pub name: Name,
-        /// Its object; `None` where the home may list but not look.
-        pub attr: Option<Attr>,
-        /// Where a symbolic link points.
-        pub target: Option<Bytes>,
     }
 
     /// Bytes of a file with the attributes they were read under.
@@ -122,6 +115,32 @@ oncrpc::xdr! {
         pub boot_id: Bytes,
         /// The home's clock.
         pub clock: Time,
+    }
+}
+
+/// One name of a directory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// The name.
+    pub name: Name,
+    /// Its object; `None` where the home may list but not look.
+    pub attr: Option<Attr>,
+    /// Where a symbolic link points.
+    pub target: Option<Bytes>,
+    /// The object certainly had no extended attributes when `attr` was taken. Stands beside the entry on the wire,
+    /// where both ends know of it.
+    pub bare: bool,
+}
+
+impl Xdr for Entry {
+    fn encode(&self, w: &mut Writer) {
+        self.name.encode(w);
+        self.attr.encode(w);
+        self.target.encode(w);
+    }
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        let (name, attr, target) = (Name::decode(r)?, Option::decode(r)?, Option::decode(r)?);
+        Ok(Entry { name, attr, target, bare: false })
     }
 }
 
@@ -196,6 +215,14 @@ pub trait Home: Send + Sync {
 
     /// Space of the file system that holds the object.
     async fn statfs(&self, at: &Loc) -> Result<StatFs>;
+
+    /// Extended attributes of one object; none for what is neither file nor directory. Values stand in the answer while
+    /// they are together not longer than [`limits::XATTR_TOGETHER`], that of `want` in any case.
+    /// [`ErrorKind::Unsupported`] where the home, or the file system of the object, keeps none.
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        let _ = want;
+        Err(Error::new(ErrorKind::Unsupported, format!("{}: the home keeps no extended attributes", at.path)))
+    }
 
     /// Hands over bytes that a later operation `op` refers to as [`Payload::Staged`], so that the
     /// operation itself stays small. `at` is their position in the staged data of `op`; answers how many

@@ -35,6 +35,12 @@ pub const KERNEL_PATH: usize = 4000;
 pub const GETDENTS_BUFFER: usize = 64 << 10;
 /// Buffer for the list, and for one value, of extended attributes: XATTR_LIST_MAX of Linux.
 pub const XATTR_BYTES: usize = 64 << 10;
+/// Bytes of the name of an extended attribute with its namespace: XATTR_NAME_MAX of Linux.
+pub const XATTR_NAME_MAX: usize = 255;
+/// Bytes of the value of an extended attribute: XATTR_SIZE_MAX of Linux.
+pub const XATTR_VALUE_MAX: usize = 64 << 10;
+/// Bytes of values that come with the names of an object's extended attributes; others are asked for one by one.
+pub const XATTR_TOGETHER: usize = 64 << 10;
 /// Buffer for copying where the kernel cannot copy by itself.
 pub const COPY_BUFFER: usize = 1 << 20;
 /// How long a staging directory may be in use, in seconds; an older one was left by a killed process.

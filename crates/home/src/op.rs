@@ -4,7 +4,9 @@
 //! way home) and to bytes (`D`: stored extents in the journal, [`Payload`] on the way home).
 
 use crate::attr::{Attr, Kind, Time, Version};
+use crate::limits::XATTR_VALUE_MAX;
 use crate::name::Name;
+use crate::xattr::{XattrHow, XattrName};
 use crate::{ErrorKind, Loc};
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr, XdrError};
@@ -168,6 +170,18 @@ pub enum Op<R, D> {
         /// Free name.
         name: Name,
     },
+    /// Sets or removes one extended attribute of a file or directory.
+    SetXattr {
+        /// The object.
+        object: R,
+        /// The attribute.
+        name: XattrName,
+        /// Its new value; `None`: it is removed.
+        value: Option<Bytes>,
+        /// What must be there before; counts for a plain operation alone, others make what is wanted of whatever is
+        /// there.
+        how: XattrHow,
+    },
 }
 
 /// A part of a change of content.
@@ -253,6 +267,9 @@ impl<R, D> Op<R, D> {
                 replaced: replaced.map(|(r, v)| object(r).map(|r| (r, v))).transpose()?,
             },
             Op::Link { object: o, dir, name } => Op::Link { object: object(o)?, dir: object(dir)?, name },
+            Op::SetXattr { object: o, name, value, how } => {
+                Op::SetXattr { object: object(o)?, name, value, how }
+            }
         })
     }
 }
@@ -305,6 +322,13 @@ impl<R: Xdr, D: Xdr> Xdr for Op<R, D> {
                 dir.encode(w);
                 name.encode(w);
             }
+            Op::SetXattr { object, name, value, how } => {
+                w.u32(7);
+                object.encode(w);
+                name.encode(w);
+                value.encode(w);
+                how.encode(w);
+            }
         }
     }
 
@@ -337,6 +361,15 @@ impl<R: Xdr, D: Xdr> Xdr for Op<R, D> {
                 },
             },
             6 => Op::Link { object: R::decode(r)?, dir: R::decode(r)?, name: Name::decode(r)? },
+            7 => Op::SetXattr {
+                object: R::decode(r)?,
+                name: XattrName::decode(r)?,
+                value: match bool::decode(r)? {
+                    true => Some(r.opaque(XATTR_VALUE_MAX)?),
+                    false => None,
+                },
+                how: XattrHow::decode(r)?,
+            },
             _ => return Err(XdrError::OutOfRange),
         })
     }

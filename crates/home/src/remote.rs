@@ -25,7 +25,7 @@ use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PROVEN};
 use crate::ssh::{SshTarget, credentials};
 use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed};
-use crate::{Result, Seen, StatFs, Status};
+use crate::{Result, Seen, StatFs, Status, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -432,6 +432,10 @@ impl Home for RemoteHome {
 
     async fn statfs(&self, at: &Loc) -> Result<StatFs> {
         self.same_account().await?.statfs(at).await
+    }
+
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        self.same_account().await?.xattrs(at, want).await
     }
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {

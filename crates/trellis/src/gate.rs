@@ -13,7 +13,7 @@ use bytes::Bytes;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::{
     Chunk, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome, Page, Placed,
-    Result, Seen, StatFs, Status,
+    Result, Seen, StatFs, Status, XattrName, Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -245,6 +245,11 @@ impl Home for Gate {
     async fn statfs(&self, at: &Loc) -> Result<StatFs> {
         let _call = self.call_at(&at.path)?;
         self.inner.home.statfs(at).await
+    }
+
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        let _call = self.call_at(&at.path)?;
+        self.inner.home.xattrs(at, want).await
     }
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {

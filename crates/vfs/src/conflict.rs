@@ -36,7 +36,7 @@ pub fn resolve<R, D>(op: &Op<R, D>, theirs: Theirs) -> Resolution {
         (Op::Remove { .. }, _) | (Op::SetAttr { .. }, _) => Resolution::Drop,
         (Op::Rename { .. }, Theirs::There(_)) => Resolution::KeepBoth,
         (Op::Rename { .. }, Theirs::Gone) => Resolution::Drop,
-        (Op::Link { .. }, _) => Resolution::Drop,
+        (Op::Link { .. }, _) | (Op::SetXattr { .. }, _) => Resolution::Drop,
     }
 }
 

@@ -2,14 +2,14 @@
 //! waits for the same answer.
 
 use crate::data::Part;
-use crate::inode::{Tree, local};
+use crate::inode::{Tree, local, may_have};
 use crate::meta::{self, Asked, Content};
 use crate::volume::Volume;
 use crate::{Mode, limits};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
-use home::{Chunk, Error, ErrorKind, Hello, HomePath, Loc, Name, Result, StatFs};
+use home::{Chunk, Error, ErrorKind, Hello, HomePath, Loc, Name, Result, StatFs, XattrName};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -28,6 +28,22 @@ pub enum Want {
     Data(u64, u64),
     /// Where a symbolic link points.
     Target(u64),
+    /// Extended attributes of an object; the value of this one however long.
+    Xattrs(u64, Option<XattrName>),
+}
+
+impl Want {
+    /// The object that it is about.
+    fn about(&self) -> u64 {
+        match self {
+            Want::Attr(id)
+            | Want::List(id, _)
+            | Want::Name(id, _)
+            | Want::Data(id, _)
+            | Want::Target(id)
+            | Want::Xattrs(id, _) => *id,
+        }
+    }
 }
 
 /// How much of a directory is wanted.
@@ -138,8 +154,7 @@ impl Volume {
     /// Asks, and asks again where our own operations moved the object while the question was under way, or may have.
     async fn fetch(self: &Arc<Self>, want: Want) -> Result<()> {
         self.greeted().await?;
-        let (Want::Attr(id) | Want::List(id, _) | Want::Name(id, _) | Want::Data(id, _) | Want::Target(id)) =
-            want;
+        let id = want.about();
         let mut outcomes = self.outcomes.subscribe();
         for _ in 0..limits::QUESTIONS {
             outcomes.borrow_and_update();
@@ -150,6 +165,7 @@ impl Volume {
                 Want::Name(dir, name) => self.fetch_name(*dir, name).await,
                 Want::Data(id, at) => self.fetch_data(*id, *at).await,
                 Want::Target(id) => self.fetch_target(*id).await,
+                Want::Xattrs(id, name) => self.fetch_xattrs(*id, name.as_ref()).await,
             };
             match &answer {
                 Err(e) if is_out_of_reach(e) => self.suspect(e),
@@ -307,6 +323,33 @@ impl Volume {
         let target = self.home.readlink(&at).await?;
         self.tree.lock().get(id)?.target = Some(target);
         Ok(())
+    }
+
+    async fn fetch_xattrs(&self, id: u64, name: Option<&XattrName>) -> Result<()> {
+        let (asked, at) = {
+            let mut tree = self.tree.lock();
+            (self.asked(&tree), Self::loc(&mut tree, id)?)
+        };
+        let answer = self.home.xattrs(&at, name).await;
+        let mut tree = self.tree.lock();
+        let fs = tree.get(id)?.home_id.fs;
+        match answer {
+            Ok(answer) => {
+                if may_have(answer.attr.kind) {
+                    tree.note_xattrs(fs, true, asked.at);
+                }
+                let asked = Asked { applied: answer.applied, ..asked };
+                let content = meta::merge_xattrs(&mut tree, id, answer, asked)?;
+                self.content(id, content);
+                Ok(())
+            }
+            Err(e) if e.kind == ErrorKind::Unsupported => {
+                tree.note_xattrs(fs, false, asked.at);
+                Ok(())
+            }
+            Err(e) if e.kind == ErrorKind::NotFound => Err(Error::new(ErrorKind::Stale, e.detail)),
+            Err(e) => Err(e),
+        }
     }
 
     async fn fetch_data(&self, id: u64, at: u64) -> Result<()> {

@@ -5,9 +5,11 @@
 
 mod lock;
 mod nameless;
+mod xattrs;
 
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
+pub use xattrs::{AllXattrs, Lookup, Xattrs, may_have};
 
 use crate::journal::{Binding, Place};
 use crate::limits;
@@ -88,6 +90,8 @@ pub struct Inode {
     pub verifier: Option<[u8; 8]>,
     /// Where a symbolic link points.
     pub target: Option<Bytes>,
+    /// What the home has of extended attributes.
+    pub xattrs: Xattrs,
     /// Names, if it is a directory.
     pub dir: Option<Box<DirNode>>,
     /// It has no name any more.
@@ -203,6 +207,7 @@ impl Inode {
             settled: Settled::default(),
             verifier: None,
             target: None,
+            xattrs: Xattrs::default(),
             dir: (kind == Kind::Dir).then(Box::default),
             gone: false,
             lost: None,
@@ -281,6 +286,8 @@ pub struct Tree {
     /// Files with unsent bytes that are in the queue alone: after a restart the disk had no room to lay them over the
     /// cache.
     pub unlaid: HashSet<u64>,
+    /// Extended attributes.
+    xattrs: AllXattrs,
     /// Bound since the last record of bindings.
     unlogged: Vec<u64>,
     /// Changed since the last checkpoint.
@@ -303,6 +310,7 @@ impl Tree {
             notes: Notes::default(),
             nameless: Nameless::default(),
             unlaid: HashSet::new(),
+            xattrs: AllXattrs::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
         };

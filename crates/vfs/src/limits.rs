@@ -46,6 +46,16 @@ pub const INLINE_OP: u64 = 256 << 10;
 pub const STAGE_BYTES: usize = 1 << 20;
 /// Unsent operations of one volume; more are made to wait.
 pub const QUEUE_OPS: usize = 1_000_000;
+/// Bytes of extended attributes that are cached of one volume.
+pub const XATTR_CACHE: usize = 16 << 20;
+/// Bytes of cached attributes of one object of which earlier answers are joined with a new one.
+pub const XATTR_TOGETHER: usize = 1 << 20;
+/// Bytes of unsent attributes of one volume; more are made to wait.
+pub const XATTR_UNSENT: usize = 64 << 20;
+/// File systems of one volume of which it is remembered whether they keep extended attributes.
+pub const FILE_SYSTEMS: usize = 256;
+/// How long it is believed that a file system keeps none.
+pub const NO_XATTRS: Duration = Duration::from_secs(60);
 /// Events that one watcher may leave unread before they become one that says so.
 pub const WATCH_EVENTS: usize = 65_536;
 /// Locks on files, of all owners.

@@ -4,7 +4,7 @@
 //! operations keeps what we made of it, and one whose last outcome came after the question keeps that.
 
 use crate::inode::{Inode, Settled, Tree};
-use home::{Attr, Kind, Name, Page, Result, Time, Version};
+use home::{Attr, Kind, Name, Page, Result, Time, Version, Xattrs};
 use std::time::Duration;
 
 /// When and at which point of our own history the home was asked.
@@ -98,6 +98,7 @@ pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration) {
         inode.shown = Some((Some(version), if kept { time } else { time.max(attr.ctime) }));
     }
     inode.attr = Some(*attr);
+    inode.xattrs.keep_as_of(attr.ctime);
     inode.at = at;
     if inode.pending == 0 {
         inode.base = Some(version);
@@ -124,6 +125,16 @@ pub fn shown_ctime_of(shown: Option<(Option<Version>, Time)>, attr: &Attr) -> Ti
         Some((_, time)) => time,
         None => attr.ctime,
     }
+}
+
+/// Lays extended attributes over an object, unless a change of ours came in between; and its other attributes with
+/// them.
+pub fn merge_xattrs(tree: &mut Tree, id: u64, answer: Xattrs, asked: Asked) -> Result<Content> {
+    let content = observe(tree, id, &answer.attr, asked)?;
+    if asked.knows(&tree.get(id)?.settled) {
+        tree.learn_xattrs(id, answer.attr.ctime, answer.list)?;
+    }
+    Ok(content)
 }
 
 /// Lays one name with its object over a directory; answers the object, and whether its content changed.
@@ -178,8 +189,12 @@ pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result
     for entry in page.entries {
         let Some(attr) = &entry.attr else { continue };
         let Some((id, content)) = merge_name(tree, dir, &entry.name, Some(attr), asked)? else { continue };
+        let inode = tree.get(id)?;
+        if asked.knows(&inode.settled) {
+            inode.told_bare(attr.ctime, entry.bare);
+        }
         if let Some(target) = entry.target {
-            tree.get(id)?.target = Some(target);
+            inode.target = Some(target);
         }
         if content == Content::Changed {
             changed.push(id);

@@ -73,7 +73,10 @@ impl Volume {
         record: Change,
         laid: bool,
     ) -> Result<Ticket> {
-        if tree.queue.len() >= limits::QUEUE_OPS {
+        let held = crate::sync::queue::held(&change);
+        if tree.queue.len() >= limits::QUEUE_OPS
+            || (held > 0 && tree.queue.held() + held > limits::XATTR_UNSENT)
+        {
             return Err(ErrorKind::Busy.into());
         }
         note_ctimes(tree, &change);

@@ -2,7 +2,7 @@
 //! is accepted (in mode `strict`: when the home has it) and again at recovery, from the same record.
 
 use crate::data::{DataLog, Pin};
-use crate::inode::{Tree, local};
+use crate::inode::{Tree, Xattrs, local};
 use crate::journal::{Change, Extent, Stored};
 use crate::sync::queue::objects;
 use home::{Attr, New, Op, Piece, Result, Time};
@@ -12,7 +12,7 @@ pub fn overlay(tree: &mut Tree, seq: u64, change: &Change) {
     let laid = match &change.op {
         Op::Create { dir, name, new, .. } => overlay_create(tree, change, *dir, name, new),
         Op::Write { base, .. } => overlay_write(tree, seq, change, *base),
-        Op::SetAttr { .. } => overlay_attr(tree, change),
+        Op::SetAttr { .. } | Op::SetXattr { .. } => overlay_attr(tree, change),
         Op::Remove { dir, name, object, .. } => overlay_remove(tree, change.time, *dir, name, *object),
         Op::Rename { from, name, object, to, new_name, replaced } => {
             let replaced = replaced.as_ref().map(|(r, _)| *r);
@@ -36,6 +36,9 @@ fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name,
     let known = inode.shown.filter(|_| inode.kind == home::Kind::Dir);
     let shown = change.after.map(|a| (None, known.map_or(a.ctime, |(_, time)| time.max(a.ctime))));
     inode.attr = inode.attr.or(change.after);
+    if inode.binding.is_none() {
+        inode.xattrs = Xattrs::newborn();
+    }
     inode.link = Some((dir, name.clone()));
     inode.verifier = change.verifier;
     inode.shown = shown;
@@ -230,7 +233,7 @@ fn lay_attributes(tree: &mut Tree, id: u64, changes: impl Iterator<Item = Change
                 }
             }
             Op::Link { .. } => touch_dir(tree, id, change.time, 0)?,
-            Op::Write { .. } | Op::SetAttr { .. } => {}
+            Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => {}
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! What a front-end says to the engine and hears from it. No protocol's words are used here.
 
-pub use home::{Error, ErrorKind, HomePath, Kind, Name, Result, SetTime, Time};
+pub use home::{Error, ErrorKind, HomePath, Kind, Name, Result, SetTime, Time, XattrHow, XattrName};
 
 pub use crate::ops::open::{OpenFile, OpenMode};
 

@@ -396,6 +396,11 @@ fn unretired(
                     (change.op, *late) = (amend.op, true);
                 }
             }
+            Body::Late(seq) => {
+                if let Some((_, late)) = open.get_mut(&seq) {
+                    *late = true;
+                }
+            }
             Body::Retire(retire) => {
                 let change = open.remove(&retire.seq);
                 match retire.how {

@@ -211,7 +211,10 @@ impl Notes {
         match &change.op {
             Op::Create { .. } => {}
             Op::Write { file, .. } => self.content(*file, origin),
-            Op::SetAttr { object, .. } | Op::Remove { object, .. } | Op::Link { object, .. } => {
+            Op::SetAttr { object, .. }
+            | Op::SetXattr { object, .. }
+            | Op::Remove { object, .. }
+            | Op::Link { object, .. } => {
                 self.attributes(*object, origin);
             }
             Op::Rename { object, replaced, .. } => {

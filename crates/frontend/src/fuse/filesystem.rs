@@ -6,13 +6,14 @@ use super::convert;
 use super::io::Write;
 use super::locks::Asked;
 use super::names::Looked;
+use super::xattrs::fitting;
 use crate::limits;
 use bytes::Bytes;
 use fuser::{
     AccessFlags, BsdFileFlags, FileHandle, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
     KernelConfig, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory,
-    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, Request,
-    TimeOrNow, WriteFlags,
+    ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyLock, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    Request, TimeOrNow, WriteFlags,
 };
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -100,6 +101,15 @@ fn data(reply: ReplyData) -> impl FnOnce(Answer<Vec<Bytes>>) + Send {
             [one] => reply.data(one),
             many => reply.data(&many.concat()),
         },
+        Err(e) => reply.error(e),
+    }
+}
+
+/// An attribute or a list of them, or only its length where the kernel has no buffer.
+fn xattr(size: u32, reply: ReplyXattr) -> impl FnOnce(Answer<Bytes>) + Send {
+    move |done| match done.and_then(|bytes| fitting(bytes, size)) {
+        Ok(bytes) if size == 0 => reply.size(bytes.len() as u32),
+        Ok(bytes) => reply.data(&bytes),
         Err(e) => reply.error(e),
     }
 }
@@ -413,6 +423,34 @@ impl Filesystem for Requests {
                 Err(e) => reply.error(e),
             },
         );
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        node: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
+        self.answer(req, |tree| async move { tree.setxattr(node, &name, value, flags).await }, empty(reply));
+    }
+
+    fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let name = name.as_bytes().to_vec();
+        self.answer(req, |tree| async move { tree.getxattr(node, &name).await }, xattr(size, reply));
+    }
+
+    fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
+        self.answer(req, |tree| async move { tree.listxattr(node).await }, xattr(size, reply));
+    }
+
+    fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let name = name.as_bytes().to_vec();
+        self.answer(req, |tree| async move { tree.removexattr(node, &name).await }, empty(reply));
     }
 
     fn access(&self, req: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {

@@ -14,7 +14,8 @@
 //! # Layout
 //! - [`nodes`]: which object does a node id mean, and for how long? [`files`]: what is open?
 //! - [`call`]: how does a request wait, and for how long?
-//! - [`filesystem`]: the table of requests. [`names`], [`dirs`], [`objects`], [`io`], [`locks`]: what each does.
+//! - [`filesystem`]: the table of requests. [`names`], [`dirs`], [`objects`], [`io`], [`locks`], [`xattrs`]: what
+//!   each does.
 //! - [`invalidate`]: what must the kernel forget?
 //! - [`convert`]: errors, attributes and times.
 
@@ -29,6 +30,7 @@ mod locks;
 mod names;
 mod nodes;
 mod objects;
+mod xattrs;
 
 use crate::limits;
 use files::{Files, Open};

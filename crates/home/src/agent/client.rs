@@ -12,11 +12,12 @@ mod tests;
 mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
-use super::verbs::{Accept, CODEC_NONE, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
+use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
+use super::verbs::{XATTRS, XattrsArgs};
 use crate::limits::agent::{APPLY_MAX, BODY_MAX, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{Chunk, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome, Page};
-use crate::{Placed, Result, Seen, StatFs, Status};
+use crate::{Op, Placed, Result, Seen, StatFs, Status, XattrName, Xattrs};
 use crate::{limits, ssh};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
@@ -79,11 +80,16 @@ impl Session {
     }
 
     async fn greet(&self) -> Result<Accept> {
-        let offer = Offer { codecs: vec![CODEC_NONE], features: 0 };
+        let offer = Offer { codecs: vec![CODEC_NONE], features: FEATURES };
         match self.call(Class::Control, Request::Hello(offer)).await? {
             Reply::Hello(accept) if accept.codec == CODEC_NONE => Ok(accept),
             other => Err(unexpected(&other)),
         }
+    }
+
+    /// Whether the agent knows extended attributes.
+    fn has_xattrs(&self) -> bool {
+        self.accept.features & XATTRS != 0
     }
 
     async fn read_once(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
@@ -287,7 +293,10 @@ impl Connection for Session {
 #[async_trait::async_trait]
 impl Home for Session {
     fn status(&self) -> Status {
-        self.shared.life.meter.status(self.shared.life.link(), Some(HomeClass::Posix), Vec::new())
+        let old =
+            (!self.has_xattrs()).then(|| "the agent there is too old for extended attributes".to_owned());
+        let weaker = old.into_iter().collect();
+        self.shared.life.meter.status(self.shared.life.link(), Some(HomeClass::Posix), weaker)
     }
 
     async fn attach(&self) -> Result<Hello> {
@@ -303,8 +312,11 @@ impl Home for Session {
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         let args = ListArgs { dir: dir.clone(), after: after.cloned(), max };
-        match self.call(Class::Metadata, Request::List(args)).await? {
-            Reply::List(page) if page.entries.len() <= max.max(1) as usize => Ok(page),
+        let request = if self.has_xattrs() { Request::Listx(args) } else { Request::List(args) };
+        let most = max.max(1) as usize;
+        match self.call(Class::Metadata, request).await? {
+            Reply::List(page) if page.entries.len() <= most && !self.has_xattrs() => Ok(page),
+            Reply::Listx(page) if page.page.entries.len() <= most && self.has_xattrs() => Ok(page.joined()),
             other => Err(unexpected(&other)),
         }
     }
@@ -343,6 +355,20 @@ impl Home for Session {
         }
     }
 
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        if !self.has_xattrs() {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "the agent there is too old for extended attributes",
+            ));
+        }
+        let args = XattrsArgs { at: at.clone(), want: want.cloned() };
+        match self.call(Class::Metadata, Request::Xattrs(args)).await? {
+            Reply::Xattrs(xattrs) => Ok(xattrs),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     async fn stage(&self, op: OpId, mut at: u64, mut data: Bytes) -> Result<u64> {
         let mut waits = Vec::new();
         loop {
@@ -364,6 +390,16 @@ impl Home for Session {
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
+        let mut ops = ops;
+        if !self.has_xattrs()
+            && let Some(first) = ops.iter().position(|p| matches!(p.op, Op::SetXattr { .. }))
+        {
+            // It would not understand the whole request.
+            if first == 0 {
+                return Ok(vec![Outcome::Refused(ErrorKind::Unsupported)]);
+            }
+            ops.truncate(first);
+        }
         for batch in batches(ops) {
             let asked = batch.len();
             let answer = match self.call(Class::Data, Request::Apply(batch)).await {

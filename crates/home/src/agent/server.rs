@@ -13,13 +13,15 @@ mod outbox;
 pub(crate) mod tests;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
-use super::verbs::{Accept, CODEC_NONE, Failure, ListArgs, Offer, Reply, Request, StatResult};
+use super::verbs::StatResult;
+use super::verbs::{Accept, BarePage, CODEC_NONE, FEATURES, Failure, ListArgs, Offer, Reply, Request};
 use crate::limits::agent::{
     BODY_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
 use crate::limits::agent::{STATS_MAX, WORKERS};
 use crate::posix::{Posix, sys::Sys};
 use crate::{Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs};
+use crate::{XattrName, Xattrs};
 use bytes::Bytes;
 use jobs::{Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
@@ -41,6 +43,8 @@ pub trait Serve: Send + Sync + 'static {
     fn readlink(&self, at: &Loc) -> Result<Bytes>;
     /// See [`crate::Home::statfs`].
     fn statfs(&self, at: &Loc) -> Result<StatFs>;
+    /// See [`crate::Home::xattrs`].
+    fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs>;
     /// See [`crate::Home::stage`]. Only one `stage` or `apply` runs at a time.
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
     /// See [`crate::Home::apply`]. Only one `stage` or `apply` runs at a time.
@@ -65,6 +69,9 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn statfs(&self, at: &Loc) -> Result<StatFs> {
         self.statfs(at)
+    }
+    fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        self.xattrs(at, want)
     }
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
         self.stage(op, at, data)
@@ -223,7 +230,7 @@ impl<S: Serve> Server<S> {
         }
         Ok(Reply::Hello(Accept {
             codec: CODEC_NONE,
-            features: 0,
+            features: offer.features & FEATURES,
             window: IN_FLIGHT_MAX as u32,
             program: self.program.hash,
             pid: std::process::id(),
@@ -237,16 +244,19 @@ impl<S: Serve> Server<S> {
         Ok(match request {
             Request::Hello(offer) => self.hello(offer)?,
             Request::Stat(locs) => Reply::Stat(self.stat(&locs)?),
-            Request::List(ListArgs { dir, after, max }) => {
-                let page = home.list(&dir, after.as_ref(), max.clamp(1, LIST_ENTRIES_MAX))?;
-                Reply::List(bounded(page))
-            }
+            Request::List(args) => Reply::List(self.list(&args)?),
+            Request::Listx(args) => Reply::Listx(BarePage::of(self.list(&args)?)),
+            Request::Xattrs(a) => Reply::Xattrs(home.xattrs(&a.at, a.want.as_ref())?),
             Request::Read(a) => Reply::Read(home.read(&a.file, a.at, a.len.min(READ_MAX))?),
             Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
             Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
             Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
         })
+    }
+
+    fn list(&self, ListArgs { dir, after, max }: &ListArgs) -> Result<Page> {
+        Ok(bounded(self.home.list(dir, after.as_ref(), (*max).clamp(1, LIST_ENTRIES_MAX))?))
     }
 
     fn stat(&self, locs: &[Loc]) -> Result<Vec<StatResult>> {

@@ -1,12 +1,19 @@
 //! What is said over the link: requests and their answers, in XDR.
 
 use crate::limits::agent::TEXT_MAX;
-use crate::{Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs};
+use crate::{
+    Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs, XattrName, Xattrs,
+};
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
 
 /// The only codec of bodies so far: none.
 pub const CODEC_NONE: u32 = 0;
+
+/// A feature: extended attributes, asked for by XATTRS and LISTX and changed by [`crate::Op::SetXattr`].
+pub const XATTRS: u64 = 1;
+/// All features that we have.
+pub const FEATURES: u64 = XATTRS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -28,6 +35,10 @@ oncrpc::xdr! {
         Stage(StageArgs) = 7,
         /// Operations to execute in order.
         Apply(Vec<Placed>) = 8,
+        /// Extended attributes of an object; where the feature [`XATTRS`] is agreed on.
+        Xattrs(XattrsArgs) = 9,
+        /// A page of a directory that also tells which objects have no extended attributes; with the same feature.
+        Listx(ListArgs) = 10,
     }
 
     /// What the server answers.
@@ -51,6 +62,10 @@ oncrpc::xdr! {
         Stage(u64) = 7,
         /// A prefix of the request's operations.
         Apply(Vec<Outcome>) = 8,
+        /// The attributes.
+        Xattrs(Xattrs) = 9,
+        /// The page and its bare objects.
+        Listx(BarePage) = 10,
     }
 
     /// One object of a STAT.
@@ -67,7 +82,7 @@ oncrpc::xdr! {
     pub struct Offer {
         /// Codecs of bodies, the best first.
         pub codecs: Vec<u32>,
-        /// One bit for each feature; none is defined yet.
+        /// One bit for each feature: [`FEATURES`].
         pub features: u64,
     }
 
@@ -101,6 +116,24 @@ oncrpc::xdr! {
         pub max: u32,
     }
 
+    /// A page, and what of it has no extended attributes.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct BarePage {
+        /// The page.
+        pub page: Page,
+        /// One bit for each entry, the first one the lowest of the first byte: [`crate::Entry::bare`].
+        pub bare: Bytes,
+    }
+
+    /// Arguments of XATTRS.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct XattrsArgs {
+        /// The object.
+        pub at: Loc,
+        /// The attribute whose value is wanted, however long.
+        pub want: Option<XattrName>,
+    }
+
     /// Arguments of READ.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ReadArgs {
@@ -121,6 +154,25 @@ oncrpc::xdr! {
         pub at: u64,
         /// The bytes.
         pub data: Bytes,
+    }
+}
+
+impl BarePage {
+    /// A page as it goes over the wire.
+    pub fn of(page: Page) -> BarePage {
+        let mut bare = vec![0u8; page.entries.len().div_ceil(8)];
+        for (i, _) in page.entries.iter().enumerate().filter(|(_, e)| e.bare) {
+            bare[i / 8] |= 1 << (i % 8);
+        }
+        BarePage { page, bare: bare.into() }
+    }
+
+    /// The page with what is told beside it.
+    pub fn joined(mut self) -> Page {
+        for (i, entry) in self.page.entries.iter_mut().enumerate() {
+            entry.bare = self.bare.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
+        }
+        self.page
     }
 }
 
@@ -156,7 +208,7 @@ pub fn printable(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attr, HomeId, HomePath};
+    use crate::{Attr, HomeId, HomePath, Op, Payload, XattrHow};
 
     fn loc(path: &[u8]) -> Loc {
         Loc { path: HomePath::parse(path).unwrap(), id: None }
@@ -177,6 +229,20 @@ mod tests {
 
         let hello = Request::Hello(Offer { codecs: vec![CODEC_NONE], features: 0 });
         assert_eq!(&hello.to_bytes()[..], b"\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn attributes_have_their_golden_bytes() {
+        let name = XattrName::new(b"user.ab").unwrap();
+        let asked = Request::Xattrs(XattrsArgs { at: loc(b"f"), want: Some(name.clone()) });
+        let golden = b"\0\0\0\x09\0\0\0\x01f\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x07user.ab\0";
+        assert_eq!(&asked.to_bytes()[..], golden);
+        let value = Some(Bytes::from_static(b"v"));
+        let op: Op<Loc, Payload> = Op::SetXattr { object: loc(b"f"), name, value, how: XattrHow::Create };
+        let golden =
+            b"\0\0\0\x07\0\0\0\x01f\0\0\0\0\0\0\0\0\0\0\x07user.ab\0\0\0\0\x01\0\0\0\x01v\0\0\0\0\0\0\x01";
+        assert_eq!(&op.to_bytes()[..], golden);
+        assert_eq!(Op::from_bytes(op.to_bytes()).unwrap(), op);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use super::tree::{Body, UID};
 use crate::attr::{Attr, HomeId, Kind, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Done, New, Op, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
-use crate::{HomePath, Loc, Name};
+use crate::{HomePath, Loc, Name, XattrHow, XattrName};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -90,6 +90,9 @@ impl State {
                 self.rename(placed, from, object, to, replaced)
             }
             Op::Link { object, dir, name } => self.link(placed, object, dir, name),
+            Op::SetXattr { object, name, value, how } => {
+                self.set_xattr(placed, object, name, value.as_ref(), *how)
+            }
         }
     }
 
@@ -219,7 +222,7 @@ impl State {
         self.tree.enter(dir, &name, new)?;
         self.tree.reap(old);
         let fresh = self.tree.node_mut(new)?;
-        (fresh.gid, fresh.atime) = (node.gid, node.atime);
+        (fresh.gid, fresh.atime, fresh.xattrs) = (node.gid, node.atime, node.xattrs);
         self.tree.node_mut(dir)?.mtime = dir_time;
         Ok(new)
     }
@@ -275,6 +278,38 @@ impl State {
         node.gid = set.gid.unwrap_or(node.gid);
         node.atime = set.atime.map_or(node.atime, time);
         node.mtime = set.mtime.map_or(node.mtime, time);
+        node.ctime = now;
+        Ok(Done { attr: Some(self.tree.attr(ino)?), dirs: Vec::new() })
+    }
+
+    fn set_xattr(
+        &mut self,
+        placed: &Placed,
+        at: &Loc,
+        name: &XattrName,
+        value: Option<&Bytes>,
+        how: XattrHow,
+    ) -> Act<Done> {
+        let ino = self.find(at)?;
+        if !self.tree.has_xattrs {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let now = self.tree.now();
+        let node = self.tree.node_mut(ino)?;
+        if !node.body.may_have_xattrs() {
+            return Err(ErrorKind::Perm.into());
+        }
+        let there = node.xattrs.get(name);
+        let how = if placed.plain { how } else { XattrHow::Any };
+        match (value, how, there) {
+            (None, _, None) if placed.plain && !placed.resent => return Err(ErrorKind::NoAttribute.into()),
+            (Some(_), XattrHow::Replace, None) => return Err(ErrorKind::NoAttribute.into()),
+            (Some(value), XattrHow::Create, Some(there)) if !placed.resent || value != there => {
+                return Err(ErrorKind::Exists.into());
+            }
+            (None, _, _) => drop(node.xattrs.remove(name)),
+            (Some(value), _, _) => drop(node.xattrs.insert(name.clone(), value.clone())),
+        }
         node.ctime = now;
         Ok(Done { attr: Some(self.tree.attr(ino)?), dirs: Vec::new() })
     }

@@ -12,7 +12,7 @@ use crate::posix::memo::{Memo, StagedStore};
 use crate::testing::Outside;
 use crate::{
     Chunk, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page, Payload, Piece,
-    Placed, Seen, Status, limits,
+    Placed, Seen, Status, Xattr, XattrName, Xattrs, limits,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -36,6 +36,8 @@ pub struct Counters {
     pub readlink: u64,
     /// Calls of [`Home::statfs`].
     pub statfs: u64,
+    /// Calls of [`Home::xattrs`].
+    pub xattrs: u64,
     /// Calls of [`Home::stage`].
     pub stage: u64,
     /// Calls of [`Home::apply`].
@@ -57,6 +59,7 @@ impl Counters {
             + self.read
             + self.readlink
             + self.statfs
+            + self.xattrs
             + self.stage
             + self.apply
     }
@@ -128,6 +131,11 @@ impl MemoryHome {
     /// How many bytes all files together may have; beyond is [`ErrorKind::NoSpace`].
     pub fn set_space(&self, bytes: u64) {
         self.state.lock().tree.space = bytes;
+    }
+
+    /// Whether it keeps extended attributes, as it does at first.
+    pub fn set_has_xattrs(&self, has: bool) {
+        self.state.lock().tree.has_xattrs = has;
     }
 
     /// Makes it look like another account.
@@ -208,7 +216,8 @@ impl Home for MemoryHome {
                 Body::Symlink(target) => Some(Bytes::copy_from_slice(target)),
                 _ => None,
             };
-            entries.push(Entry { name: name.clone(), attr: Some(state.tree.attr(*child)?), target });
+            let (attr, bare) = (Some(state.tree.attr(*child)?), state.tree.node(*child)?.xattrs.is_empty());
+            entries.push(Entry { name: name.clone(), attr, target, bare });
         }
         let more = names.next().is_some();
         Ok(Page { applied: state.memo.applied(), dir: state.tree.attr(ino)?, entries, more })
@@ -248,6 +257,23 @@ impl Home for MemoryHome {
         let (total, used) = (state.tree.space, state.tree.used());
         let free = total.saturating_sub(used);
         Ok(StatFs { total, free, available: free, files: 1 << 32, files_free: 1 << 31 })
+    }
+
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        let mut state = self.state.lock();
+        state.counters.xattrs += 1;
+        let ino = state.find(at)?;
+        let node = state.tree.node(ino)?;
+        if !state.tree.has_xattrs && node.body.may_have_xattrs() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let (mut list, mut room) = (Vec::new(), limits::XATTR_TOGETHER);
+        for (name, value) in &node.xattrs {
+            let together = want == Some(name) || value.len() <= room;
+            room = room.saturating_sub(if together { value.len() } else { 0 });
+            list.push(Xattr { name: name.clone(), value: together.then(|| value.clone()) });
+        }
+        Ok(Xattrs { applied: state.memo.applied(), attr: state.tree.attr(ino)?, list })
     }
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
@@ -335,6 +361,28 @@ impl Outside for MemoryHome {
         let mut state = self.state.lock();
         let (from, to) = (state.parent(from).unwrap(), state.parent(to).unwrap());
         state.tree.rename((from.0, &from.1), (to.0, &to.1)).unwrap();
+    }
+
+    fn set_xattr(&self, path: &HomePath, name: &str, value: Option<&[u8]>) -> bool {
+        let mut state = self.state.lock();
+        let (now, name) = (state.tree.now(), XattrName::new(name.as_bytes()).unwrap());
+        let ino = state.tree.find(path).unwrap();
+        if !state.tree.has_xattrs {
+            return false;
+        }
+        let node = state.tree.node_mut(ino).unwrap();
+        node.ctime = now;
+        match value {
+            Some(value) => drop(node.xattrs.insert(name, Bytes::copy_from_slice(value))),
+            None => drop(node.xattrs.remove(&name)),
+        }
+        true
+    }
+
+    fn xattr(&self, path: &HomePath, name: &str) -> Option<Vec<u8>> {
+        let state = self.state.lock();
+        let node = state.tree.node(state.tree.find(path).unwrap()).unwrap();
+        node.xattrs.get(&XattrName::new(name.as_bytes()).unwrap()).map(|v| v.to_vec())
     }
 
     fn names(&self, path: &HomePath) -> Vec<Vec<u8>> {

@@ -2,7 +2,8 @@
 
 use crate::attr::{Access, Attr, HomeId, Kind, Time};
 use crate::error::{ErrorKind, Result};
-use crate::{HomePath, Name};
+use crate::{HomePath, Name, XattrName};
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap};
 
 /// The owner of everything.
@@ -32,6 +33,7 @@ pub(super) struct Node {
     pub atime: Time,
     pub mtime: Time,
     pub ctime: Time,
+    pub xattrs: BTreeMap<XattrName, Bytes>,
 }
 
 /// A file system.
@@ -42,6 +44,8 @@ pub(super) struct Tree {
     ticks: u64,
     /// Bytes that files may hold together.
     pub space: u64,
+    /// Whether it keeps extended attributes.
+    pub has_xattrs: bool,
 }
 
 impl Body {
@@ -53,6 +57,11 @@ impl Body {
             Body::Fifo => Kind::Fifo,
             Body::Socket => Kind::Socket,
         }
+    }
+
+    /// Whether it can have extended attributes (xattr(7)).
+    pub fn may_have_xattrs(&self) -> bool {
+        matches!(self, Body::File(_) | Body::Dir(_))
     }
 
     fn len(&self) -> u64 {
@@ -67,7 +76,7 @@ impl Body {
 
 impl Tree {
     pub fn new() -> Tree {
-        let mut tree = Tree { nodes: HashMap::new(), next: ROOT, ticks: 0, space: 1 << 40 };
+        let mut tree = Tree { nodes: HashMap::new(), next: ROOT, ticks: 0, space: 1 << 40, has_xattrs: true };
         let root = tree.add(Body::Dir(BTreeMap::new()), 0o755);
         tree.nodes.entry(root).and_modify(|n| n.nlink = 2);
         tree
@@ -86,7 +95,8 @@ impl Tree {
     pub fn add(&mut self, body: Body, mode: u32) -> u64 {
         let (ino, now) = (self.next, self.now());
         self.next += 1;
-        let node = Node { body, mode, gid: GID, nlink: 0, atime: now, mtime: now, ctime: now };
+        let xattrs = BTreeMap::new();
+        let node = Node { body, mode, gid: GID, nlink: 0, atime: now, mtime: now, ctime: now, xattrs };
         self.nodes.insert(ino, node);
         ino
     }

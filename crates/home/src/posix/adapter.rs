@@ -5,6 +5,7 @@ use super::{Linux, Posix};
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Chunk, Class, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status};
+use crate::{XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -78,6 +79,11 @@ impl<S: Sys> Home for PosixHome<S> {
     async fn statfs(&self, at: &Loc) -> Result<StatFs> {
         let at = at.clone();
         self.run(move |posix| posix.statfs(&at)).await
+    }
+
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        let (at, want) = (at.clone(), want.cloned());
+        self.run(move |posix| posix.xattrs(&at, want.as_ref())).await
     }
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {

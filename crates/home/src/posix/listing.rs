@@ -59,13 +59,14 @@ fn entry<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: Name) -> Option<Entry> {
     }
     match home.sys.open_name(dir, name.as_bytes()) {
         Err(Errno::NOENT) => None,
-        Err(_) => Some(Entry { name, attr: None, target: None }),
+        Err(_) => Some(Entry { name, attr: None, target: None, bare: false }),
         Ok(fd) => match home.attr_of(&fd) {
             Err(e) if e.kind == ErrorKind::NotFound => None,
-            Err(_) => Some(Entry { name, attr: None, target: None }),
+            Err(_) => Some(Entry { name, attr: None, target: None, bare: false }),
             Ok(attr) => {
                 let target = (attr.kind == Kind::Symlink).then(|| home.sys.readlink(&fd).ok()).flatten();
-                Some(Entry { name, attr: Some(attr), target: target.map(Bytes::from) })
+                let bare = home.is_bare(&fd, attr.kind);
+                Some(Entry { name, attr: Some(attr), target: target.map(Bytes::from), bare })
             }
         },
     }

@@ -5,6 +5,7 @@
 //! - [`resolve`]: from a path to a descriptor, never out of the root.
 //! - [`ident`]: which object is it, what are its attributes.
 //! - [`listing`]: directories by pages.
+//! - [`xattrs`]: extended attributes.
 //! - [`account`]: who are we there; the token.
 //! - [`memo`]: staged bytes, outcomes of recent operations, the state we left files in.
 //! - [`apply`]: changes, in place or by exchange, and their batches.
@@ -22,6 +23,7 @@ pub mod sys;
 pub mod sys_real;
 #[cfg(test)]
 mod tests;
+mod xattrs;
 
 #[cfg(feature = "client")]
 pub use adapter::PosixHome;

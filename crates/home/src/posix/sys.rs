@@ -7,6 +7,7 @@
 //! Errors are errno(3) numbers.
 
 use crate::attr::{StatFs, Time};
+use crate::xattr::XattrHow;
 use rustix::io::Errno;
 
 /// The result of a system call.
@@ -205,6 +206,12 @@ pub trait Sys: Send + Sync + 'static {
     fn xattrs(&self, fd: &Self::Fd) -> Sysult<Vec<(Vec<u8>, Vec<u8>)>>;
     /// Sets one extended attribute.
     fn set_xattr(&self, fd: &Self::Fd, name: &[u8], value: &[u8]) -> Sysult<()>;
+    /// Names of extended attributes, each ended by a NUL.
+    fn xattr_names(&self, fd: &Self::Fd) -> Sysult<Vec<u8>>;
+    /// The value of one extended attribute.
+    fn xattr(&self, fd: &Self::Fd, name: &[u8]) -> Sysult<Vec<u8>>;
+    /// Sets one extended attribute, or removes it where there is no value.
+    fn change_xattr(&self, fd: &Self::Fd, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Sysult<()>;
     /// Whether a directory has a default ACL, which then rules the modes of what is made in it.
     fn default_acl(&self, fd: &Self::Fd) -> bool;
 

@@ -6,6 +6,7 @@
 use super::sys::*;
 use crate::attr::{StatFs, Time};
 use crate::limits;
+use crate::xattr::XattrHow;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, CWD, OFlags, RenameFlags, StatxFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
@@ -398,6 +399,40 @@ impl Sys for Linux {
 
     fn set_xattr(&self, fd: &OwnedFd, name: &[u8], value: &[u8]) -> Sysult<()> {
         fs::fsetxattr(fd, name, value, fs::XattrFlags::empty())
+    }
+
+    fn xattr_names(&self, fd: &OwnedFd) -> Sysult<Vec<u8>> {
+        let path = proc_path(fd);
+        // Most objects have none, or few.
+        let mut few = [0u8; 256];
+        match fs::listxattr(&path, &mut few[..]) {
+            Ok(len) => return Ok(few[..len].to_vec()),
+            Err(Errno::RANGE) => {}
+            Err(e) => return Err(e),
+        }
+        let mut names = vec![0u8; limits::XATTR_BYTES];
+        let len = fs::listxattr(&path, &mut names[..])?;
+        names.truncate(len);
+        Ok(names)
+    }
+
+    fn xattr(&self, fd: &OwnedFd, name: &[u8]) -> Sysult<Vec<u8>> {
+        let mut value = vec![0u8; limits::XATTR_VALUE_MAX];
+        let len = fs::getxattr(proc_path(fd), name, &mut value[..])?;
+        value.truncate(len);
+        Ok(value)
+    }
+
+    fn change_xattr(&self, fd: &OwnedFd, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Sysult<()> {
+        let flags = match how {
+            XattrHow::Any => fs::XattrFlags::empty(),
+            XattrHow::Create => fs::XattrFlags::CREATE,
+            XattrHow::Replace => fs::XattrFlags::REPLACE,
+        };
+        match value {
+            Some(value) => fs::setxattr(proc_path(fd), name, value, flags),
+            None => fs::removexattr(proc_path(fd), name),
+        }
     }
 
     fn default_acl(&self, fd: &OwnedFd) -> bool {

@@ -117,6 +117,8 @@ impl Session {
                 self.rename(memo, placed, Move { from, name, object, to, new_name, replaced }).await
             }
             Op::Link { object, dir, name } => self.link_name(memo, object, &dir.path.join(name)).await,
+            // No version of the protocol that servers speak has them.
+            Op::SetXattr { .. } => refused(ErrorKind::Unsupported),
         }
     }
 

@@ -156,7 +156,7 @@ impl Session {
                 Err(e) if e.kind == ErrorKind::NotFound => continue,
                 attr => attr.ok(),
             };
-            page.entries.push(Entry { name: name.clone(), attr, target: None });
+            page.entries.push(Entry { name: name.clone(), attr, target: None, bare: false });
         }
         match page.more {
             true => self.listings.lock().keep(&dir.path, names),

@@ -76,6 +76,7 @@ fn weaknesses(can: &link::Can, why: &str) -> Vec<String> {
         "a change at the home that keeps length and second of a file may be missed".to_owned(),
         "a change made at the home in the moment of our own to the same file is overwritten".to_owned(),
         "hard links are not recognised, and times are kept to the second".to_owned(),
+        "extended attributes are not passed on".to_owned(),
     ];
     let mut lacks = |has: bool, text: &str| {
         if !has {

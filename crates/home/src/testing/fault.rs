@@ -3,7 +3,7 @@
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
-use crate::{Chunk, Hello, Home, Link, Loc, Name, Page, Seen, Status};
+use crate::{Chunk, Hello, Home, Link, Loc, Name, Page, Seen, Status, XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,6 +111,10 @@ impl Home for FaultHome {
 
     async fn statfs(&self, at: &Loc) -> Result<StatFs> {
         self.through(self.inner.statfs(at)).await
+    }
+
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        self.through(self.inner.xattrs(at, want)).await
     }
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 const INIT: u32 = 26;
 /// FUSE_FORGET, FUSE_INTERRUPT, FUSE_BATCH_FORGET: nobody waits for an answer.
 const UNANSWERED: [u32; 3] = [2, 36, 42];
-/// FUSE_LOOKUP, GETATTR, READLINK, OPEN, STATFS, OPENDIR, ACCESS: asking twice changes nothing.
-const HARMLESS: [u32; 7] = [1, 3, 5, 14, 17, 27, 34];
+/// FUSE_LOOKUP, GETATTR, READLINK, OPEN, STATFS, GETXATTR, LISTXATTR, OPENDIR, ACCESS: asking twice changes nothing.
+const HARMLESS: [u32; 9] = [1, 3, 5, 14, 17, 22, 23, 27, 34];
 /// EIO (errno(3)).
 const EIO: i32 = 5;
 

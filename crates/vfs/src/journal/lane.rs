@@ -90,7 +90,7 @@ impl Lane {
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a disk error; [`Error::Full`] where too much is buffered, or no space is held for
-    /// the record and the outcomes of all open changes; [`Error::TooBig`]. [`Body::Retire`] and [`Body::Amend`] use
+    /// the record and the outcomes of all open changes; [`Error::TooBig`]. [`Body::Retire`] and the like use
     /// the space that is held for outcomes.
     pub fn append(&self, body: Body) -> Result<u64> {
         let mut w = XdrWriter::new();
@@ -106,7 +106,7 @@ impl Lane {
         }
         body.extents().for_each(|e| self.data.require_sync(e.segment));
         let mut buffer = self.buffer.lock();
-        let outcome = matches!(body, Body::Retire(_) | Body::Amend(_));
+        let outcome = matches!(body, Body::Retire(_) | Body::Amend(_) | Body::Late(_));
         if let Err(e) = buffer.admit(size, outcome, &self.limits) {
             drop(buffer);
             self.shared.request(self);
@@ -115,7 +115,7 @@ impl Lane {
         match body {
             Body::Change(_) => buffer.space.opened(),
             Body::Retire(_) => buffer.space.closed(),
-            Body::Amend(_) | Body::Bind(_) => {}
+            Body::Amend(_) | Body::Late(_) | Body::Bind(_) => {}
         }
         buffer.space.place(size);
         buffer.last += 1;

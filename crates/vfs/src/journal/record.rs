@@ -16,6 +16,9 @@ oncrpc::xdr! {
         Retire(Retire) = 3,
         /// Another form of an earlier change that has no outcome yet: how a conflict is resolved in its place.
         Amend(Amend) = 4,
+        /// The number of a change that the home refused once and that waits: what came after it may have been executed
+        /// before it.
+        Late(u64) = 5,
     }
 
     /// Another form of a change, in its old place.
@@ -132,7 +135,7 @@ impl Body {
         let op = match self {
             Body::Change(change) => Some(&change.op),
             Body::Amend(amend) => Some(&amend.op),
-            Body::Bind(_) | Body::Retire(_) => None,
+            Body::Bind(_) | Body::Retire(_) | Body::Late(_) => None,
         };
         op.into_iter().flat_map(extents)
     }
@@ -142,7 +145,7 @@ impl Body {
         match self {
             Body::Change(_) => Some(seq),
             Body::Amend(amend) => Some(amend.seq),
-            Body::Bind(_) | Body::Retire(_) => None,
+            Body::Bind(_) | Body::Retire(_) | Body::Late(_) => None,
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod nameless;
 pub mod names;
 pub mod object;
 pub mod open;
+pub mod xattr;
 
 use crate::fetch::{Answer, Extent, Want};
 use crate::inode::{Inode, Tree};

@@ -104,6 +104,15 @@ impl Volume {
                 attr if has(&attr, set) => Verdict::Done(Some(attr)),
                 _ => Verdict::Unknown,
             },
+            Op::SetXattr { name, value, .. } => {
+                let at = Self::loc(&mut self.tree.lock(), change.object)?;
+                let there = self.home.xattrs(&at, Some(name)).await?;
+                let found = there.list.into_iter().find(|x| x.name == *name);
+                match found.map(|x| x.value) == value.clone().map(Some) {
+                    true => Verdict::Done(Some(there.attr)),
+                    false => Verdict::Unknown,
+                }
+            }
             Op::Write { base, pieces, .. } => {
                 let attr = self.at_object(change.object).await?;
                 self.verdict_on_write(change.object, attr, *base, pieces).await?

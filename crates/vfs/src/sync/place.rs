@@ -89,7 +89,7 @@ impl Placer<'_> {
         let located = self.locate(op.clone())?;
         self.run(&op, change.object);
         let op = located;
-        if matches!(op, Op::Write { .. } | Op::SetAttr { .. }) {
+        if matches!(op, Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. }) {
             self.touched.insert(change.object);
         }
         let id = OpId { gateway, volume, seq };
@@ -111,7 +111,7 @@ impl Placer<'_> {
                 names.retain(|p| *p != (*from, name.clone()));
                 names.push(place);
             }
-            Op::Write { .. } | Op::SetAttr { .. } => {}
+            Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => {}
         }
     }
 

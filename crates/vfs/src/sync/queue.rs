@@ -7,8 +7,9 @@
 use crate::journal::Change;
 use crate::limits;
 use crate::sync::content::{Content, length};
+use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use home::{ErrorKind, Op, Piece, Result};
+use home::{ErrorKind, Op, Piece, Result, XattrName};
 use std::collections::BTreeMap;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -58,6 +59,10 @@ pub struct Queue {
     under_way: HashSet<u64>,
     /// By object, the operations that take a name away from it.
     moves: HashMap<u64, Vec<u64>>,
+    /// By object, the operations on its extended attributes.
+    xattrs: HashMap<u64, Vec<u64>>,
+    /// Bytes of the values of those.
+    held: usize,
 }
 
 /// Records that travel as one operation.
@@ -76,6 +81,10 @@ impl Queue {
         self.hidden += usize::from(!op.overlaid);
         for id in moved(&op.change) {
             self.moves.entry(id).or_default().push(seq);
+        }
+        if let Op::SetXattr { object, .. } = &op.change.op {
+            self.xattrs.entry(*object).or_default().push(seq);
+            self.held += held(&op.change);
         }
         self.ops.insert(seq, op);
     }
@@ -116,13 +125,29 @@ impl Queue {
         self.bytes -= op.bytes;
         self.hidden -= usize::from(!op.overlaid);
         for id in moved(&op.change) {
-            let Some(seqs) = self.moves.get_mut(&id) else { continue };
-            seqs.retain(|s| *s != seq);
-            if seqs.is_empty() {
-                self.moves.remove(&id);
-            }
+            take_from(&mut self.moves, id, seq);
+        }
+        if let Op::SetXattr { object, .. } = &op.change.op {
+            take_from(&mut self.xattrs, *object, seq);
+            self.held -= held(&op.change);
         }
         Some(op)
+    }
+
+    /// What is unsent of an object's extended attributes and seen already, in order: names with values, those that are
+    /// removed without.
+    pub fn xattrs(&self, id: u64) -> impl DoubleEndedIterator<Item = (&XattrName, Option<&Bytes>)> {
+        let seqs = self.xattrs.get(&id).map_or(&[][..], Vec::as_slice);
+        let seen = seqs.iter().filter_map(|seq| self.ops.get(seq)).filter(|p| p.overlaid);
+        seen.filter_map(|p| match &p.change.op {
+            Op::SetXattr { name, value, .. } => Some((name, value.as_ref())),
+            _ => None,
+        })
+    }
+
+    /// Bytes of values of extended attributes in memory.
+    pub fn held(&self) -> usize {
+        self.held
     }
 
     /// An operation.
@@ -185,6 +210,15 @@ impl Queue {
         }
         batch.groups.retain(|g| !g.seqs.is_empty());
         batch.groups
+    }
+}
+
+/// Takes a number out of the list of an object.
+fn take_from(lists: &mut HashMap<u64, Vec<u64>>, id: u64, seq: u64) {
+    let Some(seqs) = lists.get_mut(&id) else { return };
+    seqs.retain(|s| *s != seq);
+    if seqs.is_empty() {
+        lists.remove(&id);
     }
 }
 
@@ -286,7 +320,10 @@ impl Selection {
         self.contents.remove(&change.object);
         self.count(change);
         let newborn = newborn || (matches!(change.op, Op::Create { .. }) && !op.resent);
-        let content = matches!(change.op, Op::Create { .. } | Op::Write { .. } | Op::SetAttr { .. });
+        let content = matches!(
+            change.op,
+            Op::Create { .. } | Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. }
+        );
         let blind = content || last.is_some_and(|l| l.blind);
         for object in objects(change).filter(|o| *o != change.object) {
             // A directory or replaced object: a later write must not be moved before this operation.
@@ -301,6 +338,7 @@ impl Selection {
         self.records += 1;
         if !matches!(change.op, Op::Write { .. }) {
             self.ops += 1;
+            self.bytes += held(change) as u64;
             return;
         }
         let content = self.contents.entry(change.object).or_default();
@@ -316,7 +354,7 @@ pub fn objects(change: &Change) -> impl Iterator<Item = u64> {
     let more = match &change.op {
         Op::Create { dir, .. } | Op::Remove { dir, .. } | Op::Link { dir, .. } => [Some(*dir), None, None],
         Op::Rename { from, to, replaced, .. } => [Some(*from), Some(*to), replaced.as_ref().map(|(r, _)| *r)],
-        Op::Write { .. } | Op::SetAttr { .. } => [None; 3],
+        Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => [None; 3],
     };
     std::iter::once(change.object).chain(more.into_iter().flatten())
 }
@@ -349,14 +387,22 @@ pub fn names(change: &Change) -> impl Iterator<Item = (u64, home::Name)> {
         Op::Rename { from, name, to, new_name, .. } => {
             [Some((*from, name.clone())), Some((*to, new_name.clone()))]
         }
-        Op::Write { .. } | Op::SetAttr { .. } => [None, None],
+        Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => [None, None],
     };
     pair.into_iter().flatten()
 }
 
+/// Bytes that a change holds in memory.
+pub fn held(change: &Change) -> usize {
+    match &change.op {
+        Op::SetXattr { value: Some(value), .. } => value.len(),
+        _ => 0,
+    }
+}
+
 /// Bytes that a change carries.
 pub fn payload(change: &Change) -> u64 {
-    let Op::Write { pieces, .. } = &change.op else { return 0 };
+    let Op::Write { pieces, .. } = &change.op else { return held(change) as u64 };
     let lengths =
         pieces.iter().map(|p| if let Piece::Data(_, stored) = p { length(stored) as u64 } else { 0 });
     lengths.sum()

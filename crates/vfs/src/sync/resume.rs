@@ -107,6 +107,8 @@ impl Volume {
             }
             // What a chmod or chown leaves is no proof: it may have been so before.
             Op::SetAttr { set, .. } => set.mtime.is_some() && same,
+            // It moves nothing but ctime, which others move too.
+            Op::SetXattr { .. } => false,
             _ => same,
         }
     }
@@ -207,6 +209,6 @@ fn place_of_mark<D>(op: &Op<Loc, D>) -> Option<HomePath> {
         Op::Write { file, .. } => Some(file.path.clone()),
         Op::SetAttr { object, .. } => Some(object.path.clone()),
         Op::Rename { to, new_name, .. } => Some(to.path.join(new_name)),
-        Op::Remove { .. } => None,
+        Op::Remove { .. } | Op::SetXattr { .. } => None,
     }
 }

@@ -22,6 +22,9 @@ impl Volume {
         let Some(last) = ops.last().map(|(_, p)| p.change.clone()) else { return Ok(()) };
         // What nobody had seen before is noted already, with the session that waits for it.
         let seen = ops.iter().all(|(_, op)| op.overlaid).then(|| tree.peek(last.object).and_then(meta::seen));
+        if let Op::SetXattr { object, name, value, .. } = &last.op {
+            tree.confirm_xattr(*object, name, value.as_ref());
+        }
         self.confirm(tree, &last, done);
         if seen.is_some_and(|seen| seen != tree.peek(last.object).and_then(meta::seen)) {
             tree.notes.attributes(last.object, 0);
@@ -129,7 +132,7 @@ impl Volume {
                 inode.drop_binding(&(*from, name.clone()));
                 inode.add_binding((*to, new_name.clone()));
             }
-            Op::Write { .. } | Op::SetAttr { .. } => {}
+            Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => {}
         }
     }
 
@@ -222,7 +225,8 @@ impl Volume {
             drop(tree);
             return self.drop_ours(one);
         }
-        let movable = matches!(one.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. });
+        let movable =
+            matches!(one.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. } | Op::SetXattr { .. });
         if movable && matches!(kind, ErrorKind::NotFound | ErrorKind::Stale) {
             // What it works on was taken away at the home, or something else is there.
             *self.conflicts.lock() += 1;
@@ -256,7 +260,9 @@ impl Volume {
     /// Whether a group changes an object that no name leads to any more, here and, where the group would run, at the home.
     fn is_lost(&self, tree: &mut Tree, group: &Group) -> bool {
         let change = group.seqs.first().and_then(|s| tree.queue.get(*s)).map(|p| &p.change);
-        let own = change.filter(|c| matches!(c.op, Op::Write { .. } | Op::SetAttr { .. })).map(|c| c.object);
+        let of_itself =
+            |c: &&Change| matches!(c.op, Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. });
+        let own = change.filter(of_itself).map(|c| c.object);
         own.and_then(|id| tree.peek(id)).is_some_and(|inode| inode.link.is_none())
     }
 
@@ -272,8 +278,7 @@ impl Volume {
                 continue;
             }
             op.late = true;
-            let note = Amend { seq: *seq, op: op.change.op.clone() };
-            if let Err(e) = self.lane.append(Body::Amend(note)) {
+            if let Err(e) = self.lane.append(Body::Late(*seq)) {
                 self.lane.give_up(&format!("a refusal could not be recorded: {e}"));
             }
         }
@@ -748,6 +753,10 @@ pub fn describe(change: &Change) -> String {
         }
         Op::Write { .. } => format!("write to object {}", change.object),
         Op::SetAttr { .. } => format!("set attributes of object {}", change.object),
+        Op::SetXattr { name, value, .. } => {
+            let what = if value.is_some() { "set" } else { "remove" };
+            format!("{what} attribute {name} of object {}", change.object)
+        }
         Op::Remove { name, .. } => format!("remove {name}"),
         Op::Rename { name, new_name, .. } => format!("rename {name} to {new_name}"),
         Op::Link { name, .. } => format!("link {name}"),

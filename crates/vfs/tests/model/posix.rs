@@ -1,7 +1,7 @@
 //! What a tree should be: POSIX, in memory, without time or faults.
 
 use crate::common::UID;
-use home::{ErrorKind, Kind, Time};
+use home::{ErrorKind, Kind, Time, XattrHow};
 use rand::Rng;
 use rand::rngs::StdRng;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,8 @@ pub struct Obj {
     /// `None`: not known; the next look tells.
     pub mtime: Option<Time>,
     pub names: BTreeMap<String, usize>,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<String, Vec<u8>>,
     pub oid: Option<Oid>,
     pub fileid: u64,
     pub verifier: Option<[u8; 8]>,
@@ -49,6 +51,10 @@ pub enum Act {
     Commit { file: usize },
     List { dir: usize },
     Lookup { dir: usize, name: String },
+    SetXattr { object: usize, name: String, value: Vec<u8>, how: XattrHow },
+    RemoveXattr { object: usize, name: String },
+    GetXattr { object: usize, name: String },
+    ListXattr { object: usize },
 }
 
 /// What a call did to the model.
@@ -83,6 +89,7 @@ impl Model {
             nlink,
             mtime: None,
             names: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
             oid: None,
             fileid: 0,
             verifier: None,
@@ -189,6 +196,13 @@ impl Model {
                 o.mtime = mtime.or(o.mtime);
                 Ok(Effect::default())
             }
+            Act::SetXattr { object, name, value, how } => self.set_xattr(*object, name, Some(value), *how),
+            Act::RemoveXattr { object, name } => self.set_xattr(*object, name, None, XattrHow::Replace),
+            Act::GetXattr { object, name } => {
+                self.live_dir(*object)?;
+                let there = self.objs[*object].xattrs.contains_key(name);
+                if there { Ok(Effect::default()) } else { Err(vec![ErrorKind::NoAttribute]) }
+            }
             Act::Link { object, dir, name } => {
                 self.live_dir(*object)?;
                 if self.objs[*object].kind == Kind::Dir {
@@ -206,8 +220,8 @@ impl Model {
                 self.live_dir(*file)?;
                 Ok(Effect::default())
             }
-            Act::List { dir } => {
-                self.live_dir(*dir)?;
+            Act::List { dir: object } | Act::ListXattr { object } => {
+                self.live_dir(*object)?;
                 Ok(Effect::default())
             }
             Act::Lookup { dir, name } => {
@@ -215,6 +229,24 @@ impl Model {
                 self.child(*dir, name).map(|_| Effect::default()).ok_or(vec![ErrorKind::NotFound])
             }
         }
+    }
+
+    fn set_xattr(&mut self, id: usize, name: &str, value: Option<&Vec<u8>>, how: XattrHow) -> Expect {
+        self.live_dir(id)?;
+        let o = &mut self.objs[id];
+        if !matches!(o.kind, Kind::File | Kind::Dir) {
+            return Err(vec![ErrorKind::Perm]);
+        }
+        match (how, o.xattrs.contains_key(name)) {
+            (XattrHow::Create, true) => return Err(vec![ErrorKind::Exists]),
+            (XattrHow::Replace, false) => return Err(vec![ErrorKind::NoAttribute]),
+            _ => {}
+        }
+        match value {
+            Some(value) => drop(o.xattrs.insert(name.into(), value.clone())),
+            None => drop(o.xattrs.remove(name)),
+        }
+        Ok(Effect::default())
     }
 
     fn create(
@@ -384,8 +416,29 @@ impl Model {
                 Act::Read { file, at, len: rng.random_range(1..100_000) }
             }
             (90..92, Some(file)) => Act::Commit { file },
-            (92..96, _) => Act::List { dir },
-            _ => Act::Lookup { dir: at_dir, name: at_name },
+            (92..94, _) => Act::List { dir },
+            (94..96, _) => Act::Lookup { dir: at_dir, name: at_name },
+            _ if live.is_empty() => Act::ListXattr { object: dir },
+            _ => {
+                let object = *live.iter().nth(rng.random_range(0..live.len())).unwrap();
+                let object = if rng.random_bool(0.8) { object } else { dir };
+                self.an_xattr(rng, object)
+            }
+        }
+    }
+
+    fn an_xattr(&self, rng: &mut StdRng, object: usize) -> Act {
+        let name = ["user.a", "user.b", "user.c"][rng.random_range(0..3)].to_string();
+        match rng.random_range(0..10) {
+            0..5 => {
+                let len = if rng.random_bool(0.1) { 50_000 } else { rng.random_range(0..30) };
+                let value = (0..len).map(|_| rng.random_range(0..=255)).collect();
+                let hows = [XattrHow::Any, XattrHow::Any, XattrHow::Create, XattrHow::Replace];
+                Act::SetXattr { object, name, value, how: hows[rng.random_range(0..4)] }
+            }
+            5..7 => Act::RemoveXattr { object, name },
+            7..9 => Act::GetXattr { object, name },
+            _ => Act::ListXattr { object },
         }
     }
 

@@ -9,7 +9,7 @@ use home::testing::fault::{Fault, FaultHome};
 use home::{ErrorKind, Home, HomePath, Kind, Loc, Time};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::env::Env;
@@ -211,7 +211,13 @@ impl Run {
                     _ if unstable => self.earlier.push(self.model.clone()),
                     Act::Read { .. } | Act::List { .. } | Act::Lookup { .. } => {}
                     _ if effect.touched.is_empty()
-                        && !matches!(act, Act::Commit { .. } | Act::SetAttr { .. }) => {}
+                        && !matches!(
+                            act,
+                            Act::Commit { .. }
+                                | Act::SetAttr { .. }
+                                | Act::SetXattr { .. }
+                                | Act::RemoveXattr { .. }
+                        ) => {}
                     Act::SetAttr { mode: None, mtime: None, .. } => {}
                     Act::Commit { file } => {
                         // It promises no more than what was written to this file.
@@ -311,6 +317,30 @@ impl Run {
                 Err(e) => Err(e),
             },
             Act::Commit { file } => v.commit(ctx, oid(file)).await.map(|_| None),
+            Act::SetXattr { object, name, value, how } => {
+                let value = Bytes::from(value.clone());
+                v.setxattr(ctx, oid(object), name.as_bytes(), value, *how).await.map(|_| None)
+            }
+            Act::RemoveXattr { object, name } => {
+                v.removexattr(ctx, oid(object), name.as_bytes()).await.map(|_| None)
+            }
+            Act::GetXattr { object, name } => match v.getxattr(ctx, oid(object), name.as_bytes()).await {
+                Ok(value) => {
+                    let want = self.model.objs[*object].xattrs.get(name);
+                    ensure2(want.is_some_and(|w| value == w[..]), || format!("{name} is {value:?}"))?;
+                    Ok(None)
+                }
+                Err(e) => Err(e),
+            },
+            Act::ListXattr { object } => match v.listxattr(ctx, oid(object)).await {
+                Ok(names) => {
+                    let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+                    let want: Vec<String> = self.model.objs[*object].xattrs.keys().cloned().collect();
+                    ensure2(names == want, || format!("attributes {names:?}, but expected {want:?}"))?;
+                    Ok(None)
+                }
+                Err(e) => Err(e),
+            },
             Act::List { dir } => match self.list(*dir).await {
                 Ok(names) => {
                     let want: Vec<String> = self.model.objs[*dir].names.keys().cloned().collect();
@@ -409,11 +439,25 @@ impl Run {
             }
             let attr = self.e.vfs.getattr(self.e.ctx(), dir_oid).await.map_err(|e| e.to_string())?;
             self.attr(dir, &attr)?;
+            self.xattrs(dir, dir_oid).await.map_err(|e| format!("{path}: {e}"))?;
         }
         Ok(())
     }
 
+    async fn xattrs(&self, id: usize, oid: Oid) -> Check {
+        let o = &self.model.objs[id];
+        let names = self.e.vfs.listxattr(self.e.ctx(), oid).await.map_err(|e| format!("attributes: {e}"))?;
+        let mut have = BTreeMap::new();
+        for name in names {
+            let value = self.e.vfs.getxattr(self.e.ctx(), oid, name.as_bytes()).await;
+            have.insert(name.to_string(), value.map_err(|e| format!("attribute {name}: {e}"))?.to_vec());
+        }
+        ensure!(have == o.xattrs, "attributes {have:?}, but expected {:?}", o.xattrs);
+        Ok(())
+    }
+
     async fn content(&self, id: usize, oid: Oid) -> Check {
+        self.xattrs(id, oid).await?;
         let o = &self.model.objs[id];
         if o.kind == Kind::File {
             let data = self.e.read(oid).await.map_err(|e| format!("read: {e}"))?;
@@ -459,6 +503,14 @@ impl Run {
         let want = (o.kind, o.mode, o.nlink, mtime);
         let have = (attr.kind, attr.mode, attr.nlink, attr.mtime);
         ensure!(have == want, "{have:?}, but expected {want:?}");
+        for name in ["user.a", "user.b", "user.c"] {
+            let have = Outside::xattr(&self.world.memory, &loc.path, name);
+            ensure!(
+                have.as_ref() == o.xattrs.get(name),
+                "{name}: {have:?}, but expected {:?}",
+                o.xattrs.get(name)
+            );
+        }
         if o.kind == Kind::File {
             let data = Outside::read(&self.world.memory, &loc.path).unwrap();
             ensure!(data == *o.data, "content: {}", differ(&data, &o.data));

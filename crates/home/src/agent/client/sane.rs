@@ -3,7 +3,7 @@
 
 use super::super::verbs::{Reply, StatResult};
 use crate::limits::{SYMLINK_MAX, agent::LIST_ENTRIES_MAX};
-use crate::{Attr, Done, Outcome, Time};
+use crate::{Attr, Done, Outcome, Page, Time};
 use bytes::Bytes;
 
 /// What of the answer cannot be true, if anything. A target in a listing that is none is only dropped.
@@ -18,19 +18,23 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
             };
             (results.iter().all(sound), "attributes")
         }
-        Reply::List(page) => {
-            let entries = &mut page.entries;
-            entries.iter_mut().for_each(|e| e.target = e.target.take().filter(is_target));
-            let sound = entries.len() <= LIST_ENTRIES_MAX as usize
-                && is_attr(&page.dir)
-                && entries.iter().all(|e| e.attr.as_ref().is_none_or(is_attr));
-            (sound && entries.windows(2).all(|w| w[0].name < w[1].name), "listing")
-        }
+        Reply::List(page) => (is_page(page), "listing"),
+        Reply::Listx(page) => (is_page(&mut page.page), "listing"),
+        Reply::Xattrs(xattrs) => (is_attr(&xattrs.attr) && xattrs.is_sound(), "extended attribute"),
         Reply::Read(chunk) => (is_attr(&chunk.attr), "attributes"),
         Reply::Readlink(target) => (is_target(target), "symbolic link"),
         Reply::Apply(outcomes) => (outcomes.iter().all(is_outcome), "outcome"),
     };
     (!sound).then_some(what)
+}
+
+fn is_page(page: &mut Page) -> bool {
+    let entries = &mut page.entries;
+    entries.iter_mut().for_each(|e| e.target = e.target.take().filter(is_target));
+    entries.len() <= LIST_ENTRIES_MAX as usize
+        && is_attr(&page.dir)
+        && entries.iter().all(|e| e.attr.as_ref().is_none_or(is_attr))
+        && entries.windows(2).all(|w| w[0].name < w[1].name)
 }
 
 fn is_outcome(outcome: &Outcome) -> bool {

@@ -47,6 +47,14 @@ async fn every_verb_goes_there_and_back() {
     assert_eq!(&s.readlink(&loc(b"l")).await.unwrap()[..], b"target");
     assert_eq!(s.statfs(&loc(b"f")).await.unwrap_err().kind, ErrorKind::Io);
     assert_eq!(s.stage(op(1).id, 10, vec![1; 300_000].into()).await.unwrap(), 300_010);
+    let bare = s.list(&loc(b""), None, 11).await.unwrap().entries.iter().map(|e| e.bare).collect::<Vec<_>>();
+    assert!(
+        bare.len() == 11 && bare.iter().enumerate().all(|(i, bare)| *bare == i.is_multiple_of(3)),
+        "{bare:?}"
+    );
+    let name = XattrName::new(b"user.a").unwrap();
+    let xattrs = s.xattrs(&loc(b"f"), Some(&name)).await.unwrap();
+    assert_eq!((xattrs.applied, &xattrs.list[0].name), (3, &name));
     home.open();
     assert_eq!(s.apply(vec![op(1)]).await.unwrap(), [Outcome::Refused(ErrorKind::Busy)]);
 }
@@ -84,7 +92,8 @@ async fn what_cannot_be_true_is_refused() {
     let good = super::super::server::tests::attr(3);
     let bad_size = crate::Attr { size: 1 << 63, ..good };
     let bad_time = crate::Attr { mtime: Time { sec: 0, nsec: u32::MAX }, ..good };
-    let entry = |name: &[u8], attr| crate::Entry { name: Name::new(name).unwrap(), attr, target: None };
+    let entry =
+        |name: &[u8], attr| crate::Entry { name: Name::new(name).unwrap(), attr, target: None, bare: false };
     let page = |entries| Reply::List(Page { applied: 0, dir: good, entries, more: false });
     let seen = |attr| Reply::Stat(vec![super::super::verbs::StatResult::Seen(Seen { applied: 0, attr })]);
     let done = |attr| Outcome::Done(crate::Done { attr: Some(attr), dirs: vec![] });
@@ -120,6 +129,23 @@ async fn what_cannot_be_true_is_refused() {
         assert!(answers.iter().flatten().all(|e| e.kind == ErrorKind::Io), "{text}: {answers:?}");
         assert_eq!(answers.iter().flatten().count(), 5, "{text}");
     }
+}
+
+#[tokio::test]
+async fn an_old_agent_is_not_asked_for_attributes() {
+    // It greets without the feature.
+    let s = liar(|header| match header.class {
+        Class::Data => one(header, &Reply::Apply(vec![Outcome::Refused(ErrorKind::Busy)])),
+        _ => one(header, &Reply::Failed(super::super::verbs::Failure(ErrorKind::Io.into()))),
+    })
+    .await;
+    assert_eq!(s.xattrs(&loc(b"f"), None).await.unwrap_err().kind, ErrorKind::Unsupported);
+    let name = XattrName::new(b"user.a").unwrap();
+    let set = Op::SetXattr { object: loc(b"x"), name, value: None, how: Default::default() };
+    let set = Placed { op: set, ..op(2) };
+    let refused = |kind| [Outcome::Refused(kind)];
+    assert_eq!(s.apply(vec![set.clone(), op(3)]).await.unwrap(), refused(ErrorKind::Unsupported));
+    assert_eq!(s.apply(vec![op(1), set]).await.unwrap(), refused(ErrorKind::Busy), "the rest still goes");
 }
 
 #[tokio::test]

@@ -65,6 +65,7 @@ impl Serve for Gated {
             name: Name::new(format!("{i:08}").as_bytes()).unwrap(),
             attr: Some(attr(1)),
             target: Some(vec![b'x'; 4000].into()),
+            bare: i.is_multiple_of(3),
         };
         Ok(Page { applied: 0, dir: attr(0), entries: (0..max).map(entry).collect(), more: false })
     }
@@ -76,6 +77,12 @@ impl Serve for Gated {
     }
     fn statfs(&self, _: &Loc) -> Result<StatFs> {
         Err(ErrorKind::Io.into())
+    }
+    /// Names ascend, and there are too many bytes for one part.
+    fn xattrs(&self, _: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        let value = Some(Bytes::from(vec![b'v'; crate::limits::XATTR_VALUE_MAX]));
+        let xattr = |name: XattrName| crate::Xattr { name, value: value.clone() };
+        Ok(Xattrs { applied: 3, attr: attr(1), list: want.cloned().map(xattr).into_iter().collect() })
     }
     fn stage(&self, _: OpId, at: u64, data: Bytes) -> Result<u64> {
         Ok(at + data.len() as u64)

@@ -49,7 +49,7 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Notes what to sync so that attributes are durable: the object where it can be opened without
     /// side effects, else the directory beside it, whose journal it shares.
-    fn sync_attrs(&mut self, placed: &Placed, at: &Loc, found: Found<S>) -> Act<()> {
+    pub(super) fn sync_attrs(&mut self, placed: &Placed, at: &Loc, found: Found<S>) -> Act<()> {
         let (id, kind) = (found.attr.id, found.attr.kind);
         if self.open.iter().any(|o| o.id == id) || self.touched.iter().any(|t| t.id == id) {
             return Ok(());

@@ -6,7 +6,7 @@
 //! - [`content`]: changes of content: which way, and in place.
 //! - [`exchange`]: changes of content in a copy that then takes the file's place.
 //! - [`names`]: removal and renaming.
-//! - [`attrs`]: mode, group and times.
+//! - [`attrs`]: mode, group and times. [`xattrs`]: extended attributes.
 //! - [`staging`]: private directories for copies and for what was moved aside.
 //!
 //! # Two ways
@@ -23,6 +23,7 @@ pub(super) mod create;
 pub(super) mod exchange;
 pub(super) mod names;
 pub(super) mod staging;
+pub(super) mod xattrs;
 
 use super::resolve::Found;
 use super::sys::{Mode, Stamp, Sys};
@@ -205,6 +206,9 @@ impl<'a, S: Sys> Batch<'a, S> {
                 self.rename(placed, (from, name), object, (to, new_name), replaced)
             }
             Op::Link { object, dir, name } => self.link(placed, object, dir, name),
+            Op::SetXattr { object, name, value, how } => {
+                self.set_xattr(placed, object, name, value.as_ref(), *how)
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::super::sys::*;
 use super::super::sys_real::{Lacks, Linux};
+use crate::XattrHow;
 use crate::attr::Time;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -132,6 +133,9 @@ impl Sys for Meddler {
         fn set_times(&self, fd: &OwnedFd, atime: Stamp, mtime: Stamp) -> Sysult<()>;
         fn xattrs(&self, fd: &OwnedFd) -> Sysult<Vec<(Vec<u8>, Vec<u8>)>>;
         fn set_xattr(&self, fd: &OwnedFd, name: &[u8], value: &[u8]) -> Sysult<()>;
+        fn xattr_names(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;
+        fn xattr(&self, fd: &OwnedFd, name: &[u8]) -> Sysult<Vec<u8>>;
+        fn change_xattr(&self, fd: &OwnedFd, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Sysult<()>;
         fn read(&self, fd: &OwnedFd, at: u64, buf: &mut [u8]) -> Sysult<usize>;
         fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize>;
         fn truncate(&self, fd: &OwnedFd, size: u64) -> Sysult<()>;

@@ -8,10 +8,11 @@ mod batches;
 mod changes;
 mod conflicts;
 mod reading;
+mod xattrs;
 
 use crate::attr::{Attr, Time, Version};
 use crate::op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr};
-use crate::{Class, ErrorKind, Home, HomePath, Loc, Name};
+use crate::{Class, ErrorKind, Home, HomePath, Loc, Name, XattrHow, XattrName};
 use bytes::Bytes;
 use std::future::Future;
 use std::path::PathBuf;
@@ -48,6 +49,10 @@ pub trait Outside: Send + Sync {
     fn rename(&self, from: &HomePath, to: &HomePath);
     /// All names in a directory, whatever they are, sorted.
     fn names(&self, path: &HomePath) -> Vec<Vec<u8>>;
+    /// Sets an extended attribute, or removes it. Answers false where the file system has none.
+    fn set_xattr(&self, path: &HomePath, name: &str, value: Option<&[u8]>) -> bool;
+    /// The value of an extended attribute.
+    fn xattr(&self, path: &HomePath, name: &str) -> Option<Vec<u8>>;
 }
 
 /// Programs on this machine, for homes whose path `/` is the directory `root`.
@@ -95,6 +100,23 @@ impl Outside for DirOutside {
         names.sort();
         names
     }
+    fn set_xattr(&self, path: &HomePath, name: &str, value: Option<&[u8]>) -> bool {
+        let path = self.path(path);
+        let set = match value {
+            Some(value) => rustix::fs::lsetxattr(path, name, value, rustix::fs::XattrFlags::empty()),
+            None => rustix::fs::lremovexattr(path, name),
+        };
+        match set {
+            Err(rustix::io::Errno::OPNOTSUPP) => return false,
+            set => set.unwrap(),
+        }
+        true
+    }
+    fn xattr(&self, path: &HomePath, name: &str) -> Option<Vec<u8>> {
+        let mut value = vec![0; crate::limits::XATTR_VALUE_MAX];
+        let len = rustix::fs::lgetxattr(self.path(path), name, &mut value[..]).ok()?;
+        Some(value[..len].to_vec())
+    }
 }
 
 type Case = fn(Bench) -> Pin<Box<dyn Future<Output = ()> + Send>>;
@@ -121,6 +143,9 @@ const CASES: &[(&str, Case)] = cases! {
     batches: a_batch_stops_at_the_first_failure, a_repeated_operation_has_its_first_outcome,
         a_resent_operation_finds_itself_done, staged_bytes_are_used_once, nothing_of_ours_stays,
         the_applied_number_moves;
+    xattrs: attributes_are_listed_with_their_values, attributes_are_set_and_removed, long_values_are_asked_for_alone,
+        attributes_stay_with_a_changed_file, only_files_and_directories_have_attributes,
+        plain_attributes_work_like_a_program, a_listing_tells_what_has_no_attributes;
 };
 
 /// Runs every case on a subject of its own. Panics with the names of those that failed.
@@ -286,9 +311,18 @@ impl Bench {
         Op::Link { object: self.at(old), dir: self.at(""), name: Name::new(new.as_bytes()).unwrap() }
     }
 
+    fn xattr(&self, name: &str, attribute: &str, value: Option<&[u8]>, how: XattrHow) -> Op<Loc, Payload> {
+        let value = value.map(Bytes::copy_from_slice);
+        Op::SetXattr { object: self.at(name), name: xattr_name(attribute), value, how }
+    }
+
     fn set(&self, name: &str, set: SetAttr) -> Op<Loc, Payload> {
         Op::SetAttr { object: self.at(name), set }
     }
+}
+
+fn xattr_name(name: &str) -> XattrName {
+    XattrName::new(name.as_bytes()).unwrap()
 }
 
 fn lasting(attr: Attr) -> Attr {
