@@ -100,3 +100,29 @@ async fn what_we_wrote_is_not_read_from_the_home() {
     }
     assert_eq!(world.memory.counters().read, 0);
 }
+
+#[tokio::test]
+async fn a_long_queue_is_looked_for_at_few_places_after_a_restart() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let file = e.create(e.lab().await, "f").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::Unreachable);
+    let mut writer = Writer::new(1);
+    for _ in 0..OPS {
+        writer.step(&e, file).await;
+    }
+    e.vfs.commit(e.ctx(), file).await.unwrap();
+    let unsent = e.vfs.status().volumes[0].unsent_ops;
+    assert!(unsent > OPS as u64 / 2, "{unsent} operations");
+    world.disk.kill();
+    drop(e);
+    world.fault(Fault::None);
+    let before = world.memory.counters();
+    let e = world.start().await;
+    e.sync().await;
+    let after = world.memory.counters();
+    assert!(world.at_home("f").await.unwrap() == writer.content);
+    assert!(after.stat - before.stat < 100, "{} questions", after.stat - before.stat);
+    assert!(after.ops - before.ops <= unsent.div_ceil(4096), "{} operations", after.ops - before.ops);
+}

@@ -60,27 +60,28 @@ impl Volume {
         placed.into_iter().filter_map(|(_, ready)| ready.ok()).collect()
     }
 
+    /// Asks once for each place, however many records left their marks there.
     async fn look(&self, sent: Vec<Ready>, class: Class) -> Result<Vec<Trace>> {
-        let questions = sent.into_iter().map(|ready| async move {
-            let seq = ready.id.seq;
-            let sent = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late));
-            let Some((change, late)) = sent else { return Ok(None) };
-            let place = place_of_mark(&ready.op);
-            let found = match place.clone() {
-                Some(path) => match self.home.stat(&Loc { path, id: None }).await {
-                    Ok(seen) => Some(seen.attr),
-                    Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
-                    Err(_) => None,
-                },
-                None => None,
-            };
+        let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
+        let places: HashSet<HomePath> = sent.iter().filter_map(|(_, place)| place.clone()).collect();
+        let questions = places.into_iter().map(|path| async move {
+            match self.home.stat(&Loc { path: path.clone(), id: None }).await {
+                Ok(seen) => Ok(Some((path, seen.attr))),
+                Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
+                Err(_) => Ok(None),
+            }
+        });
+        let found = futures_util::future::try_join_all(questions).await?;
+        let found: HashMap<HomePath, Attr> = found.into_iter().flatten().collect();
+        let traces = sent.into_iter().filter_map(|(seq, place)| {
+            let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
             let place_was_its_own =
                 place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
-            let mark = found.filter(|attr| self.is_marked(&change, attr, class, place_was_its_own));
-            Ok(Some(Trace { seq, change, late, mark, place }))
+            let attr = place.as_ref().and_then(|place| found.get(place)).copied();
+            let mark = attr.filter(|attr| self.is_marked(&change, attr, class, place_was_its_own));
+            Some(Trace { seq, change, late, mark, place })
         });
-        let traces = futures_util::future::try_join_all(questions).await?;
-        Ok(traces.into_iter().flatten().collect())
+        Ok(traces.collect())
     }
 
     /// Whether attributes at the home are those that a record left: its type, size and time. A link or a rename
@@ -158,6 +159,7 @@ fn proven(traces: &[Trace]) -> Vec<(&Trace, Option<Attr>)> {
             shown.insert(t.change.object, (t.seq, attr));
         }
     }
+    let ends = run_ends(traces);
     let mut waiting = Waiting::default();
     let mut proven = Vec::new();
     for t in traces.iter().filter(counts) {
@@ -166,7 +168,7 @@ fn proven(traces: &[Trace]) -> Vec<(&Trace, Option<Attr>)> {
             continue;
         }
         let newest = shown.get(&t.change.object).filter(|(seq, _)| *seq >= t.seq);
-        if newest.is_none() && run_end(traces, t) > last {
+        if newest.is_none() && ends.get(&t.seq).is_some_and(|end| *end > last) {
             continue;
         }
         proven.push((t, newest.map(|(_, attr)| *attr)));
@@ -190,16 +192,20 @@ fn earliest(traces: &[Trace], t: &Trace) -> u64 {
     same.map(|o| o.seq).min().unwrap_or(t.seq)
 }
 
-/// The last write of the run of writes to one file that `t` belongs to, which nothing else that works on the file
-/// interrupts; of any other operation its own number.
-fn run_end(traces: &[Trace], t: &Trace) -> u64 {
-    let is_write = |t: &Trace| matches!(t.change.op, Op::Write { .. });
-    if !is_write(t) {
-        return t.seq;
-    }
-    let later = traces.iter().filter(|o| o.seq > t.seq);
-    let mine = later.filter(|o| crate::sync::queue::objects(&o.change).any(|id| id == t.change.object));
-    mine.take_while(|o| is_write(o)).map(|o| o.seq).last().unwrap_or(t.seq)
+/// For each write the last one of the run of writes to that file which it belongs to, and which nothing else that works
+/// on the file interrupts; for any other operation its own number.
+fn run_ends(traces: &[Trace]) -> HashMap<u64, u64> {
+    let mut next: HashMap<u64, u64> = HashMap::new();
+    let ends = traces.iter().rev().map(|t| {
+        if matches!(t.change.op, Op::Write { .. }) {
+            return (t.seq, *next.entry(t.change.object).or_insert(t.seq));
+        }
+        crate::sync::queue::objects(&t.change).for_each(|id| {
+            next.remove(&id);
+        });
+        (t.seq, t.seq)
+    });
+    ends.collect()
 }
 
 /// Where an operation leaves its mark.
