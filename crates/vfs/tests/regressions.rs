@@ -416,3 +416,25 @@ async fn many_short_writes_of_one_file_go_home_however_much_they_are_together() 
     e.sync().await;
     assert!(world.at_home("f").await.unwrap() == wanted);
 }
+
+#[tokio::test]
+async fn what_a_restart_finds_unsent_is_looked_for_once() {
+    const FILES: u64 = 3000;
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    for i in 0..FILES {
+        e.create(lab, &format!("f{i}")).await.unwrap();
+    }
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    let before = world.fault.calls();
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await.len() as u64, FILES);
+    let calls = world.fault.calls() - before;
+    assert!(calls < FILES + 100, "{calls} questions for {FILES} operations");
+}

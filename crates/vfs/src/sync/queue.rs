@@ -10,7 +10,7 @@ use crate::sync::content::{Content, length};
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
 use home::{ErrorKind, Op, Piece, Result, XattrName};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -53,10 +53,14 @@ pub struct Queue {
     bytes: u64,
     /// How many are not laid over the caches.
     hidden: usize,
+    /// How many were made in mode `strict`.
+    plain: usize,
     /// Operations up to this number are wanted at the home without delay.
     urgent: u64,
     /// Operations that may have been executed and whose outcome is not known.
     under_way: HashSet<u64>,
+    /// Operations whose answers are lost and that were not looked for at the home since.
+    lost: BTreeSet<u64>,
     /// By object, the operations that take a name away from it.
     moves: HashMap<u64, Vec<u64>>,
     /// By object, the operations on its extended attributes.
@@ -79,6 +83,7 @@ impl Queue {
     pub fn push(&mut self, seq: u64, op: Pending) {
         self.bytes += op.bytes;
         self.hidden += usize::from(!op.overlaid);
+        self.plain += usize::from(op.change.plain);
         for id in moved(&op.change) {
             self.moves.entry(id).or_default().push(seq);
         }
@@ -103,8 +108,25 @@ impl Queue {
         for seq in &self.under_way {
             if let Some(op) = self.ops.get_mut(seq) {
                 op.resent = true;
+                self.lost.insert(*seq);
             }
         }
+    }
+
+    /// Operations whose answers are lost and that were not looked for at the home since, in order.
+    pub fn lost(&self) -> impl Iterator<Item = (u64, &Pending)> {
+        self.lost.iter().filter_map(|seq| Some((*seq, self.ops.get(seq)?)))
+    }
+
+    /// All of them were looked for: what the home shows of them has left the queue.
+    pub fn looked_for(&mut self) {
+        self.lost.clear();
+    }
+
+    /// Operations made in mode `strict`, in order; costs nothing where there are none.
+    pub fn plain(&self) -> impl Iterator<Item = (u64, &Pending)> {
+        let some = (self.plain > 0).then(|| self.iter().filter(|(_, p)| p.change.plain).take(self.plain));
+        some.into_iter().flatten()
     }
 
     /// Whether operations may have been executed whose answers are lost.
@@ -124,6 +146,8 @@ impl Queue {
         let op = self.ops.remove(&seq)?;
         self.bytes -= op.bytes;
         self.hidden -= usize::from(!op.overlaid);
+        self.plain -= usize::from(op.change.plain);
+        self.lost.remove(&seq);
         for id in moved(&op.change) {
             take_from(&mut self.moves, id, seq);
         }

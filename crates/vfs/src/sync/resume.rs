@@ -10,7 +10,9 @@
 use super::place::{Ready, place, place_after};
 use super::queue::{Group, Waiting};
 use crate::journal::Change;
+use crate::limits;
 use crate::volume::Volume;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, HomePath, Loc, Op, Result};
 use std::sync::Arc;
@@ -35,12 +37,11 @@ impl Volume {
         }
         let traces = self.look(sent, class).await?;
         let proven = proven(&traces);
-        if proven.is_empty() {
-            return Ok(());
-        }
         let identities = self.identify(&proven).await?;
         {
             let mut tree = self.tree.lock();
+            // Of what is sent now only the answers can be lost that are not known yet.
+            tree.queue.looked_for();
             for (t, mark) in proven {
                 let attr = mark.or_else(|| identities.get(&t.change.object).copied());
                 let done = Done { attr, dirs: vec![] };
@@ -54,7 +55,7 @@ impl Volume {
     /// Records that may have been executed, each with its place at that point.
     fn sent(&self) -> Vec<Ready> {
         let mut tree = self.tree.lock();
-        let sent = tree.queue.iter().filter(|(_, p)| p.resent && p.parked.is_none() && !p.change.plain);
+        let sent = tree.queue.lost().filter(|(_, p)| p.parked.is_none() && !p.change.plain);
         let groups = sent.map(|(seq, _)| Group { seqs: vec![seq], newborn: false }).collect();
         let placed = place(&mut tree, self.shared.gateway, self.id, groups);
         placed.into_iter().filter_map(|(_, ready)| ready.ok()).collect()
@@ -71,7 +72,8 @@ impl Volume {
                 Err(_) => Ok(None),
             }
         });
-        let found = futures_util::future::try_join_all(questions).await?;
+        let found: Vec<Option<(HomePath, Attr)>> =
+            stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
         let found: HashMap<HomePath, Attr> = found.into_iter().flatten().collect();
         let traces = sent.into_iter().filter_map(|(seq, place)| {
             let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
@@ -141,7 +143,8 @@ impl Volume {
                 Err(_) => Ok(None),
             }
         });
-        let seen = futures_util::future::try_join_all(questions).await?;
+        let seen: Vec<Option<(u64, Attr)>> =
+            stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
         let mut tree = self.tree.lock();
         let same_kind = |(id, attr): &(u64, Attr)| tree.get(*id).is_ok_and(|n| n.kind == attr.kind);
         Ok(seen.into_iter().flatten().filter(same_kind).collect())
@@ -178,6 +181,9 @@ fn proven(traces: &[Trace]) -> Vec<(&Trace, Option<Attr>)> {
 
 /// The first record that leaves the same mark as `t`.
 fn earliest(traces: &[Trace], t: &Trace) -> u64 {
+    if !matches!(t.change.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. }) {
+        return t.seq;
+    }
     let alike = |o: &Trace| match (&o.change.op, &t.change.op) {
         (Op::Rename { .. } | Op::Link { .. } | Op::Create { .. }, Op::Rename { .. } | Op::Link { .. }) => {
             o.place == t.place
