@@ -364,6 +364,32 @@ async fn a_folder_goes_although_removed_files_in_it_are_open() {
 }
 
 #[tokio::test]
+async fn a_folder_that_may_not_go_keeps_what_is_hidden_in_it() {
+    let world = World::new(Mode::Wb);
+    for dir in ["p", "p/d", "new"] {
+        world.mkdir(dir);
+    }
+    world.write("p/d/f", b"content");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let (p, d) = (e.find("/lab/p").await.unwrap(), e.find("/lab/p/d").await.unwrap());
+    let f = e.find("/lab/p/d/f").await.unwrap();
+    let open = e.vfs.open_file(e.ctx(), f, READ).await.unwrap();
+    e.vfs.remove(e.ctx(), d, b"f").await.unwrap();
+    let closed = SetAttrs { mode: Some(0o500), ..SetAttrs::default() };
+    e.vfs.setattr(e.ctx(), p, closed, None).await.unwrap();
+    e.sync().await;
+    let refused = e.vfs.rmdir(e.ctx(), p, b"d").await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Access);
+    let refused = e.vfs.rename(e.ctx(), lab, b"new", p, b"d", RenameHow::Replace).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Access);
+    e.sync().await;
+    hidden_name(&world, "p/d").await;
+    drop(open);
+    home_has(&e, &world, "p/d", &[]).await;
+}
+
+#[tokio::test]
 async fn what_a_crash_leaves_behind_of_open_files_is_removed_after_the_next_start() {
     for sent in [true, false] {
         let world = World::new(Mode::Wb);

@@ -41,8 +41,8 @@ impl Volume {
         self.submit(tree, ctx.origin, self.change(again, time, id, after, op)).map(drop)
     }
 
-    /// Moves what is hidden in a directory that is about to go into the one above. Whoever may remove the directory may
-    /// change that one as well.
+    /// Moves what is hidden in a directory that is about to go into the one above. The caller has checked that it may
+    /// go: whoever may remove the directory may change that one as well.
     pub(super) async fn lift_nameless(self: &Arc<Self>, ctx: Ctx<'_>, dir: u64, up: u64) -> Result<()> {
         let tickets = {
             let mut tree = self.tree.lock();

@@ -179,6 +179,7 @@ impl Vfs {
         let id = child.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
         if is_dir {
             volume.ensure_empty(id).await?;
+            volume.check_removal(&mut volume.tree.lock(), ctx, dir.id, &name, id, is_dir)?;
             volume.lift_nameless(ctx, id, dir.id).await?;
         }
         let (before, ticket) = {
@@ -227,6 +228,8 @@ impl Vfs {
         };
         if let (Some(target), true) = (target, target_is_dir) {
             volume.ensure_empty(target).await?;
+            let names = ((from.id, &name), (to.id, &new_name));
+            volume.check_rename(&mut volume.tree.lock(), ctx, names.0, names.1, id, Some(target))?;
             volume.lift_nameless(ctx, target, to.id).await?;
         }
         let submitted = {
