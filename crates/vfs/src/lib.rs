@@ -168,7 +168,10 @@ impl Vfs {
             futures_util::future::join_all(drains).await;
         }
         for volume in &volumes {
-            volume.tasks.lock().drain(..).for_each(|t| t.abort());
+            let tasks: Vec<_> = volume.tasks.lock().drain(..).collect();
+            tasks.iter().for_each(|t| t.abort());
+            // What they had begun has to be undone before the last checkpoint.
+            futures_util::future::join_all(tasks).await;
             if let Err(e) = volume.checkpoint(true).await {
                 tracing::error!("checkpoint failed, the journal keeps everything: {e}");
             }

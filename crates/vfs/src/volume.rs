@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, OwnedMutexGuard, watch};
 use tokio::task::JoinHandle;
 
 oncrpc::xdr! {
@@ -128,6 +128,8 @@ pub struct Volume {
     pub conflicts: Mutex<u64>,
     /// Part of the write verifier; moves when acknowledged unsynced writes were lost.
     pub losses: Mutex<u64>,
+    /// One checkpoint at a time.
+    pub saving: Arc<tokio::sync::Mutex<()>>,
     /// Background work; ends with the volume.
     pub tasks: Mutex<Vec<JoinHandle<()>>>,
 }
@@ -174,6 +176,7 @@ impl Volume {
             outcomes: watch::channel(0).0,
             conflicts: Mutex::new(0),
             losses: Mutex::new(0),
+            saving: Arc::default(),
             tasks: Mutex::new(Vec::new()),
         });
         let sender = tokio::spawn(crate::sync::push::run(Arc::downgrade(&volume)));
@@ -289,44 +292,68 @@ impl Volume {
     /// Writes identities to the store, and lets the journal forget what is durable elsewhere. The store is never ahead
     /// of the journal: after a restart the version that an operation left would count as the one before it.
     pub async fn checkpoint(&self, durable: bool) -> Result<()> {
-        let (ids, batch, last, forget) = {
+        let turn = self.saving.clone().lock_owned().await;
+        let (mut unsaved, batch, last, forget) = {
             let mut tree = self.tree.lock();
             self.log_bindings_if_room(&mut tree)?;
             tree.shrink(limits::INODES_MAX);
             let (ids, batch) = tree.checkpoint();
             let forget = tree.queue.first().unwrap_or(self.lane.last() + 1);
-            (ids, batch, self.lane.last(), forget)
+            (Unsaved { volume: self, ids }, batch, self.lane.last(), forget)
         };
-        let saved = match self.lane.synced(last).await {
-            Ok(()) => self.save(batch, durable).await,
-            Err(e) => {
-                tracing::debug!(account = %self.account, "the checkpoint waits for the journal: {e}");
-                ids.into_iter().for_each(|id| self.tree.lock().unsaved(id));
-                return Ok(());
+        if let Err(e) = self.lane.synced(last).await {
+            tracing::debug!(account = %self.account, "the checkpoint waits for the journal: {e}");
+            return Ok(());
+        }
+        match self.save(turn, batch, durable).await {
+            Ok(()) => {
+                unsaved.ids.clear();
+                if durable {
+                    self.lane.forget_below(forget);
+                }
+                Ok(())
             }
-        };
-        match &saved {
-            Ok(()) if durable => self.lane.forget_below(forget),
-            Ok(()) => {}
             Err(e) => {
-                ids.into_iter().for_each(|id| self.tree.lock().unsaved(id));
                 if e.kind == ErrorKind::NoSpace {
                     self.data.make_room();
                 }
+                Err(e)
             }
         }
-        saved
     }
 
-    async fn save(&self, batch: Vec<crate::store::Write>, durable: bool) -> Result<()> {
+    /// Writes a batch. Whoever waits for it may give up; its turn ends with the writing, so that no older batch comes
+    /// after a newer one.
+    async fn save(
+        &self,
+        turn: OwnedMutexGuard<()>,
+        batch: Vec<crate::store::Write>,
+        durable: bool,
+    ) -> Result<()> {
         let store = self.shared.store.clone();
         let work = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
             if !batch.is_empty() {
                 store.commit(batch)?;
             }
             if durable { store.persist() } else { Ok(()) }
         });
         work.await.map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?.map_err(local)
+    }
+}
+
+/// Objects of a batch on its way to the store: the next one has them again, unless this one arrives.
+struct Unsaved<'a> {
+    volume: &'a Volume,
+    ids: Vec<u64>,
+}
+
+impl Drop for Unsaved<'_> {
+    fn drop(&mut self) {
+        if !self.ids.is_empty() {
+            let mut tree = self.volume.tree.lock();
+            self.ids.iter().for_each(|id| tree.unsaved(*id));
+        }
     }
 }
 

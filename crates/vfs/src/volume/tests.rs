@@ -6,8 +6,8 @@ use crate::store::MemStore;
 use home::memory::MemoryHome;
 use std::sync::mpsc;
 
-fn volume(home: Arc<dyn Home>) -> Arc<Volume> {
-    let env = env(&SimDisk::new(), 1);
+fn volume(disk: &SimDisk, home: Arc<dyn Home>) -> Arc<Volume> {
+    let env = env(disk, 1);
     let shared = Shared {
         journal: Journal::start(&env),
         budget: Budget::new(1 << 30),
@@ -29,7 +29,7 @@ fn volume(home: Arc<dyn Home>) -> Arc<Volume> {
 #[tokio::test]
 async fn a_home_is_greeted_while_somebody_looks_at_its_state() {
     let home = MemoryHome::new();
-    let volume = volume(Arc::new(home.clone()));
+    let volume = volume(&SimDisk::new(), Arc::new(home.clone()));
     let hello = home.attach().await.unwrap();
     let (ended, ends) = mpsc::channel();
     let start = |work: fn(&Volume, &Hello)| {
@@ -44,4 +44,21 @@ async fn a_home_is_greeted_while_somebody_looks_at_its_state() {
     for _ in 0..2 {
         ends.recv_timeout(Duration::from_secs(30)).expect("they wait for each other");
     }
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_is_given_up_loses_no_identity() {
+    let disk = SimDisk::new();
+    let volume = volume(&disk, Arc::new(MemoryHome::new()));
+    let saved = || {
+        let key = [&b"b"[..], &7u32.to_be_bytes(), &crate::inode::ROOT_ID.to_be_bytes()].concat();
+        volume.shared.store.get(&key).unwrap().is_some()
+    };
+    volume.tree.lock().note(crate::inode::ROOT_ID);
+    disk.slow_syncs(Duration::from_secs(1));
+    let given_up = tokio::time::timeout(Duration::from_millis(200), volume.checkpoint(true)).await;
+    assert!(given_up.is_err() && !saved());
+    disk.slow_syncs(Duration::ZERO);
+    volume.checkpoint(true).await.unwrap();
+    assert!(saved());
 }
