@@ -425,6 +425,14 @@ impl Tree {
         self.unsaved.insert(id);
     }
 
+    /// The object will be made anew at the home: what the home has under its name is another one.
+    pub fn detach(&mut self, id: u64) {
+        let Ok(inode) = self.get(id) else { return };
+        (inode.base, inode.base_len) = (None, 0);
+        let fs = inode.home_id.fs;
+        self.rebind(id, HomeId { fs, ..HomeId::default() }, None);
+    }
+
     /// The object that the home knows by this identity.
     pub fn find_home(&mut self, home_id: &HomeId) -> Option<u64> {
         if home_id.ino == 0 {

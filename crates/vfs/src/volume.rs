@@ -15,7 +15,7 @@ use crate::sync::queue::objects;
 use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
 use crate::{limits, stats::Stats};
-use home::{Error, ErrorKind, Hello, Home, Name, Result};
+use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -420,6 +420,9 @@ fn unretired(
             }
             Body::Amend(amend) => {
                 if let Some((change, late)) = open.get_mut(&amend.seq) {
+                    if matches!((&change.op, &amend.op), (Op::Write { .. }, Op::Create { .. })) {
+                        tree.detach(change.object);
+                    }
                     (change.op, *late) = (amend.op, true);
                 }
             }

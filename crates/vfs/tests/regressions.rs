@@ -438,3 +438,58 @@ async fn what_a_restart_finds_unsent_is_looked_for_once() {
     let calls = world.fault.calls() - before;
     assert!(calls < FILES + 100, "{calls} questions for {FILES} operations");
 }
+
+#[tokio::test]
+async fn the_bytes_of_a_conflict_that_was_resolved_before_a_restart_are_let_go() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"base");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, &[7; 100_000]).await.unwrap();
+    world.write("f", b"theirs");
+    world.disk.slow_syncs(Duration::from_millis(300));
+    world.fault(Fault::None);
+    while e.vfs.status().volumes[0].unsent_ops < 2 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    world.fault(Fault::Unreachable);
+    world.disk.slow_syncs(Duration::ZERO);
+    e.vfs.commit(e.ctx(), f).await.unwrap();
+    world.disk.kill();
+    drop(e);
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.sync().await;
+    let status = e.vfs.status();
+    assert_eq!(world.names_at_home("").await.len(), 2);
+    assert_eq!((status.dirty_bytes, status.volumes[0].unsent_ops), (0, 0));
+}
+
+#[tokio::test]
+async fn what_the_home_refused_just_before_a_power_cut_is_not_taken_for_done() {
+    for seed in 0..5 {
+        let world = World::new(Mode::Wb);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        e.names(lab).await;
+        let f = e.create(lab, "refused").await.unwrap();
+        e.sync().await;
+        world.fault(Fault::HangChanges);
+        e.write(f, 0, &[7; 5000]).await.unwrap();
+        e.create(lab, "done").await.unwrap();
+        world.memory.set_space(100);
+        world.fault(Fault::None);
+        while world.at_home("done").await.is_none() {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(e.vfs.status().volumes[0].parked.len(), 1);
+        world.disk.crash(seed);
+        drop(e);
+        world.memory.set_space(1 << 20);
+        let e = world.start().await;
+        e.sync().await;
+        assert!(world.at_home("refused").await.unwrap() == [7; 5000], "an acknowledged write is lost");
+    }
+}

@@ -29,7 +29,6 @@ use crate::data::DataLog;
 use crate::env::{Clock, Env, Error, Result};
 use parking_lot::{Condvar, Mutex};
 use space::Space;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -151,14 +150,10 @@ impl Journal {
         let dir = format!("journal/{volume:08x}");
         let limits = self.shared.limits;
         let mut found = recover::recover(&self.env, volume, &dir, limits.segment, &data)?;
-        let retired = record::retired(found.records.iter().map(|(_, body)| body));
-        let mut open = HashSet::new();
-        for (seq, body) in &found.records {
-            if let Some(change) = body.change(*seq).filter(|change| !retired.contains(change)) {
-                open.insert(change);
-                body.extents().for_each(|e| data.hold(e));
-            }
-        }
+        let open = record::open_forms(&found.records);
+        // What an earlier form named was let go when the change got another one.
+        let forms = open.values().filter_map(|at| found.records.get(*at));
+        forms.flat_map(|(_, body)| body.extents()).for_each(|e| data.hold(e));
         data.allow_eviction();
         let disk = &self.env.disk;
         let space = Space::new(disk.clone(), dir.clone(), limits, &found, open.len())?;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use home::{Attr, ErrorKind, HomeId, Kind, Name, Op, Time, Version};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 oncrpc::xdr! {
     /// The content of a record.
@@ -182,4 +182,11 @@ pub(super) fn retired<'a>(bodies: impl Iterator<Item = &'a Body>) -> HashSet<u64
             _ => None,
         })
         .collect()
+}
+
+/// The changes that no record retires, each with the record of the form that it has now: its place among the records.
+pub(super) fn open_forms(records: &[(u64, Body)]) -> HashMap<u64, usize> {
+    let retired = retired(records.iter().map(|(_, body)| body));
+    let forms = records.iter().enumerate().filter_map(|(at, (seq, body))| Some((body.change(*seq)?, at)));
+    forms.filter(|(change, _)| !retired.contains(change)).collect()
 }

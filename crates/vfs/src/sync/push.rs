@@ -109,11 +109,14 @@ impl Volume {
     /// disk is full stays, and what is durable goes, which is what makes room.
     async fn next_batch(&self) -> Result<Vec<Group>> {
         let now = self.env.clock.instant();
-        let batch = self.tree.lock().queue.select(now, u64::MAX);
+        let (batch, decided) = {
+            let queue = &self.tree.lock().queue;
+            (queue.select(now, u64::MAX), queue.decided())
+        };
         let Some(last) = batch.iter().flat_map(|g| &g.seqs).max().copied() else { return Ok(batch) };
-        match self.lane.synced(last).await {
+        match self.lane.synced(last.max(decided)).await {
             Ok(()) => Ok(batch),
-            Err(e @ crate::env::Error::Full(_)) => {
+            Err(e @ crate::env::Error::Full(_)) if self.lane.is_synced(decided) => {
                 let durable = self.tree.lock().queue.select(now, self.lane.durable());
                 if durable.is_empty() { Err(local(e)) } else { Ok(durable) }
             }

@@ -55,6 +55,8 @@ pub struct Queue {
     hidden: usize,
     /// How many were made in mode `strict`.
     plain: usize,
+    /// The last record that says what became of an operation that stays here: it was refused, or has another form.
+    decided: u64,
     /// Operations up to this number are wanted at the home without delay.
     urgent: u64,
     /// Operations that may have been executed and whose outcome is not known.
@@ -116,6 +118,17 @@ impl Queue {
     /// Operations whose answers are lost and that were not looked for at the home since, in order.
     pub fn lost(&self) -> impl Iterator<Item = (u64, &Pending)> {
         self.lost.iter().filter_map(|seq| Some((*seq, self.ops.get(seq)?)))
+    }
+
+    /// Record `record` says that an operation was refused or has another form. Nothing may be sent before it is durable:
+    /// after a power cut what was executed later would seem to prove that the operation was executed as it had been.
+    pub fn decide(&mut self, record: u64) {
+        self.decided = record;
+    }
+
+    /// The last record of [`Queue::decide`].
+    pub fn decided(&self) -> u64 {
+        self.decided
     }
 
     /// All of them were looked for: what the home shows of them has left the queue.

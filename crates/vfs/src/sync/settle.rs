@@ -278,8 +278,9 @@ impl Volume {
                 continue;
             }
             op.late = true;
-            if let Err(e) = self.lane.append(Body::Late(*seq)) {
-                self.lane.give_up(&format!("a refusal could not be recorded: {e}"));
+            match self.lane.append(Body::Late(*seq)) {
+                Ok(record) => tree.queue.decide(record),
+                Err(e) => self.lane.give_up(&format!("a refusal could not be recorded: {e}")),
             }
         }
         self.outcomes.send_modify(|n| *n += 1);
@@ -564,7 +565,8 @@ impl Volume {
 
     /// Gives an operation in the queue another form, also in the journal.
     fn amend(&self, tree: &mut Tree, seq: u64, op: Op<u64, Stored>) -> Result<()> {
-        self.lane.append(Body::Amend(Amend { seq, op: op.clone() })).map_err(local)?;
+        let record = self.lane.append(Body::Amend(Amend { seq, op: op.clone() })).map_err(local)?;
+        tree.queue.decide(record);
         let Some(old) = tree.queue.remove(seq) else { return Ok(()) };
         self.release(tree, seq, &old);
         let change = Change { op, ..old.change };
@@ -610,9 +612,7 @@ impl Volume {
         };
         self.write_all_again(&mut tree, object, &attr)?;
         let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
-        tree.rebind(object, HomeId { fs: attr.id.fs, ..HomeId::default() }, None);
-        let inode = tree.get(object)?;
-        (inode.base, inode.base_len) = (None, 0);
+        tree.detach(object);
         self.amend(&mut tree, seq, create)?;
         if copy != name {
             self.follow(&mut tree, seq, object, (dir, name), copy)?;
