@@ -90,8 +90,8 @@ impl Lane {
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a disk error; [`Error::Full`] where too much is buffered, or no space is held for
-    /// the record and the outcomes of all open changes; [`Error::TooBig`]. [`Body::Retire`] and the like use
-    /// the space that is held for outcomes.
+    /// the record and the outcomes of all open changes; [`Error::TooBig`]. [`Body::Retire`], [`Body::Amend`] and
+    /// [`Body::Late`] use the space that is held for outcomes, and are never too much.
     pub fn append(&self, body: Body) -> Result<u64> {
         let mut w = XdrWriter::new();
         body.encode(&mut w);
@@ -181,6 +181,12 @@ impl Lane {
             self.shared.request(self);
         }
         room
+    }
+
+    /// Whether at most half of what may be buffered is. Outcomes are always taken: whoever causes them waits for this
+    /// first, so that not too much is buffered.
+    pub fn keeps_up(&self) -> bool {
+        self.buffer.lock().bytes <= self.limits.buffer / 2
     }
 
     /// The last record that is durable.
@@ -357,11 +363,13 @@ impl Lane {
 impl Buffer {
     /// Whether a record of `size` bytes may be buffered. Allocates a further segment where that is all it takes.
     fn admit(&mut self, size: u64, outcome: bool, limits: &Limits) -> Result<()> {
-        let slack = if outcome { 0 } else { limits.slack() };
-        if self.bytes + size + slack > limits.buffer {
+        if outcome {
+            return Ok(());
+        }
+        if self.bytes + size + limits.slack() > limits.buffer {
             return Err(Error::Full("the disk does not keep up with the journal".into()));
         }
-        while !outcome && !self.space.admits(size) {
+        while !self.space.admits(size) {
             // The commit thread tries again, after it has made room.
             if self.short || self.space.claim().is_err() {
                 self.short = true;

@@ -516,3 +516,21 @@ const GOLDEN_LATE: &str = "000000050000000000000029";
 const GOLDEN_HEADER: &str = "54524c534a524e4c0000000100000007000000000000000200000000000000030000000000000029dd7041920000000000000000000000000000000000000000";
 const GOLDEN_RECORD: &str =
     "0000001415c124a100000000000000290000000000000028000000030000000000000009000000010000000200000000";
+
+#[test]
+fn an_outcome_is_taken_however_far_behind_the_disk_is() {
+    let disk = SimDisk::new();
+    let p = start(&disk, Limits { buffer: 16 << 10, ..SMALL }).unwrap();
+    let set = |n| change(n, Op::SetAttr { object: n, set: SetAttr::default() });
+    let sent: Vec<u64> = (1..60).map(|n| p.lane.append(set(n)).unwrap()).collect();
+    wait(p.lane.synced(p.lane.last())).unwrap();
+    disk.slow_syncs(Duration::from_millis(300));
+    let refused = (200..).map(|n| p.lane.append(set(n))).find_map(Result::err);
+    assert!(matches!(refused, Some(Error::Full(_))));
+    assert!(!p.lane.keeps_up());
+    for seq in sent {
+        p.lane.append(Body::Retire(Retire { seq, how: Fate::Dropped })).unwrap();
+    }
+    wait(p.lane.synced(p.lane.last())).unwrap();
+    assert!(p.lane.keeps_up() && p.lane.poisoned().is_none());
+}

@@ -108,6 +108,13 @@ impl Volume {
     /// What goes next. The home must never know more than the journal: what is not durable here because the local
     /// disk is full stays, and what is durable goes, which is what makes room.
     async fn next_batch(&self) -> Result<Vec<Group>> {
+        if !self.lane.keeps_up() {
+            match self.lane.synced(self.lane.last()).await {
+                // The space of the outcomes is held.
+                Ok(()) | Err(crate::env::Error::Full(_)) => {}
+                Err(e) => return Err(local(e)),
+            }
+        }
         let now = self.env.clock.instant();
         let (batch, decided) = {
             let queue = &self.tree.lock().queue;
