@@ -94,7 +94,8 @@ pub struct Vfs {
 }
 
 impl Vfs {
-    /// Opens the state directory, recovers every volume in it, and goes on writing home what is unsent.
+    /// Opens the state directory, recovers every volume in it, and goes on writing home what is unsent. A volume whose
+    /// local state is damaged is not served, and nothing of it is changed, until a person has looked.
     pub async fn open(config: Config) -> Result<Arc<Vfs>> {
         let gateway = load_gateway(&config)?;
         let known = known_volumes(&*config.store)?;
@@ -130,7 +131,10 @@ impl Vfs {
             locks: locks::Locks::default(),
         });
         for (id, record) in known {
-            vfs.reopen(id, &record).await?;
+            if let Err(e) = vfs.reopen(id, &record).await {
+                tracing::error!(volume = id, account = %record.account.escape_ascii(), "not served: {e}");
+                vfs.not_reached(&record.names, &e);
+            }
         }
         Ok(vfs)
     }

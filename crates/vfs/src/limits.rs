@@ -34,10 +34,9 @@ pub const BINDINGS_PER_RECORD: usize = 1000;
 pub const IDS_RESERVED: u64 = 1 << 20;
 /// Records that one batch stands for. Writes that later ones undo do not travel, but have their outcome with them.
 pub const BATCH_RECORDS: usize = 4096;
-/// Operations in one batch that goes home; of writes to one file, the parts that are left.
 /// Questions at a time about operations whose answers were lost.
 pub const LOOKS: usize = 256;
-/// Operations in one batch that goes home.
+/// Operations in one batch that goes home; of writes to one file, the parts that are left.
 pub const BATCH_OPS: usize = 512;
 /// Bytes in one batch that goes home.
 pub const BATCH_BYTES: u64 = 16 << 20;

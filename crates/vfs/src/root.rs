@@ -132,6 +132,13 @@ impl Vfs {
         names
     }
 
+    /// Remembers why names could not be reached.
+    pub(crate) fn not_reached(&self, names: &[Name], why: &Error) {
+        let now = self.shared.env.clock.instant();
+        let mut root = self.root.lock();
+        root.failed.extend(names.iter().map(|name| (name.clone(), (now, why.clone()))));
+    }
+
     /// Forgets which names could not be reached: a person has done something about the reason.
     pub fn forget_failures(&self) {
         self.root.lock().failed.clear();

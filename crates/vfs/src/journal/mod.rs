@@ -144,8 +144,8 @@ impl Journal {
     /// numbers. `data` is the data log of the same volume.
     ///
     /// # Errors
-    /// [`Error::Corrupt`] where a promised record is damaged: nothing was changed on disk, and the volume should
-    /// be served read-only until a person has looked. [`Error::Poisoned`] after [`Journal::stop`].
+    /// [`Error::Corrupt`] where a promised record is damaged: nothing was changed on disk, and the volume is
+    /// not served until a person has looked. [`Error::Poisoned`] after [`Journal::stop`].
     pub fn open_lane(self: &Arc<Self>, volume: u32, data: Arc<DataLog>) -> Result<(Arc<Lane>, Records)> {
         let dir = format!("journal/{volume:08x}");
         let limits = self.shared.limits;
