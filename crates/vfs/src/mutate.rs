@@ -134,7 +134,8 @@ impl Volume {
                         ))
                     });
                 }
-                if self.is_given_up() {
+                // Without a journal nothing more goes home.
+                if self.is_given_up() || self.lane.poisoned().is_some() {
                     self.abandon(ticket.seq);
                 }
             },

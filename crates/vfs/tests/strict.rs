@@ -207,6 +207,49 @@ async fn unstable_writes_in_doubt_never_go_over_what_another_wrote() {
     }
 }
 
+#[tokio::test]
+async fn who_waits_for_the_home_hears_that_the_journal_has_ended() {
+    let world = World::new(Mode::Strict);
+    world.write("f", b"before");
+    let e = world.start().await;
+    let (lab, f) = (e.lab().await, e.find("/lab/f").await.unwrap());
+    e.read(f).await.unwrap();
+    world.fault(Fault::HangChanges);
+    let ends = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        world.disk.fail_syncs(1);
+        let refused = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap_err();
+        assert_eq!(refused.kind, ErrorKind::Io);
+        world.fault(Fault::Unreachable);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        world.fault(Fault::None);
+    };
+    let (write, ()) = soon(async { tokio::join!(e.write(f, 0, b"stable"), ends) }).await;
+    assert_eq!(write.unwrap_err().kind, ErrorKind::Io);
+}
+
+#[tokio::test]
+async fn what_nobody_waits_for_is_not_done_when_a_home_comes_back_after_long() {
+    let mut world = World::new(Mode::Strict);
+    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+    world.clock = clock.clone();
+    world.write("begun", b"");
+    world.write("queued", b"");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    world.fault(Fault::HangChanges);
+    unanswered(async { e.vfs.remove(e.ctx(), lab, b"begun").await.unwrap() }).await;
+    unanswered(async { e.vfs.remove(e.ctx(), lab, b"queued").await.unwrap() }).await;
+    world.fault(Fault::Unreachable);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    clock.1.fetch_add(100, Relaxed);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    world.fault(Fault::None);
+    soon(e.vfs.sync(None, Duration::from_secs(8))).await.unwrap();
+    assert_eq!(world.names_at_home("").await, ["begun", "queued"]);
+}
+
 /// The real clock, and what was skipped.
 struct Skipping(RealClock, AtomicU64);
 

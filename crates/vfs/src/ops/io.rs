@@ -325,6 +325,9 @@ impl Volume {
             }
             // The time is for a home that does not answer at all.
             let _ = tokio::time::timeout(limits::OUTCOME_PATIENCE, outcomes.changed()).await;
+            if let Some(why) = self.lane.poisoned() {
+                return Err(Error::new(ErrorKind::Io, why));
+            }
             if self.is_given_up() {
                 return Err(Error::new(ErrorKind::Io, format!("{} is out of reach", self.account)));
             }

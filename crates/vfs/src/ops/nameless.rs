@@ -30,15 +30,16 @@ impl Volume {
     }
 
     /// Gives an object that is about to be replaced a hidden name beside its own: so there is no moment, and no crash,
-    /// in which the name that is taken stands for nothing.
-    pub(super) fn keep_beside(&self, tree: &mut Tree, ctx: Ctx<'_>, id: u64, dir: u64) -> Result<()> {
+    /// in which the name that is taken stands for nothing. The ticket is kept until the object is replaced, as a sign
+    /// that somebody waits for that.
+    pub(super) fn keep_beside(&self, tree: &mut Tree, ctx: Ctx<'_>, id: u64, dir: u64) -> Result<Ticket> {
         let time = self.env.clock.now();
         let inode = live(tree, id)?;
         let last = inode.attr.map(|attr| (attr, meta::shown_ctime(inode, &attr)));
         let after = last.map(|(attr, shown)| Attr { nlink: attr.nlink + 1, ..changed(&attr, shown, time) });
         let op = Op::Link { object: id, dir, name: hidden_name(self.shared.gateway, id) };
         let again = Ctx { retry: None, ..ctx };
-        self.submit(tree, ctx.origin, self.change(again, time, id, after, op)).map(drop)
+        self.submit(tree, ctx.origin, self.change(again, time, id, after, op))
     }
 
     /// Moves what is hidden in a directory that is about to go into the one above. The caller has checked that it may

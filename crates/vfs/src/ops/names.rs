@@ -240,19 +240,17 @@ impl Vfs {
                 return Ok(RenameOk { from: wcc[0], to: wcc[1] });
             }
             volume.check_rename(&mut tree, ctx, (from.id, &name), (to.id, &new_name), id, target)?;
-            if let Some(target) = target
-                && volume.must_stay(&mut tree, target, &(to.id, new_name.clone()))
-            {
-                volume.keep_beside(&mut tree, ctx, target, to.id)?;
-            }
+            let stays = target.filter(|t| volume.must_stay(&mut tree, *t, &(to.id, new_name.clone())));
+            let kept = stays.map(|t| volume.keep_beside(&mut tree, ctx, t, to.id)).transpose()?;
             let replaced = target.map(|t| (t, volume.base_of(&mut tree, t)));
             let time = volume.env.clock.now();
             let attr = Volume::attr_of(&mut tree, id)?;
             let after = changed(&attr, meta::shown_ctime(tree.get(id)?, &attr), time);
             let op = Op::Rename { from: from.id, name, object: id, to: to.id, new_name, replaced };
-            (before, volume.submit(&mut tree, ctx.origin, volume.change(ctx, time, id, Some(after), op))?)
+            let change = volume.change(ctx, time, id, Some(after), op);
+            (before, kept, volume.submit(&mut tree, ctx.origin, change)?)
         };
-        let (before, ticket) = submitted;
+        let (before, _kept, ticket) = submitted;
         let dirs = volume.finish(&before, ticket).await?;
         Ok(RenameOk { from: dirs[0], to: dirs[1] })
     }

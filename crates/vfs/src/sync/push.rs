@@ -48,6 +48,9 @@ pub async fn run(volume: Weak<Volume>) {
                     volume.unheard();
                     volume.suspect(&e);
                 }
+                if volume.is_given_up() {
+                    volume.abandon_unawaited();
+                }
                 tracing::debug!(account = %volume.account, "changes wait: {e}");
                 backoff = (backoff * 2).clamp(Duration::from_millis(100), limits::PUSH_BACKOFF);
                 tokio::time::sleep(backoff).await;

@@ -40,6 +40,11 @@ pub struct Pending {
 }
 
 impl Pending {
+    /// Whether somebody waits for its outcome.
+    pub fn is_awaited(&self) -> bool {
+        self.waiter.as_ref().is_some_and(|waiter| !waiter.is_closed())
+    }
+
     /// Whether it stays here for now because the home refused it.
     pub fn is_held(&self, now: Duration) -> bool {
         self.parked.is_some() && self.again.is_none_or(|again| again > now)

@@ -319,6 +319,15 @@ impl Volume {
         self.outcomes.send_modify(|n| *n += 1);
     }
 
+    /// Mode `strict`: the home stays out of reach. What nobody has seen and nobody waits for any more is not done when
+    /// it comes back.
+    pub fn abandon_unawaited(&self) {
+        let left = |p: &Pending| !p.overlaid && p.waiter.is_some() && !p.is_awaited();
+        let left: Vec<u64> =
+            self.tree.lock().queue.plain().filter(|(_, p)| left(p)).map(|(seq, _)| seq).collect();
+        left.into_iter().for_each(|seq| self.abandon(seq));
+    }
+
     /// Forgets what a change was believed to have done, so that the home is asked again.
     pub fn undo(&self, tree: &mut Tree, change: &Change) {
         for (dir, name) in queue::names(change) {
