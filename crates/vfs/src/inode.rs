@@ -548,8 +548,13 @@ impl Tree {
 
     /// What the store should know of an object.
     pub fn binding(&mut self, id: u64) -> Option<Binding> {
+        let gateway = self.nameless.gateway;
         let inode = self.get(id).ok()?;
         let (parent, name) = inode.binding.clone().map_or((0, None), |(p, n)| (p, Some(n)));
+        // The newest are told. Each outcome tells them all, and a hidden name must be found again.
+        let (older, newest) =
+            inode.more_bindings.split_at(inode.more_bindings.len().saturating_sub(limits::NAMES_TOLD));
+        let more = older.iter().filter(|(_, name)| is_hidden(gateway, name)).chain(newest);
         Some(Binding {
             object: id,
             parent,
@@ -560,11 +565,7 @@ impl Tree {
             fileid: inode.fileid,
             ctime_shown: inode.shown.map(|(_, t)| t),
             verifier: inode.verifier,
-            more: inode
-                .more_bindings
-                .iter()
-                .map(|(parent, name)| Place { parent: *parent, name: name.clone() })
-                .collect(),
+            more: more.map(|(parent, name)| Place { parent: *parent, name: name.clone() }).collect(),
         })
     }
 

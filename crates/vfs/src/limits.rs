@@ -28,6 +28,9 @@ pub const SMALL_DIR_BYTES: u64 = 128 << 10;
 pub const INODES_MAX: usize = 4_000_000;
 /// Names of one directory.
 pub const DIR_ENTRIES_MAX: usize = 16_000_000;
+/// Further names of an object that a record of it tells; the others are found when their folders are listed. With
+/// [`BINDINGS_PER_RECORD`] no record is larger than the journal takes.
+pub const NAMES_TOLD: usize = 16;
 /// Bindings in one journal record.
 pub const BINDINGS_PER_RECORD: usize = 1000;
 /// Object ids reserved in the store at once.

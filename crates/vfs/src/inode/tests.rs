@@ -48,6 +48,24 @@ fn an_object_that_was_dropped_from_memory_keeps_its_identity() {
 }
 
 #[test]
+fn an_object_of_many_names_is_told_in_few_words() {
+    let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+    tree.nameless.gateway = 7;
+    let object = tree.bind(ROOT_ID, &name(0), &attr(Kind::File, 50), None).unwrap();
+    let hidden = hidden_name(7, object);
+    tree.get(object).unwrap().add_binding((ROOT_ID, hidden.clone()));
+    for n in 1..40_000 {
+        tree.get(object).unwrap().more_bindings.push((ROOT_ID, name(n)));
+    }
+    let told = tree.binding(object).unwrap();
+    let size = told.to_bytes().len();
+    assert!(size < 8192, "an outcome of {size} bytes");
+    for kept in [hidden, name(39_999)] {
+        assert!(told.more.iter().any(|place| place.name == kept), "{kept}");
+    }
+}
+
+#[test]
 fn ids_are_never_given_twice() {
     let store = Arc::new(MemStore::new());
     let mut tree = Tree::open(1, store.clone()).unwrap();

@@ -102,7 +102,7 @@ oncrpc::xdr! {
         pub ctime_shown: Option<Time>,
         /// The verifier of the exclusive create that made it.
         pub verifier: Option<[u8; 8]>,
-        /// Its other names at the home, as far as they are known.
+        /// Its other names at the home, the newest of those that are known.
         pub more: Vec<Place>,
     }
 
