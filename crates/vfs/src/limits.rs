@@ -61,6 +61,10 @@ pub const XATTR_UNSENT: usize = 64 << 20;
 pub const FILE_SYSTEMS: usize = 256;
 /// How long it is believed that a file system keeps none.
 pub const NO_XATTRS: Duration = Duration::from_secs(60);
+/// Changes that make a new object: itself, its length, its other attributes.
+pub const CHANGES_OF_NEW: usize = 3;
+/// Bytes that the records of those take at most, with the target of a symbolic link and what they say of the folder.
+pub const BYTES_OF_NEW: u64 = 16 << 10;
 /// Events that one watcher may leave unread before they become one that says so.
 pub const WATCH_EVENTS: usize = 65_536;
 /// Locks on files, of all owners.

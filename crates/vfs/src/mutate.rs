@@ -111,8 +111,19 @@ impl Volume {
         Ok(())
     }
 
-    /// The same for what was only looked at: a full disk keeps nobody from reading. What has no record yet gets it
-    /// with the first change that finds room.
+    /// Fails where a new object with attributes of its own, which takes several changes, would not be accepted as a
+    /// whole.
+    pub fn check_room(&self, tree: &mut Tree) -> Result<()> {
+        self.log_bindings(tree)?;
+        let queued = tree.queue.len() + limits::CHANGES_OF_NEW <= limits::QUEUE_OPS;
+        if !queued || !self.lane.has_room(limits::BYTES_OF_NEW) && self.lane.poisoned().is_none() {
+            return Err(Error::new(ErrorKind::Busy, "the journal has no room for a new object"));
+        }
+        Ok(())
+    }
+
+    /// Like [`Volume::log_bindings`], for what was only looked at: a full disk keeps nobody from reading. What has no
+    /// record yet gets it with the first change that finds room.
     pub fn log_bindings_if_room(&self, tree: &mut Tree) -> Result<()> {
         match self.log_bindings(tree) {
             Err(e) if e.kind == ErrorKind::Busy => Ok(()),

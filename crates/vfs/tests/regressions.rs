@@ -493,3 +493,42 @@ async fn what_the_home_refused_just_before_a_power_cut_is_not_taken_for_done() {
         assert!(world.at_home("refused").await.unwrap() == [7; 5000], "an acknowledged write is lost");
     }
 }
+
+#[tokio::test]
+async fn a_create_that_is_told_to_come_again_has_made_nothing() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    // One segment is all that the journal gets; most of it is taken.
+    world.disk.fill_up(true);
+    let long = bytes::Bytes::from(vec![b'x'; 4096]);
+    let mut links = 0;
+    loop {
+        let name = format!("link{links}");
+        let made = e.vfs.symlink(e.ctx(), lab, name.as_bytes(), long.clone(), SetAttrs::default()).await;
+        match made {
+            Ok(_) => links += 1,
+            Err(e) if e.kind == home::ErrorKind::Busy => break,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    let time = vfs::SetTime::At(vfs::Time { sec: 1, nsec: 2 });
+    let set = SetAttrs { mtime: Some(time), size: Some(7), ..SetAttrs::default() };
+    for length in (8..250).step_by(9) {
+        let mut refused = None;
+        for n in 0..100 {
+            let name = format!("{n:0length$}");
+            let made = e.vfs.create(e.ctx(), lab, name.as_bytes(), vfs::CreateHow::Guarded, set).await;
+            if let Err(why) = made {
+                assert_eq!(why.kind, home::ErrorKind::Busy);
+                refused = Some(name);
+                break;
+            }
+        }
+        let refused = refused.expect("a journal without room");
+        let there = e.find(&format!("/lab/{refused}")).await;
+        assert_eq!(there.map_err(|e| e.kind), Err(home::ErrorKind::NotFound), "length {length}");
+    }
+}

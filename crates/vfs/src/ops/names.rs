@@ -453,6 +453,11 @@ impl Volume {
         // Refused before anything is journalled: owner and group have a counterpart at the home.
         wanted.set.uid.map(|uid| self.home_uid(uid)).transpose()?;
         wanted.set.gid.map(|gid| self.home_gid(gid)).transpose()?;
+        let later = SetAttrs { mode: None, size: wanted.set.size.filter(|s| *s > 0), ..wanted.set };
+        let more = !self.plain() && later != SetAttrs::default();
+        if more {
+            self.check_room(tree)?;
+        }
         let time = self.env.clock.now();
         let id = tree.new_id()?;
         let parent = Volume::attr_of(tree, dir)?;
@@ -462,8 +467,7 @@ impl Volume {
         let mut change = self.change(ctx, time, id, Some(attr), op);
         change.verifier = wanted.verifier;
         let mut tickets = vec![self.submit(tree, ctx.origin, change)?];
-        let later = SetAttrs { mode: None, size: wanted.set.size.filter(|s| *s > 0), ..wanted.set };
-        if !self.plain() && later != SetAttrs::default() {
+        if more {
             let again = Ctx { retry: None, ..ctx };
             tickets.extend(self.set(tree, again, id, &later)?);
         }
