@@ -532,3 +532,21 @@ async fn a_create_that_is_told_to_come_again_has_made_nothing() {
         assert_eq!(there.map_err(|e| e.kind), Err(home::ErrorKind::NotFound), "length {length}");
     }
 }
+
+#[tokio::test]
+async fn a_home_that_misses_what_was_staged_is_not_flooded() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    world.fault(Fault::NothingStaged);
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, &[7; 200_000]).await.unwrap();
+    let before = world.fault.calls();
+    let unsent = e.vfs.sync(None, Duration::from_secs(2)).await;
+    assert!(unsent.is_err());
+    let calls = world.fault.calls() - before;
+    assert!(calls < 30, "{calls} calls in two seconds");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert!(world.at_home("f").await.unwrap() == [7; 200_000]);
+}

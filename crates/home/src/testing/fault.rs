@@ -32,6 +32,8 @@ pub enum Fault {
     Refuse(ErrorKind),
     /// There are no hard links.
     NoLinks,
+    /// What was staged is always missed.
+    NothingStaged,
 }
 
 /// A home with faults.
@@ -74,7 +76,8 @@ impl FaultHome {
             | Fault::HangChanges
             | Fault::ChangesUnanswered
             | Fault::Refuse(_)
-            | Fault::NoLinks => call.await,
+            | Fault::NoLinks
+            | Fault::NothingStaged => call.await,
         }
     }
 }
@@ -126,6 +129,9 @@ impl Home for FaultHome {
         let now = fault.wait_for(|f| *f != Fault::HangChanges).await.map(|f| *f).unwrap_or_default();
         if let Fault::Refuse(kind) = now {
             return Ok(vec![Outcome::Refused(kind)]);
+        }
+        if now == Fault::NothingStaged {
+            return self.through(std::future::ready(Err(ErrorKind::NotStaged.into()))).await;
         }
         let links = ops.iter().position(|o| now == Fault::NoLinks && matches!(o.op, Op::Link { .. }));
         if links == Some(0) {

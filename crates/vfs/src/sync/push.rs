@@ -101,7 +101,6 @@ impl Volume {
         let lost = matches!(&answer, Err(e) if e.kind != ErrorKind::NotStaged);
         let taken = match answer {
             Ok(outcomes) => self.take(&ready, outcomes).await.map(|()| Sent::Some),
-            Err(e) if e.kind == ErrorKind::NotStaged => Ok(Sent::Some),
             Err(e) => Err(e),
         };
         self.tree.lock().queue.end(lost);
