@@ -59,6 +59,10 @@ pub const XATTR_TOGETHER: usize = 1 << 20;
 pub const XATTR_UNSENT: usize = 64 << 20;
 /// File systems of one volume of which it is remembered whether they keep extended attributes.
 pub const FILE_SYSTEMS: usize = 256;
+/// Longest value of an extended attribute that is accepted before the home has it, in bytes: others may not fit there.
+pub const XATTR_SMALL: usize = 1 << 10;
+/// Bytes of all extended attributes of an object up to which further ones are accepted so: ext4 has room for 4 KiB.
+pub const XATTR_ROOM: usize = 3 << 10;
 /// How long it is believed that a file system keeps none.
 pub const NO_XATTRS: Duration = Duration::from_secs(60);
 /// Changes that make a new object: itself, its length, its other attributes.

@@ -145,8 +145,9 @@ impl Volume {
                         ))
                     });
                 }
-                // Without a journal nothing more goes home.
-                if self.is_given_up() || self.lane.poisoned().is_some() {
+                // Without a journal nothing more goes home, nor does what waits for something that was refused.
+                let held = self.lane.poisoned().is_some() || self.tree.lock().queue.is_stuck(ticket.seq);
+                if held || self.is_given_up() {
                     self.abandon(ticket.seq);
                 }
             },

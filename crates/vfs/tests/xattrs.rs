@@ -98,7 +98,7 @@ async fn a_killed_process_loses_no_attribute() {
     edit(&world, "f", "user.b", Some(b"theirs"));
     let e = world.start().await;
     let file = e.find("/lab/f").await.unwrap();
-    let long = vec![7; 65_536];
+    let long = vec![7; 1024];
     world.fault(Fault::HangChanges);
     On(&e, file).set("user.a", &long, Any).await.unwrap();
     On(&e, file).remove("user.b").await.unwrap();
@@ -242,6 +242,64 @@ async fn a_refused_attribute_is_kept_also_over_a_restart() {
     assert_eq!(on.list().await.unwrap(), ["user.a", "user.before"]);
     e.sync().await;
     assert_eq!(at_home(&world, "f", "user.a").unwrap(), b"2");
+}
+
+#[tokio::test]
+async fn the_copy_of_a_conflict_keeps_our_attributes() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"base");
+    edit(&world, "f", "user.old", Some(b"1"));
+    let e = world.start().await;
+    let file = e.find("/lab/f").await.unwrap();
+    let on = On(&e, file);
+    assert_eq!(on.get("user.old").await.unwrap(), b"1");
+    world.fault(Fault::HangChanges);
+    e.write(file, 0, b"ours").await.unwrap();
+    on.set("user.new", b"2", Any).await.unwrap();
+    world.write("f", b"theirs is longer");
+    world.fault(Fault::None);
+    e.sync().await;
+    let names = world.names_at_home("").await;
+    let copy = names.iter().find(|n| n.starts_with("f.trellis-conflict-")).unwrap();
+    assert_eq!(world.at_home(copy).await.unwrap(), b"ours");
+    assert_eq!(at_home(&world, copy, "user.old").unwrap(), b"1");
+    assert_eq!(at_home(&world, copy, "user.new").unwrap(), b"2");
+    assert_eq!(
+        (at_home(&world, "f", "user.old").unwrap(), at_home(&world, "f", "user.new")),
+        (b"1".into(), None)
+    );
+    assert_eq!(on.list().await.unwrap(), ["user.new", "user.old"]);
+}
+
+#[tokio::test]
+async fn what_may_not_fit_waits_for_the_home() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"text");
+    let e = world.start().await;
+    let on = On(&e, e.find("/lab/f").await.unwrap());
+    let long = vec![7; 65_536];
+    on.set("user.long", &long, Create).await.unwrap();
+    assert!(at_home(&world, "f", "user.long").unwrap() == long, "it is there when the call returns");
+    assert!(on.get("user.long").await.unwrap() == long);
+    on.remove("user.long").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::Refuse(ErrorKind::NoSpace));
+    let before = e.vfs.getattr(e.ctx(), on.1).await.unwrap();
+    assert_eq!(on.set("user.long", &long, Any).await.unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(e.vfs.getattr(e.ctx(), on.1).await.unwrap(), before);
+    assert_eq!(on.get("user.long").await, Err(ErrorKind::NoAttribute));
+    assert!(e.vfs.status().volumes[0].parked.is_empty());
+    // Many small ones are a large one.
+    world.fault(Fault::HangChanges);
+    for i in 0..3 {
+        on.set(&format!("user.{i}"), &[7; 1000], Any).await.unwrap();
+    }
+    let fourth = on.set("user.fourth", &[7; 1000], Any);
+    assert!(tokio::time::timeout(Duration::from_millis(500), fourth).await.is_err(), "it waits");
+    // What waits behind a refused one is told so, and nobody waits for ever.
+    world.fault(Fault::Refuse(ErrorKind::Perm));
+    let stuck = tokio::time::timeout(Duration::from_secs(10), on.set("user.long", &long, Any)).await;
+    assert_eq!(stuck.unwrap().unwrap_err().kind, ErrorKind::Io);
 }
 
 #[tokio::test]

@@ -186,6 +186,26 @@ impl Tree {
         Ok(Some(names))
     }
 
+    /// The home has the object no more, as far as we are concerned: what it had is returned, where it is known and
+    /// nothing unsent has changed it.
+    pub fn take_xattrs(&mut self, id: u64) -> Result<Vec<(XattrName, Bytes)>> {
+        let inode = self.get(id)?;
+        let known = if let Known::Listed(list) = inode.at_home() { list.clone() } else { Vec::new() };
+        inode.xattrs = Xattrs::newborn();
+        let changed: HashSet<&XattrName> = self.queue.xattrs(id).map(|(name, _)| name).collect();
+        let left = known.into_iter().filter(|x| !changed.contains(&x.name));
+        Ok(left.filter_map(|x| Some((x.name, x.value?))).collect())
+    }
+
+    /// Bytes of the attributes of an object as far as they are known, with what is unsent; at least.
+    pub fn xattr_bytes(&mut self, id: u64) -> Result<usize> {
+        let unsent: usize = self.queue.xattrs(id).map(|(_, value)| value.map_or(0, Bytes::len)).sum();
+        Ok(match self.get(id)?.at_home() {
+            Known::Listed(list) => unsent + size_of(list),
+            Known::Unknown | Known::Bare | Known::Some => unsent,
+        })
+    }
+
     /// A file system keeps attributes, or does not.
     pub fn note_xattrs(&mut self, fs: u64, keeps: bool, now: Duration) {
         if self.xattrs.keeps.len() >= limits::FILE_SYSTEMS {

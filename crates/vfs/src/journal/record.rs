@@ -45,7 +45,7 @@ oncrpc::xdr! {
         pub retry: Option<[u8; 16]>,
         /// The verifier of an exclusive create (RFC 1813 3.3.8).
         pub verifier: Option<[u8; 8]>,
-        /// Made in mode `strict`: laid over the caches only when the home has it, but for UNSTABLE writes. Only the
+        /// Made in mode `strict`, or too large to be accepted before the home has it: laid over the caches only when the home has it, but for UNSTABLE writes. Only the
         /// records of those have bytes.
         pub plain: bool,
     }

@@ -4,6 +4,7 @@ use super::{is_small_listing, live};
 use crate::Vfs;
 use crate::fetch::{Extent, Want};
 use crate::inode::{Lookup, Tree, may_have};
+use crate::journal::Change;
 use crate::limits;
 use crate::meta;
 use crate::mutate::Ticket;
@@ -89,9 +90,10 @@ impl Vfs {
             if !volume.plain() && !volume.is_expected(tree, oid.id, &name, how)? {
                 return Ok(None);
             }
+            let through = volume.plain() || volume.may_not_fit(tree, oid.id, value.as_ref())?;
             let value = value.clone();
             let op = Op::SetXattr { object: oid.id, name: name.clone(), value, how };
-            volume.submit_xattr(tree, ctx, oid.id, op).map(Some)
+            volume.submit_xattr(tree, ctx, oid.id, op, through).map(Some)
         };
         let ticket = volume.with_xattrs(oid.id, Some(&name), look).await?;
         volume.settled(ticket).await
@@ -180,18 +182,30 @@ impl Volume {
         }
     }
 
-    /// Accepts a change of an attribute: besides it only ctime moves.
+    /// Whether a home may have no room for a value, so that its caller has to wait for it in any mode: it is better
+    /// refused than kept here for ever. Where something is parked nobody waits for what may have to wait with it.
+    fn may_not_fit(&self, tree: &mut Tree, id: u64, value: Option<&Bytes>) -> Result<bool> {
+        let Some(value) = value else { return Ok(false) };
+        let small =
+            value.len() <= limits::XATTR_SMALL && tree.xattr_bytes(id)? + value.len() <= limits::XATTR_ROOM;
+        Ok(!small && !tree.queue.has_parked())
+    }
+
+    /// Accepts a change of an attribute: besides it only ctime moves. One that goes `through` is
+    /// seen by nobody before the home has it, which then tells the object's ctime; its caller waits.
     fn submit_xattr(
         &self,
         tree: &mut Tree,
         ctx: Ctx<'_>,
         id: u64,
         op: Op<u64, crate::journal::Stored>,
+        through: bool,
     ) -> Result<Ticket> {
         let time = self.env.clock.now();
         let inode = live(tree, id)?;
         let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
-        let after = changed(&attr, meta::shown_ctime(inode, &attr), time);
-        self.submit(tree, ctx.origin, self.change(ctx, time, id, Some(after), op))
+        let after = (!through).then(|| changed(&attr, meta::shown_ctime(inode, &attr), time));
+        let change = self.change(ctx, time, id, after, op);
+        self.submit(tree, ctx.origin, Change { plain: through, ..change })
     }
 }

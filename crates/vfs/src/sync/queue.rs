@@ -213,6 +213,23 @@ impl Queue {
         some.into_iter().flatten()
     }
 
+    /// Whether the home has refused an operation that is kept.
+    pub fn has_parked(&self) -> bool {
+        self.ops.values().any(|p| p.parked.is_some())
+    }
+
+    /// Whether an operation has to wait for one that the home has refused.
+    pub fn is_stuck(&self, seq: u64) -> bool {
+        let Some(op) = self.ops.get(&seq) else { return false };
+        let mut waiting = Waiting::default();
+        for (_, earlier) in self.ops.range(..seq) {
+            if earlier.parked.is_some() || waiting.concerns(&earlier.change) {
+                waiting.add(&earlier.change);
+            }
+        }
+        waiting.concerns(&op.change)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ops.len()

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::meta;
 use crate::overlay::overlay;
 use crate::volume::Volume;
-use home::{Attr, Done, Error, ErrorKind, HomeId, Loc, Name, New, Op, Piece, Result};
+use home::{Attr, Done, Error, ErrorKind, HomeId, Loc, Name, New, Op, Piece, Result, XattrHow};
 use std::sync::Arc;
 
 impl Volume {
@@ -620,6 +620,10 @@ impl Volume {
             _ => conflict::copy_name(&name, self.shared.gateway, change.time, seq),
         };
         self.write_all_again(&mut tree, object, &attr)?;
+        for (name, value) in tree.take_xattrs(object)? {
+            let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
+            self.submit_again(&mut tree, object, &attr, op)?;
+        }
         let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
         tree.detach(object);
         self.amend(&mut tree, seq, create)?;
@@ -664,6 +668,13 @@ impl Volume {
         Ok(())
     }
 
+    /// Accepts a change that makes of an object once more what it is.
+    fn submit_again(&self, tree: &mut Tree, object: u64, attr: &Attr, op: Op<u64, Stored>) -> Result<()> {
+        let (time, after) = (attr.mtime, Some(*attr));
+        let change = Change { time, object, after, op, retry: None, verifier: None, plain: false };
+        self.submit(tree, 0, change).map(drop)
+    }
+
     /// Journals the whole content of a file once more, behind everything that is in the queue.
     fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr) -> Result<()> {
         let mut at = 0;
@@ -694,16 +705,7 @@ impl Volume {
                 }
             }
             let op = Op::Write { file: object, base: None, pieces: std::mem::take(&mut pieces) };
-            let change = Change {
-                time: attr.mtime,
-                object,
-                after: Some(*attr),
-                op,
-                retry: None,
-                verifier: None,
-                plain: false,
-            };
-            self.submit(tree, 0, change)?;
+            self.submit_again(tree, object, attr, op)?;
             at += u64::from(len);
             if at >= attr.size {
                 return Ok(());
