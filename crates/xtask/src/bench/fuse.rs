@@ -1,10 +1,13 @@
 //! Jobs of ordinary programs on FUSE mounts of one loopback home: Trellis beside sshfs and rclone.
 //!
-//! Each job runs on every mount in turn, `runs` times, on files of its own, so that "first" means that this mount has
-//! not seen them, and "again" that it has, with the kernel's own caches dropped.
+//! Each job runs on every mount in turn, `runs` times. Each mount has files of its own, new ones in each run, so that
+//! "first" means that this mount has not seen them, and "again" that it has, with the kernel's own caches dropped. In
+//! particular no two mounts share a git index: it holds the inode numbers of the mount that wrote it last.
 
 use super::report;
-use crate::e2e::{ANN, Daemon, GATEWAY, Server, World, fuse, noise_file, processor_time, wait_for};
+use crate::e2e::{
+    ANN, Daemon, GATEWAY, Server, World, family, fuse, noise_file, processor_time, wait_for, with_variable,
+};
 use crate::run;
 use anyhow::{Context, Result, ensure};
 use rustix::process::Pid;
@@ -20,41 +23,70 @@ const FILE: u64 = 128 << 20;
 /// Directories of the tree that is searched, and files in each.
 const TREE: (usize, usize) = (40, 50);
 
-/// Something that a user does. `$M` is the mounted folder, `$R` the number of the run.
+/// Something that a user does. `$M` is the mounted folder, `$W` what is this mount's own in this run.
 struct Job {
     name: &'static str,
     /// The kernel's caches are dropped before.
     cold_kernel: bool,
+    /// What the jobs before it left in the caches of the mounts is old by then.
+    rest: Duration,
     script: &'static str,
 }
 
+/// Longer than Trellis believes what it knows of a home without asking.
+const OLD: Duration = Duration::from_secs(6);
+
 const JOBS: &[Job] = &[
-    Job { name: "read 128 MiB, first", cold_kernel: true, script: "cat $M/big$R >/dev/null" },
-    Job { name: "read 128 MiB, again", cold_kernel: true, script: "cat $M/big$R >/dev/null" },
+    Job {
+        name: "read 128 MiB, first",
+        cold_kernel: true,
+        rest: Duration::ZERO,
+        script: "cat $M/big-$W >/dev/null",
+    },
+    Job { name: "read 128 MiB, again", cold_kernel: true, rest: OLD, script: "cat $M/big-$W >/dev/null" },
     Job {
         name: "write 128 MiB and fsync",
         cold_kernel: false,
-        script: "dd if=$HOME/source of=$M/out-$WHO-$R bs=1M conv=fsync status=none",
+        rest: Duration::ZERO,
+        script: "dd if=$HOME/source of=$M/out-$W bs=1M conv=fsync status=none",
     },
     Job {
         name: "make 500 files of 4 KiB",
         cold_kernel: false,
-        script: "mkdir $M/small-$WHO-$R; exec python3 -c 'import os,sys\nfor i in range(500):\n  with \
-                 open(sys.argv[1] + \"/%d\" % i, \"wb\") as f: f.write(b\"x\" * 4096)' $M/small-$WHO-$R",
+        rest: Duration::ZERO,
+        script: "mkdir $M/small-$W; exec python3 -c 'import os,sys\nfor i in range(500):\n  with \
+                 open(sys.argv[1] + \"/%d\" % i, \"wb\") as f: f.write(b\"x\" * 4096)' $M/small-$W",
     },
     Job {
         name: "find 2,000 files, first",
         cold_kernel: true,
-        script: "test $(find $M/tree$R -name '*.c' | wc -l) = 2000",
+        rest: Duration::ZERO,
+        script: "test $(find $M/tree-$W -name '*.c' | wc -l) = 2000",
     },
     Job {
         name: "find 2,000 files, again",
         cold_kernel: true,
-        script: "test $(find $M/tree$R -name '*.c' | wc -l) = 2000",
+        rest: OLD,
+        script: "test $(find $M/tree-$W -name '*.c' | wc -l) = 2000",
     },
-    Job { name: "git status, first", cold_kernel: true, script: "git -C $M/tree$R status --porcelain" },
-    Job { name: "git status, again", cold_kernel: true, script: "git -C $M/tree$R status --porcelain" },
+    Job {
+        name: "git status, first",
+        cold_kernel: true,
+        rest: Duration::ZERO,
+        script: "git -C $M/tree-$W status --porcelain",
+    },
+    Job {
+        name: "git status, again",
+        cold_kernel: true,
+        rest: OLD,
+        script: "git -C $M/tree-$W status --porcelain",
+    },
 ];
+
+const TRELLIS: &str = "Trellis";
+const SSHFS: &str = "sshfs";
+const SSHFS_TUNED: &str = "sshfs, tuned";
+const RCLONE: &str = "rclone";
 
 /// A mount under test.
 struct Mounted {
@@ -65,21 +97,40 @@ struct Mounted {
     _keep: Option<Daemon>,
 }
 
+impl Mounted {
+    /// Its own process and all that it started: sshfs leaves its ssh to init, where only [`TAG`] tells whose it is.
+    fn processes(&self) -> Vec<Pid> {
+        let mut all = family(self.pid);
+        all.extend(with_variable(&tag(self.name)));
+        all.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
+        all.dedup();
+        all
+    }
+}
+
+/// The environment variable that names the mount to which a process belongs.
+const TAG: &str = "TRELLIS_BENCH_MOUNT";
+
+fn tag(name: &str) -> String {
+    format!("{TAG}={name}")
+}
+
 /// Seconds of the clock and of the mount's own processes.
 type Times = (f64, f64);
 
 /// Measures and answers the table.
-pub fn measure(world: &World, runs: usize) -> Result<String> {
+pub fn measure(world: &World, runs: usize, only: &str) -> Result<String> {
     fuse::allow()?;
     let lab = world.host("lab", "", None)?;
     let files = prepare(world, runs)?;
     let server = world.serve(&[])?;
+    let jobs: Vec<_> = JOBS.iter().filter(|job| job.name.contains(only)).collect();
     let mounts = [
         trellis(world, &server, &files)?,
-        sshfs(world, "sshfs", &files, "reconnect")?,
+        sshfs(world, SSHFS, &files, "reconnect")?,
         sshfs(
             world,
-            "sshfs, tuned",
+            SSHFS_TUNED,
             &files,
             "reconnect,kernel_cache,auto_cache,dcache_timeout=60,max_conns=4,compression=no",
         )?,
@@ -87,7 +138,9 @@ pub fn measure(world: &World, runs: usize) -> Result<String> {
     ];
     let mut figures: BTreeMap<(&str, &str), Vec<Times>> = BTreeMap::new();
     for run in 0..runs {
-        for job in JOBS {
+        for job in &jobs {
+            std::thread::sleep(job.rest);
+            let before = server.round_trips("ann@lab").unwrap_or(0);
             for mount in &mounts {
                 let times = once(world, job, mount, run)?;
                 eprintln!("{} {}: {:.2} s @ {:.2} s", job.name, mount.name, times.0, times.1);
@@ -95,25 +148,20 @@ pub fn measure(world: &World, runs: usize) -> Result<String> {
             }
             // What the job left to be sent must not be in the next one's way.
             server.sync()?;
+            eprintln!("{} took Trellis {} round trips", job.name, server.round_trips("ann@lab")? - before);
         }
     }
-    table(&figures, &mounts, runs)
+    table(&figures, &jobs, &mounts, runs)
 }
 
 fn prepare(world: &World, runs: usize) -> Result<PathBuf> {
     let dir = world.home_dir(ANN, "bench")?;
     for run in 0..runs {
-        noise_file(&dir.join(format!("big{run}")), run as u64 + 1, FILE)?;
-        let tree = dir.join(format!("tree{run}"));
-        for d in 0..TREE.0 {
-            let sub = tree.join(format!("d{d}"));
-            fs::create_dir_all(&sub)?;
-            for f in 0..TREE.1 {
-                fs::write(sub.join(format!("f{f}.c")), format!("int f{d}_{f}(void) {{ return {run}; }}\n"))?;
-            }
+        for mount in [TRELLIS, SSHFS, SSHFS_TUNED, RCLONE] {
+            let own = own(mount, run);
+            noise_file(&dir.join(format!("big-{own}")), run as u64 + 1, FILE)?;
+            make_tree(&dir.join(format!("tree-{own}")), run)?;
         }
-        let git = "git init -q .; git add .; git -c user.name=a -c user.email=a@b commit -qm one";
-        run::output(Command::new("bash").args(["-euc", git]).current_dir(&tree).env("HOME", &dir))?;
     }
     run::output(Command::new("chown").args(["-R", &format!("{0}:{0}", ANN.uid)]).arg(&dir))?;
     let source = world.home(GATEWAY).join("source");
@@ -123,11 +171,31 @@ fn prepare(world: &World, runs: usize) -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// A work tree of git.
+fn make_tree(tree: &Path, run: usize) -> Result<()> {
+    for d in 0..TREE.0 {
+        let sub = tree.join(format!("d{d}"));
+        fs::create_dir_all(&sub)?;
+        for f in 0..TREE.1 {
+            fs::write(sub.join(format!("f{f}.c")), format!("int f{d}_{f}(void) {{ return {run}; }}\n"))?;
+        }
+    }
+    let git = "git init -q .; git add .; git -c user.name=a -c user.email=a@b commit -qm one";
+    run::output(Command::new("bash").args(["-euc", git]).current_dir(tree).env("HOME", tree)).map(drop)
+}
+
+/// What names the files of a mount in a run.
+fn own(mount: &str, run: usize) -> String {
+    format!("{}-{run}", mount.replace([',', ' '], "-"))
+}
+
 fn trellis(world: &World, server: &Server, files: &Path) -> Result<Mounted> {
     let dir = fuse::mount(world, server, "with-trellis")?;
     let dir = dir.join(format!("ann@lab{}", files.display()));
+    // The others have logged in when they are mounted.
+    run::output(Command::new("ls").arg(&dir).uid(GATEWAY.uid).gid(GATEWAY.uid))?;
     let pid = Pid::from_raw(server.pid()).context("the server has no process")?;
-    Ok(Mounted { name: "Trellis", dir, pid, _keep: None })
+    Ok(Mounted { name: TRELLIS, dir, pid, _keep: None })
 }
 
 fn empty(world: &World, name: &str) -> Result<PathBuf> {
@@ -142,7 +210,8 @@ fn peer(world: &World, name: &'static str, dir: PathBuf, mut cmd: Command) -> Re
         .gid(GATEWAY.uid)
         .env_clear()
         .env("PATH", "/usr/bin:/bin")
-        .env("HOME", world.home(GATEWAY));
+        .env("HOME", world.home(GATEWAY))
+        .env(TAG, name);
     let daemon = Daemon::start(name, &mut cmd, &world.dir.join(format!("{name}.log")))?;
     let mounted = || {
         let table = fs::read_to_string("/proc/self/mounts").ok()?;
@@ -161,7 +230,7 @@ fn sshfs(world: &World, name: &'static str, files: &Path, options: &str) -> Resu
 }
 
 fn rclone(world: &World, port: u16, files: &Path) -> Result<Mounted> {
-    let dir = empty(world, "rclone")?;
+    let dir = empty(world, RCLONE)?;
     let key = world.home(GATEWAY).join("key");
     let remote = format!(
         ":sftp,host=127.0.0.1,port={port},user={},key_file=\"{}\":{}",
@@ -171,7 +240,7 @@ fn rclone(world: &World, port: u16, files: &Path) -> Result<Mounted> {
     );
     let mut cmd = Command::new("rclone");
     cmd.args(["mount", "--vfs-cache-mode", "full", "--config", "/dev/null"]).arg(remote).arg(&dir);
-    peer(world, "rclone", dir, cmd)
+    peer(world, RCLONE, dir, cmd)
 }
 
 /// Runs a job once and measures it.
@@ -182,17 +251,23 @@ fn once(world: &World, job: &Job, mount: &Mounted, run: usize) -> Result<Times> 
     let mut cmd = Command::new("bash");
     cmd.args(["-euc", job.script]).uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir("/").env_clear();
     cmd.env("PATH", "/usr/bin:/bin").env("HOME", world.home(GATEWAY)).env("M", &mount.dir);
-    cmd.env("R", run.to_string()).env("WHO", mount.name.replace([',', ' '], "-"));
-    let (cpu, began) = (processor_time(mount.pid)?, Instant::now());
+    cmd.env("W", own(mount.name, run));
+    let processes = mount.processes();
+    let (cpu, began) = (processor_time(&processes)?, Instant::now());
     let output = cmd.output()?;
     let took = began.elapsed();
-    let spent = processor_time(mount.pid)?.saturating_sub(cpu);
+    let spent = processor_time(&processes)?.saturating_sub(cpu);
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{} on {}: {} {said}", job.name, mount.name, output.status);
     Ok((took.as_secs_f64(), spent.as_secs_f64()))
 }
 
-fn table(figures: &BTreeMap<(&str, &str), Vec<Times>>, mounts: &[Mounted], runs: usize) -> Result<String> {
+fn table(
+    figures: &BTreeMap<(&str, &str), Vec<Times>>,
+    jobs: &[&Job],
+    mounts: &[Mounted],
+    runs: usize,
+) -> Result<String> {
     let version = |program: &str, flag: &str| -> Result<String> {
         let said = run::output(Command::new(program).arg(flag))?;
         // sshfs names its helper first.
@@ -212,7 +287,7 @@ fn table(figures: &BTreeMap<(&str, &str), Vec<Times>>, mounts: &[Mounted], runs:
         names.join(" | "),
         "---|".repeat(names.len())
     );
-    for job in JOBS {
+    for job in jobs {
         let median = |name: &&str| -> Times {
             let all = &figures[&(job.name, *name)];
             let (mut took, mut spent): (Vec<_>, Vec<_>) = all.iter().copied().unzip();

@@ -38,7 +38,7 @@ pub struct Args {
     /// Seconds of each run
     #[arg(long, default_value_t = 3)]
     seconds: u64,
-    /// Measure only calls whose line in the table contains this, and print the table only
+    /// Measure only calls or jobs whose line in the table contains this, and print the table only
     #[arg(long, default_value = "")]
     only: String,
     /// Print the table only
@@ -117,7 +117,8 @@ pub fn command(args: Args) -> Result<()> {
 pub fn inside(args: InsideArgs) -> Result<()> {
     let world = World::new(&args.dir, &args.binary)?;
     if let What::Fuse = args.what {
-        let table = fuse::measure(&world, args.runs).inspect_err(|_| println!("{}", world.logs()))?;
+        let table =
+            fuse::measure(&world, args.runs, &args.only).inspect_err(|_| println!("{}", world.logs()))?;
         return fs::write(args.dir.join("table.md"), table).context("table.md");
     }
     let workloads: Vec<_> = workload::ALL.iter().filter(|w| w.name.contains(&args.only)).collect();

@@ -111,10 +111,23 @@ pub fn signal_all(pids: &[Pid], signal: Signal) {
     }
 }
 
-/// Processor time of a process and everything below it so far, those that have ended and were waited for included.
-pub fn processor_time(root: Pid) -> Result<Duration> {
+/// Every process with this variable in the environment that it was started with.
+pub fn with_variable(variable: &str) -> Vec<Pid> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let all = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if all.split(|b| *b == 0).any(|v| v == variable.as_bytes()) {
+            found.extend(Pid::from_raw(pid));
+        }
+    }
+    found
+}
+
+/// Processor time of processes so far, with what they started that has ended and was waited for.
+pub fn processor_time(pids: &[Pid]) -> Result<Duration> {
     let mut ticks = 0;
-    for pid in family(root) {
+    for pid in pids {
         let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
         let fields: Vec<_> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         // utime, stime, cutime, cstime (proc(5)), in 1/100 s; the first field after the name is number 3.
