@@ -353,11 +353,13 @@ impl Volume {
     }
 
     async fn fetch_data(&self, id: u64, at: u64) -> Result<()> {
-        let (asked, loc) = {
+        let (asked, loc, len) = {
             let mut tree = self.tree.lock();
-            (self.asked(&tree), Self::loc(&mut tree, id)?)
+            // What is more than the file is known to have is not reckoned with on the way.
+            let len = tree.get(id)?.base_len.saturating_sub(at).next_multiple_of(limits::FETCH_MIN);
+            (self.asked(&tree), Self::loc(&mut tree, id)?, len.clamp(limits::FETCH_MIN, limits::FETCH_CHUNK))
         };
-        let chunk = self.home.read(&loc, at, limits::FETCH_CHUNK as u32).await.map_err(|e| match e.kind {
+        let chunk = self.home.read(&loc, at, len as u32).await.map_err(|e| match e.kind {
             ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.detail),
             _ => e,
         })?;
@@ -421,9 +423,14 @@ impl Volume {
         Ok(self.home.stat(&Loc { path, id: None }).await?.attr)
     }
 
-    /// Starts fetching a chunk that nobody waits for.
-    pub fn prefetch(self: &Arc<Self>, id: u64, at: u64) {
-        drop(self.flight(Want::Data(id, at)));
+    /// Asks for something that nobody waits for yet.
+    pub fn ask_ahead(self: &Arc<Self>, want: Want) {
+        drop(self.flight(want));
+    }
+
+    /// Whether the home has been asked for this and not answered yet.
+    pub fn is_asked(&self, want: &Want) -> bool {
+        self.flights.0.lock().contains_key(want)
     }
 
     /// Drops cached bytes that belong to another version.

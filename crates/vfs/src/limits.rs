@@ -12,6 +12,8 @@ pub const LINK_MAX: u32 = 65_000;
 pub const TARGET_MAX: usize = 4096;
 /// Fetched at once and cached as one piece, in bytes.
 pub const FETCH_CHUNK: u64 = 1 << 20;
+/// Fetched at least, in bytes.
+pub const FETCH_MIN: u64 = 4 << 10;
 /// Reads of at least this many bytes use a buffer that is kept for the next one.
 pub const BUFFER_MIN: usize = 64 << 10;
 /// Bytes of such buffers that are kept while nobody uses them.
@@ -24,6 +26,18 @@ pub const LIST_PAGE: u32 = 4096;
 pub const SMALL_DIR_ENTRIES: u32 = 1024;
 /// A directory whose own size is at most this may be small.
 pub const SMALL_DIR_BYTES: u64 = 128 << 10;
+/// Listings that are asked for ahead of somebody who walks through a tree.
+pub const LISTS_AHEAD: usize = 32;
+/// What these directories may take together by their own sizes, in bytes.
+pub const LISTS_AHEAD_BYTES: u64 = 256 << 10;
+/// A file of at most this many bytes is asked for ahead when its neighbours are read one after another.
+pub const SMALL_FILE: u64 = 64 << 10;
+/// Such files that are asked for at once.
+pub const FILES_AHEAD: usize = 64;
+/// Their bytes together.
+pub const FILES_AHEAD_BYTES: u64 = 1 << 20;
+/// Names of a directory that are looked at for what to ask for ahead.
+pub const AHEAD_SCAN: usize = 512;
 /// Objects in memory of one volume before all clean ones are dropped.
 pub const INODES_MAX: usize = 4_000_000;
 /// Names of one directory.

@@ -80,6 +80,9 @@ impl Vfs {
         if !begun {
             volume.ensure_listing(dir.id, need).await?;
         }
+        if after == 0 {
+            volume.list_ahead(dir.id, need);
+        }
         self.page(&volume, dir, after, max, need)
     }
 

@@ -76,6 +76,9 @@ impl Vfs {
                 volume.read_ahead(oid.id, at, end, base_len);
                 return Ok(ReadOk { data: bytes_of(parts), eof: end == shown.size, attr: shown });
             }
+            if at == 0 {
+                volume.files_ahead(oid.id, volume.need());
+            }
             volume.fill(oid.id, &parts).await?;
         }
         volume.read_around(ctx, oid.id, at, len).await
@@ -199,7 +202,7 @@ impl Volume {
             }
             let len = limits::FETCH_CHUNK.min(base_len - at);
             if !self.data.gaps(id, at, len).is_empty() {
-                self.prefetch(id, at);
+                self.ask_ahead(Want::Data(id, at));
             }
         }
     }

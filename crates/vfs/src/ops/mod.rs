@@ -1,6 +1,7 @@
 //! What a front-end may ask, by family. Each call makes sure that what it needs is in the cache and fresh enough,
 //! takes the lock of the volume once, and answers with everything a reply needs.
 
+mod ahead;
 pub mod dir;
 pub mod io;
 pub mod lock;
@@ -129,7 +130,9 @@ impl Volume {
                 }
                 node.complete
             };
-            if self.ask(Want::List(dir, Extent::Whole), have).await? == Answer::Silent {
+            let small = Want::List(dir, Extent::Small);
+            let want = if self.is_asked(&small) { small } else { Want::List(dir, Extent::Whole) };
+            if self.ask(want, have).await? == Answer::Silent {
                 break;
             }
         }

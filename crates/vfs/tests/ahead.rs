@@ -1,0 +1,90 @@
+//! Whoever walks through a tree waits for the home a few times, not once for each directory and small file.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use common::World;
+use home::memory::Counters;
+use home::testing::fault::Fault;
+use std::time::Duration;
+use vfs::Mode;
+
+const CHILDREN: u64 = 12;
+
+fn world(mode: Mode) -> World {
+    let world = World::new(mode);
+    for i in 0..CHILDREN {
+        world.mkdir(&format!("d{i}"));
+        world.write(&format!("d{i}/f"), b"content");
+    }
+    world
+}
+
+/// Waits until the home was asked so often, and a while longer, and answers how often it was.
+async fn asked(world: &World, of: impl Fn(Counters) -> u64, times: u64) -> u64 {
+    for _ in 0..500 {
+        if of(world.memory.counters()) >= times {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    of(world.memory.counters())
+}
+
+#[tokio::test]
+async fn a_walk_finds_listings_that_nobody_waited_for() {
+    let world = world(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    assert_eq!(e.names(lab).await.len() as u64, CHILDREN);
+    let dirs: Vec<_> = e.vfs.readdir(e.ctx(), lab, 0, 100).await.unwrap().entries.split_off(2);
+    e.names(dirs[0].oid).await;
+    assert_eq!(asked(&world, |c| c.list, 2).await, 2, "one directory is no walk");
+    for dir in &dirs[1..4] {
+        e.names(dir.oid).await;
+    }
+    assert_eq!(asked(&world, |c| c.list, 1 + CHILDREN).await, 1 + CHILDREN, "each directory is listed once");
+    world.fault(Fault::Unreachable);
+    for dir in &dirs {
+        assert_eq!(e.names(dir.oid).await, ["f"]);
+    }
+}
+
+#[tokio::test]
+async fn small_files_come_before_they_are_read() {
+    let world = World::new(Mode::Wb);
+    for i in 0..CHILDREN {
+        world.write(&format!("f{i}"), format!("content {i}").as_bytes());
+    }
+    world.write("big", &vec![7; 300_000]);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    let read = |i: u64| {
+        let e = &e;
+        async move { e.read(e.find(&format!("/lab/f{i}")).await.unwrap()).await.unwrap() }
+    };
+    assert_eq!(read(0).await, b"content 0");
+    assert_eq!(asked(&world, |c| c.read, 1).await, 1, "one file is no walk");
+    assert_eq!(read(1).await, b"content 1");
+    assert_eq!(asked(&world, |c| c.read, 4).await, 4, "two more");
+    for i in 2..CHILDREN {
+        assert_eq!(read(i).await, format!("content {i}").as_bytes());
+    }
+    assert_eq!(asked(&world, |c| c.read, CHILDREN).await, CHILDREN, "each file is read once, and no big one");
+}
+
+#[tokio::test]
+async fn strict_asks_for_nothing_that_it_could_not_use() {
+    let world = world(Mode::Strict);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let dirs: Vec<_> = e.vfs.readdir(e.ctx(), lab, 0, 100).await.unwrap().entries.split_off(2);
+    for dir in &dirs[..4] {
+        e.names(dir.oid).await;
+    }
+    let listed = asked(&world, |c| c.list, 5).await;
+    assert_eq!(listed, 5, "the listings that somebody waited for");
+}
