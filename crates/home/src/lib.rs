@@ -4,11 +4,12 @@
 //! - [`attr`], [`name`], [`error`]: the vocabulary that all layers above share.
 //! - [`xattr`]: extended attributes, of one namespace.
 //! - [`op`]: a change as a value: built once, journalled, laid over caches, applied here.
-//! - [`posix`]: a home on this machine's file systems.
+//! - [`posix`]: a home on this machine's file systems. [`buffers`]: memory for long reads.
 //! - [`agent`], [`sftp`]: homes on other machines; [`ssh`] reaches them, [`remote`] keeps them connected.
 
 pub mod agent;
 pub mod attr;
+pub mod buffers;
 pub mod error;
 pub mod limits;
 #[cfg(feature = "testing")]

@@ -23,6 +23,10 @@ pub const NAMES_MAX: usize = 4_000_000;
 pub const PAGE_MAX: u32 = 16_384;
 /// Bytes of one read.
 pub const READ_MAX: u32 = 16 << 20;
+/// Reads of at least this many bytes use a buffer that is kept for the next one.
+pub const BUFFER_MIN: usize = 64 << 10;
+/// Bytes of such buffers that are kept while nobody uses them.
+pub const BUFFERS_KEPT: usize = 16 << 20;
 /// Bytes of a symbolic link.
 pub const SYMLINK_MAX: usize = 4095;
 /// File systems whose identity is remembered.

@@ -14,10 +14,6 @@ pub const TARGET_MAX: usize = 4096;
 pub const FETCH_CHUNK: u64 = 1 << 20;
 /// Fetched at least, in bytes.
 pub const FETCH_MIN: u64 = 4 << 10;
-/// Reads of at least this many bytes use a buffer that is kept for the next one.
-pub const BUFFER_MIN: usize = 64 << 10;
-/// Bytes of such buffers that are kept while nobody uses them.
-pub const BUFFERS_KEPT: usize = 16 << 20;
 /// Chunks that read-ahead keeps under way for one file.
 pub const READ_AHEAD_CHUNKS: u64 = 8;
 /// Entries asked for in one page of a listing.

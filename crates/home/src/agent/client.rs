@@ -225,12 +225,17 @@ async fn read_frames(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) ->
             Ok(header) => header,
             Err(e) => return Error::new(ErrorKind::Unreachable, format!("the agent: {e}")),
         };
-        let mut body = vec![0; header.length as usize];
-        if let Err(e) = reader.read_exact(&mut body).await {
-            return lost(e);
+        let length = header.length as usize;
+        let mut body = BytesMut::with_capacity(length);
+        while body.len() < length {
+            match (&mut reader).take((length - body.len()) as u64).read_buf(&mut body).await {
+                Ok(0) => return lost(std::io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(e) => return lost(e),
+            }
         }
-        shared.life.count_in(HEADER_LEN + body.len());
-        if let Err(e) = deliver(&shared, header, body.into()) {
+        shared.life.count_in(HEADER_LEN + length);
+        if let Err(e) = deliver(&shared, header, body.freeze()) {
             return e;
         }
     }

@@ -20,6 +20,8 @@ pub const LIST_ENTRIES_MAX: u32 = 4096;
 pub const LIST_BYTES_MAX: usize = 1 << 20;
 /// Most objects of one STAT.
 pub const STATS_MAX: usize = 512;
+/// Pieces of memory that one system call writes: what Linux takes (`IOV_MAX`).
+pub const SLICES_MAX: usize = 1024;
 /// Requests that a client may have unanswered; the server reads no further when it has so many.
 pub const IN_FLIGHT_MAX: usize = 256;
 /// Bytes of answers that the server holds for a slow reader before its workers wait.

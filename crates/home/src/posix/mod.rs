@@ -31,7 +31,7 @@ pub use sys_real::{Lacks, Linux};
 
 use crate::attr::{Attr, StatFs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Chunk, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, limits};
+use crate::{Chunk, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -120,23 +120,19 @@ impl<S: Sys> Posix<S> {
         expect_kind(&found.attr, Kind::File)?;
         let doing = |e| failed(e, format_args!("read {}", file.path));
         let fd = self.sys.reopen(&found.fd, Mode::Read).map_err(doing)?;
-        let want = u64::from(len.min(limits::READ_MAX)).min(found.attr.size.saturating_sub(at));
-        // A file may have grown since it was looked at; short has to mean the end all the same.
-        let mut data = vec![0; want as usize];
-        let mut have = 0;
-        while have < len.min(limits::READ_MAX) as usize {
-            if have == data.len() {
-                let room = (len.min(limits::READ_MAX) as usize - have).min(4096.max(have));
-                data.resize(have + room, 0);
-            }
-            match self.sys.read(&fd, at + have as u64, &mut data[have..]).map_err(doing)? {
-                0 => break,
-                n => have += n,
-            }
+        let most = len.min(limits::READ_MAX) as usize;
+        let known = usize::try_from(found.attr.size.saturating_sub(at)).unwrap_or(most).min(most);
+        let fill = |room: usize| {
+            buffers::filled_from(room, |buf, have| self.sys.read(&fd, at + have as u64, buf)).map_err(doing)
+        };
+        // One byte more than is known shows whether the file has grown since: short has to mean the end.
+        let room = (known + 1).min(most);
+        let mut data = fill(room)?;
+        if data.len() == room && room < most {
+            data = fill(most)?;
         }
-        data.truncate(have);
         let attr = self.attr_of(&fd)?;
-        Ok(Chunk { attr, data: Bytes::from(data) })
+        Ok(Chunk { attr, data })
     }
 
     /// Where a symbolic link points.

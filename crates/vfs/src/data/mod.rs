@@ -10,12 +10,11 @@
 //! - `entry`: the bytes. `docs/JOURNAL.md` shows them.
 //! - `index`: object → offset → where. `scan`: building it from the log at the start.
 //! - `read`: answers to readers, with checksums of what an earlier process wrote.
-//! - `budget`: the cap that all logs share. `buffers`: memory for what is read.
+//! - `budget`: the cap that all logs share.
 //!
 //! Locks: the tail (one writer at a time) before the index; the index is a leaf and not held during I/O.
 
 mod budget;
-mod buffers;
 mod entry;
 mod index;
 mod read;

@@ -4,11 +4,11 @@
 //! reached the disk: its checksum is computed on the first read, over the whole extent.
 
 use super::DataLog;
-use super::buffers;
 use super::index::Piece;
 use crate::env::{Error, File, Result};
 use crate::journal::Extent;
 use bytes::Bytes;
+use home::buffers;
 use std::sync::Arc;
 
 /// Pieces with at most this many bytes between them are read at once: an entry's header and padding.

@@ -181,6 +181,10 @@ impl Table {
         }
         if !last {
             self.parts += body.len();
+            if sent.parts.is_empty() {
+                // What it weighs is what it was told to carry at most; a little more goes round it.
+                sent.parts.reserve((sent.weight + PART_MAX / 8).min(BODY_MAX));
+            }
             sent.parts.extend_from_slice(&body);
             return Ok(None);
         }

@@ -1,10 +1,10 @@
 //! Answers that wait for the pipe, the most urgent class first.
 
 use super::super::frame::{CLASSES, Frame};
-use crate::limits::agent::{ANSWERS_MAX, PART_MAX};
+use crate::limits::agent::{ANSWERS_MAX, PART_MAX, SLICES_MAX};
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::io::Write;
+use std::io::{self, IoSlice, Write};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
@@ -50,9 +50,9 @@ impl Outbox {
 
     /// Writes until closed and empty, or until the pipe breaks; then nothing more is kept.
     pub fn write_to(&self, mut output: impl Write) {
-        let mut batch = Vec::with_capacity(2 * PART_MAX);
+        let mut batch = Vec::new();
         while self.take(&mut batch) {
-            if output.write_all(&batch).and_then(|()| output.flush()).is_err() {
+            if write_all(&mut output, &batch).and_then(|()| output.flush()).is_err() {
                 break;
             }
         }
@@ -62,18 +62,18 @@ impl Outbox {
     }
 
     /// Fills `batch` with what goes first, up to about one part; waits for the first frame.
-    fn take(&self, batch: &mut Vec<u8>) -> bool {
+    fn take(&self, batch: &mut Vec<Bytes>) -> bool {
         batch.clear();
         let empty = |s: &mut State| !s.closed && s.raw.is_empty() && s.frames.iter().all(VecDeque::is_empty);
         let mut state = self.changed.wait_while(self.lock(), empty).unwrap_or_else(PoisonError::into_inner);
-        while let Some(raw) = state.raw.pop_front() {
-            batch.extend_from_slice(&raw);
-        }
-        while batch.len() < PART_MAX {
+        batch.extend(state.raw.drain(..));
+        let mut bytes = 0;
+        while bytes < PART_MAX {
             let Some(frame) = state.frames.iter_mut().find_map(VecDeque::pop_front) else { break };
             state.bytes -= frame.len();
-            batch.extend_from_slice(&frame.header.encode());
-            frame.body.iter().for_each(|s| batch.extend_from_slice(s));
+            bytes += frame.len();
+            batch.push(Bytes::copy_from_slice(&frame.header.encode()));
+            batch.extend(frame.body);
         }
         self.changed.notify_all();
         !batch.is_empty()
@@ -87,5 +87,52 @@ impl Outbox {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Writes the bytes without copying them together first.
+fn write_all(output: &mut impl Write, batch: &[Bytes]) -> io::Result<()> {
+    let mut slices: Vec<_> = batch.iter().filter(|b| !b.is_empty()).map(|b| IoSlice::new(b)).collect();
+    let mut rest = &mut slices[..];
+    while !rest.is_empty() {
+        match output.write_vectored(&rest[..rest.len().min(SLICES_MAX)]) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => IoSlice::advance_slices(&mut rest, n),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a few bytes at a time, and is interrupted every other time.
+    #[derive(Default)]
+    struct Slow(Vec<u8>, bool);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.1 = !self.1;
+            if self.1 {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            let n = bytes.len().min(3);
+            self.0.extend_from_slice(&bytes[..n]);
+            Ok(n)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn every_byte_is_written_once_in_its_order() {
+        let batch: Vec<Bytes> = (0..SLICES_MAX + 7).map(|i| vec![i as u8; i % 9].into()).collect();
+        let mut out = Slow::default();
+        write_all(&mut out, &batch).unwrap();
+        assert_eq!(out.0, batch.concat());
     }
 }

@@ -3,10 +3,15 @@
 
 use crate::limits::{BUFFER_MIN, BUFFERS_KEPT};
 use bytes::Bytes;
-use parking_lot::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The buffers of this process that nobody uses.
 static FREE: Mutex<Free> = Mutex::new(Free { buffers: Vec::new(), bytes: 0 });
+
+/// Each change of it is one step, so that a panic in another thread left it sound.
+fn free() -> MutexGuard<'static, Free> {
+    FREE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The last one that came back goes out first: it may still be in the processor's cache.
 struct Free {
@@ -29,7 +34,7 @@ impl AsRef<[u8]> for Lent {
 impl Drop for Lent {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
-        let mut free = FREE.lock();
+        let mut free = free();
         if free.bytes + buffer.len() <= BUFFERS_KEPT {
             free.bytes += buffer.len();
             free.buffers.push(buffer);
@@ -53,9 +58,28 @@ pub fn filled<E>(len: usize, fill: impl FnOnce(&mut [u8]) -> Result<(), E>) -> R
     }
     // Few sizes, so that one fits soon; pages that are never touched take no memory.
     let size = len.next_power_of_two();
-    let buffer = FREE.lock().take(size).unwrap_or_else(|| vec![0; size].into());
+    let buffer = free().take(size).unwrap_or_else(|| vec![0; size].into());
     let mut lent = Lent { buffer, len };
     fill(&mut lent.buffer[..len]).map(|()| Bytes::from_owner(lent))
+}
+
+/// At most `room` bytes that `read` gives: it is told how many there are, fills a part of what follows, and answers how
+/// many these are; 0 at the end.
+pub fn filled_from<E>(
+    room: usize,
+    mut read: impl FnMut(&mut [u8], usize) -> Result<usize, E>,
+) -> Result<Bytes, E> {
+    let mut have = 0;
+    let bytes = filled(room, |buf| {
+        while have < buf.len() {
+            match read(&mut buf[have..], have)? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        Ok(())
+    })?;
+    Ok(bytes.slice(..have))
 }
 
 #[cfg(test)]
@@ -84,9 +108,22 @@ mod tests {
     fn what_is_kept_is_bounded() {
         let all: Vec<Bytes> = (0..4 + BUFFERS_KEPT / (1 << 20)).map(|_| of(1 << 20, 1)).collect();
         drop(all);
-        let free = FREE.lock();
+        let free = free();
         assert!(free.bytes <= BUFFERS_KEPT);
         assert_eq!(free.bytes, free.buffers.iter().map(|b| b.len()).sum::<usize>());
+    }
+
+    #[test]
+    fn reads_go_on_to_the_end_or_until_there_is_no_room() {
+        let source: Vec<u8> = (0..BUFFER_MIN + 9).map(|i| i as u8).collect();
+        let read = |buf: &mut [u8], have: usize| {
+            let n = buf.len().min(1000).min(source.len() - have);
+            buf[..n].copy_from_slice(&source[have..have + n]);
+            Ok::<_, ()>(n)
+        };
+        for room in [1, 1000, BUFFER_MIN, source.len(), source.len() + 1] {
+            assert_eq!(filled_from(room, read).unwrap(), source[..room.min(source.len())]);
+        }
     }
 
     #[test]
