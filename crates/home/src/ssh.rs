@@ -16,7 +16,7 @@ pub(crate) use classify::is_refusal;
 pub use classify::{classify, quote};
 pub use facts::{Facts, Persist};
 pub use master::{Master, SOCKET_NAME_BYTES, short_hash};
-pub use target::{Account, Control, SshTarget};
+pub use target::{Account, Control, SshTarget, VIA};
 
 use crate::agent::verbs::printable;
 use crate::limits::remote::{FAREWELL, OUTPUT_BYTES, STDERR_BYTES};

@@ -1,9 +1,10 @@
 //! The root directory: which names there are, and which account each of them means.
 //!
 //! A name is configured (`/lab`) or dynamic (`/ann@lab`, `/scp:ann@lab:`). Whether two spellings are the same
-//! account is decided by ssh's own configuration (`ssh -G`: user, host name, port); all spellings of an account
-//! share one [`Home`] object, and so one volume, one cache and one connection. Policies belong to the account
-//! too: the first configured home of an account sets them for all its names. Nothing here connects.
+//! account is decided by ssh's own configuration (`ssh -G`: user, host name, port, and the jump host or proxy
+//! command on the way); all spellings of an account share one [`Home`] object, and so one volume, one cache and one
+//! connection. Policies belong to the account too: the first configured home of an account sets them for all its
+//! names. Nothing here connects.
 
 use crate::config::{HomeEntry, Symlinks};
 use crate::gate::{Door, Gate, HostLock};
@@ -12,6 +13,7 @@ use crate::options::ModeName;
 use crate::pattern::HostPattern;
 use crate::scl::{Account, RootName, Target};
 use home::remote::Connector;
+use home::ssh::VIA;
 use home::{Error, ErrorKind, Home, HomePath, Name, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -43,7 +45,7 @@ impl Dynamic {
 /// How accounts are told apart and homes are made. The one of production runs ssh; tests make their own.
 #[async_trait::async_trait]
 pub trait Accounts: Send + Sync {
-    /// The identity `user@hostname:port` of an account as spelled.
+    /// The identity `user@hostname:port` of an account as spelled, with ` via WAY` where there is one.
     async fn identity(&self, account: &Account) -> Result<String>;
     /// What connects to the account.
     fn remote(&self, account: &Account) -> Result<Arc<dyn Connector>>;
@@ -161,8 +163,11 @@ impl<A: Accounts> Root<A> {
             return Ok(Arc::clone(home));
         }
         let connector = self.accounts.remote(account)?;
-        let host = identity.rsplit_once('@').map_or(identity, |(_, host)| host).to_owned();
-        let here = crate::gate::is_this_machine(&host);
+        let place = identity.split_once(VIA).map_or(identity, |(place, _)| place);
+        let host = place.rsplit_once('@').map_or(place, |(_, host)| host);
+        // Behind a gate `localhost` is another machine.
+        let here = place == identity && crate::gate::is_this_machine(host);
+        let host = identity[place.len() - host.len()..].to_owned();
         let host = Arc::clone(known.hosts.entry(host).or_default());
         let gate: Arc<dyn Home> = Arc::new(Gate::new(connector, Arc::clone(&self.door), host, here));
         known.homes.insert(identity.to_owned(), Arc::clone(&gate));

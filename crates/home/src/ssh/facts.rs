@@ -1,6 +1,6 @@
 //! What ssh's own configuration says of a host (`ssh -G`): which account it is, and what a login there depends on.
 
-use super::Account;
+use super::{Account, short_hash};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -44,8 +44,12 @@ impl Facts {
         let value = |key| all(key).next();
         // OpenSSH prints the host name in the case that was typed.
         let hostname = value("hostname")?.to_ascii_lowercase();
-        let account =
-            Account { user: value("user")?.to_owned(), hostname, port: value("port")?.parse().ok()? };
+        let jump = value("proxyjump").filter(|j| *j != "none").map(str::to_owned);
+        // A command is long, and nobody's to read in a table.
+        let command = value("proxycommand").filter(|c| *c != "none");
+        let command = command.map(|c| format!("command {}", &short_hash(c.as_bytes())[..8]));
+        let (user, port) = (value("user")?.to_owned(), value("port")?.parse().ok()?);
+        let account = Account { user, hostname, port, via: jump.clone().or(command) };
         let beside = all("identityfile").map(|key| format!("{key}-cert.pub"));
         let named = all("certificatefile").map(str::to_owned);
         Some(Facts {
@@ -65,7 +69,7 @@ impl Facts {
                 Some(path) => expand(path),
             },
             gssapi: value("gssapiauthentication") == Some("yes"),
-            jump: value("proxyjump").filter(|j| *j != "none").map(str::to_owned),
+            jump,
             careless: matches!(value("stricthostkeychecking"), Some("no" | "off" | "false")),
         })
     }
@@ -99,6 +103,7 @@ mod tests {
         assert_eq!(facts.certificates, [PathBuf::from("/k/site-cert.pub"), "/k/id-cert.pub".into()]);
         assert_eq!(facts.agent, Some("/run/agent".into()));
         assert_eq!(facts.jump.as_deref(), Some("gate"));
+        assert_eq!(facts.account.to_string(), "ann@lab:22 via gate");
         assert!(facts.gssapi && facts.careless);
     }
 
@@ -110,5 +115,17 @@ mod tests {
         assert_eq!((facts.control_path, facts.agent), (None, None));
         assert_eq!(facts.control_persist, Persist::No);
         assert!(facts.certificates.is_empty() && !facts.gssapi && !facts.careless);
+    }
+
+    #[test]
+    fn the_same_address_behind_two_gates_is_two_accounts() {
+        let account = |way: &str| {
+            let text = format!("user ann\nhostname localhost\nport 22\n{way}");
+            Facts::parse(&text).unwrap().account.to_string()
+        };
+        let ways = ["", "proxyjump a\n", "proxyjump b\n", "proxycommand nc a 22\n", "proxycommand nc b 22\n"];
+        let accounts: std::collections::HashSet<String> = ways.iter().map(|w| account(w)).collect();
+        assert_eq!(accounts.len(), ways.len(), "{accounts:?}");
+        assert_eq!(account("proxyjump none\nproxycommand none\n"), "ann@localhost:22");
     }
 }

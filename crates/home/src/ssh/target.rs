@@ -49,12 +49,18 @@ pub struct Account {
     pub hostname: String,
     /// The port.
     pub port: u16,
+    /// The way there, where it is not straight: behind two gates the same name and address can be two machines.
+    pub via: Option<String>,
 }
 
+/// What stands between place and way where an account is written.
+pub const VIA: &str = " via ";
+
 impl fmt::Display for Account {
-    /// `user@hostname:port`.
+    /// `user@hostname:port`, and ` via WAY` where there is one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}@{}:{}", self.user, self.hostname, self.port)
+        write!(f, "{}@{}:{}", self.user, self.hostname, self.port)?;
+        self.via.iter().try_for_each(|via| write!(f, "{VIA}{via}"))
     }
 }
 

@@ -84,7 +84,8 @@ fn a_command_that_prints_an_error_is_no_failure_of_ssh() {
 #[test]
 fn the_account_comes_from_ssh() {
     let facts = Facts::parse("user ann\nhostname Lab.Example\nport 2222\nhostkeyalias x\n").unwrap();
-    assert_eq!(facts.account, Account { user: "ann".into(), hostname: "lab.example".into(), port: 2222 });
+    let account = Account { user: "ann".into(), hostname: "lab.example".into(), port: 2222, via: None };
+    assert_eq!(facts.account, account);
     assert!(Facts::parse("user ann\n").is_none());
 }
 

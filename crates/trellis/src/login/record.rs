@@ -15,7 +15,7 @@ use std::time::Duration;
 pub struct Record {
     /// The name that was given to `trellis login`.
     pub host: String,
-    /// `user@hostname:port`.
+    /// As [`home::ssh::Account`] writes it.
     pub account: String,
     /// The master's socket.
     pub socket: PathBuf,
