@@ -283,7 +283,7 @@ impl Volume {
             unsent_bytes: queue.bytes(),
             oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
             conflicts: *self.conflicts.lock(),
-            parked: crate::sync::push::parked(queue),
+            parked: crate::sync::push::parked(&tree),
             suspended: self.suspended.lock().clone(),
             journal: self.lane.poisoned(),
         }

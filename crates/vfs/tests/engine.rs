@@ -367,3 +367,46 @@ async fn a_refused_operation_is_parked_and_the_rest_goes_on() {
     assert_eq!(status.volumes[0].parked[0].kind, ErrorKind::NoSpace);
     assert_eq!(e.read(big).await.unwrap(), [b'x'; 100], "what is parked is kept");
 }
+
+#[tokio::test]
+async fn what_did_not_fit_and_is_not_wanted_any_more_is_in_nobodys_way() {
+    for made in [true, false] {
+        let world = World::new(Mode::Wb);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        world.write("old", b"0123456789");
+        e.sync().await;
+        world.memory.set_space(10);
+        if !made {
+            world.fault(Fault::Refuse(ErrorKind::NoSpace));
+        }
+        let big = e.create(lab, "big").await.unwrap();
+        e.write(big, 0, &[b'x'; 100]).await.unwrap();
+        let other = e.create(lab, "emptied").await.unwrap();
+        e.write(other, 0, &[b'y'; 100]).await.unwrap();
+        let kept = e.create(lab, "kept").await.unwrap();
+        e.write(kept, 0, &[b'z'; 100]).await.unwrap();
+        e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+        world.fault(Fault::None);
+        e.vfs.remove(e.ctx(), lab, b"big").await.unwrap();
+        let unsent = e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+        assert!(!world.names_at_home("").await.contains(&"big".to_owned()), "{unsent:?}");
+        let empty = SetAttrs { size: Some(0), ..SetAttrs::default() };
+        e.vfs.setattr(e.ctx(), other, empty, None).await.unwrap();
+        e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+        if made {
+            assert_eq!(world.at_home("emptied").await.unwrap(), b"");
+            assert_eq!(e.vfs.status().volumes[0].parked.len(), 1, "what is wanted is kept");
+        }
+        assert_eq!(e.read(kept).await.unwrap(), [b'z'; 100]);
+        world.disk.kill();
+        drop(e);
+        world.memory.restart();
+        world.memory.set_space(1 << 20);
+        let e = world.start().await;
+        e.sync().await;
+        assert_eq!(world.names_at_home("").await, ["emptied", "kept", "old"]);
+        assert_eq!(world.at_home("kept").await.unwrap(), [b'z'; 100]);
+        assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    }
+}

@@ -1,9 +1,11 @@
 //! OUT: the one way home. [`queue`] keeps the order, [`content`] tells what a run of writes comes to, [`place`] finds
 //! where things are at the home, [`push`] sends, [`settle`] takes the outcomes in,
-//! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`.
+//! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`, [`moot`] gives up what
+//! was refused and is not wanted any more.
 
 pub mod content;
 pub mod doubt;
+pub mod moot;
 pub mod place;
 pub mod push;
 pub mod queue;
@@ -24,9 +26,13 @@ impl Volume {
             loop {
                 outcomes.borrow_and_update();
                 let (done, stuck) = {
-                    let tree = self.tree.lock();
+                    let mut tree = self.tree.lock();
                     let done = tree.queue.first().is_none_or(|seq| seq > target);
-                    (done, !done && tree.queue.select(self.env.clock.instant(), target).is_empty())
+                    let stuck = !done && tree.queue.select(self.env.clock.instant(), target).is_empty();
+                    if stuck && self.drop_moot(&mut tree).is_ok_and(|any| any) {
+                        continue;
+                    }
+                    (done, stuck)
                 };
                 if done && *self.conflicts.lock() == conflicts {
                     return true;

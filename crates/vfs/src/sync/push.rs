@@ -2,9 +2,10 @@
 
 use super::content::Slice;
 use super::place::{Ready, place};
-use super::queue::{Group, Queue};
+use super::queue::Group;
+use super::settle::describe;
 use crate::config::Parked;
-use crate::inode::local;
+use crate::inode::{Tree, local};
 use crate::journal::Stored;
 use crate::limits;
 use crate::volume::Volume;
@@ -68,12 +69,9 @@ enum Sent {
 }
 
 /// Operations that the home refused.
-pub fn parked(queue: &Queue) -> Vec<Parked> {
-    let refused = queue.iter().filter_map(|(seq, p)| p.parked.map(|kind| (seq, p, kind)));
-    refused
-        .map(|(seq, p, kind)| Parked { seq, what: super::settle::describe(&p.change), kind })
-        .take(100)
-        .collect()
+pub fn parked(tree: &Tree) -> Vec<Parked> {
+    let refused = tree.queue.iter().filter_map(|(seq, p)| p.parked.map(|kind| (seq, p, kind)));
+    refused.map(|(seq, p, kind)| Parked { seq, what: describe(tree, &p.change), kind }).take(100).collect()
 }
 
 impl Volume {
@@ -85,7 +83,7 @@ impl Volume {
         let batch = self.next_batch().await?;
         self.tree.lock().queue.begin(batch.iter().flat_map(|g| g.seqs.clone()));
         if batch.is_empty() {
-            return Ok(Sent::Nothing);
+            return Ok(if self.drop_moot(&mut self.tree.lock())? { Sent::Some } else { Sent::Nothing });
         }
         let ready = self.place_or_park(batch);
         if ready.is_empty() {

@@ -147,6 +147,11 @@ impl Queue {
         some.into_iter().flatten()
     }
 
+    /// Whether an operation may have been executed already, or is about to be.
+    pub fn is_under_way(&self, seq: u64) -> bool {
+        self.under_way.contains(&seq) || self.lost.contains(&seq)
+    }
+
     /// Whether operations may have been executed whose answers are lost.
     pub fn is_in_doubt(&self) -> bool {
         self.under_way.iter().any(|seq| self.ops.get(seq).is_some_and(|p| p.resent && p.parked.is_none()))

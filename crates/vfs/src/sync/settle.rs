@@ -44,7 +44,7 @@ impl Volume {
     }
 
     /// Takes the records of a group out of the queue and out of the counts of what they touch.
-    fn take_out(&self, tree: &mut Tree, group: &Group) -> Vec<(u64, Pending)> {
+    pub fn take_out(&self, tree: &mut Tree, group: &Group) -> Vec<(u64, Pending)> {
         let mut ops = Vec::with_capacity(group.seqs.len());
         for seq in &group.seqs {
             let Some(op) = tree.queue.remove(*seq) else { continue };
@@ -269,10 +269,13 @@ impl Volume {
     /// Keeps an operation until somebody decides; what depends on it waits.
     pub fn park(&self, tree: &mut Tree, group: &Group, kind: ErrorKind) {
         for seq in &group.seqs {
-            let Some(op) = tree.queue.get_mut(*seq) else { continue };
-            if op.parked.replace(kind).is_none() {
-                tracing::warn!(account = %self.account, "the home refused: {}: {kind}", describe(&op.change));
+            let what =
+                tree.queue.get(*seq).filter(|op| op.parked.is_none()).map(|op| describe(tree, &op.change));
+            if let Some(what) = what {
+                tracing::warn!(account = %self.account, "the home refused: {what}: {kind}");
             }
+            let Some(op) = tree.queue.get_mut(*seq) else { continue };
+            op.parked = Some(kind);
             op.again = may_pass(kind).then(|| self.env.clock.instant() + limits::REFUSED_PAUSE);
             if op.late {
                 continue;
@@ -304,7 +307,7 @@ impl Volume {
                 *self.losses.lock() += 1;
             }
             self.retire(*seq, &op.change, Fate::Refused(kind))?;
-            let error = Error::new(kind, format!("{}: {kind}", describe(&op.change)));
+            let error = Error::new(kind, format!("{}: {kind}", describe(tree, &op.change)));
             op.waiter.map(|w| w.send(Err(error)));
         }
         Ok(())
@@ -756,17 +759,21 @@ fn bindings_after(tree: &mut Tree, change: &Change) -> Vec<crate::journal::Bindi
 }
 
 /// A change in a few words, for a person.
-pub fn describe(change: &Change) -> String {
+pub fn describe(tree: &Tree, change: &Change) -> String {
+    let object = || match tree.peek(change.object).and_then(|inode| inode.link.as_ref()) {
+        Some((_, name)) => name.to_string(),
+        None => format!("object {}, which has no name any more", change.object),
+    };
     match &change.op {
         Op::Create { name, new, .. } => {
             let what = if matches!(new, New::Dir) { "directory" } else { "file" };
             format!("create {what} {name}")
         }
-        Op::Write { .. } => format!("write to object {}", change.object),
-        Op::SetAttr { .. } => format!("set attributes of object {}", change.object),
+        Op::Write { .. } => format!("write to {}", object()),
+        Op::SetAttr { .. } => format!("set attributes of {}", object()),
         Op::SetXattr { name, value, .. } => {
             let what = if value.is_some() { "set" } else { "remove" };
-            format!("{what} attribute {name} of object {}", change.object)
+            format!("{what} attribute {name} of {}", object())
         }
         Op::Remove { name, .. } => format!("remove {name}"),
         Op::Rename { name, new_name, .. } => format!("rename {name} to {new_name}"),
