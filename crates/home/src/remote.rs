@@ -316,7 +316,7 @@ impl Connector for Ssh {
             Err(e) if crate::ssh::is_refusal(&e) => {
                 let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
                 let now = now.map_or(0, |d| d.as_secs() as i64);
-                match credentials::trouble(&facts, now).await {
+                match credentials::trouble(&facts, &e.detail, now).await {
                     Some(why) => Err(Error::new(e.kind, format!("{why}. {}", e.detail))),
                     None => Err(e),
                 }

@@ -41,7 +41,7 @@ pub async fn ensure(state: &StateDir, args: &[OsString]) -> Result<Started, Stri
     let said = log.metadata().map_or(0, |m| m.len());
     let out = log.try_clone().map_err(|e| format!("log: {e}"))?;
     let child = spawn(&words, out.into(), log)?;
-    answering(state, child, said).await.map(|()| Started::Now)
+    answering(state, child, said).await
 }
 
 /// A program of ours that goes on in the background once it has said that it is ready.
@@ -105,16 +105,20 @@ fn spawn(args: &[OsString], out: Stdio, log: File) -> Result<Child, String> {
         .map_err(|e| format!("cannot run {}: {e}", show::text(program.as_os_str().as_encoded_bytes())))
 }
 
-/// Waits until the server answers; if it ends instead, its last words since `said` are the error.
-async fn answering(state: &StateDir, mut child: Child, said: u64) -> Result<(), String> {
+/// Waits until the server answers; if it ends instead, its last words since `said` are the error. Of servers that are
+/// started at the same time all but one end; then it is that one that answers.
+async fn answering(state: &StateDir, mut child: Child, said: u64) -> Result<Started, String> {
     let until = Instant::now() + limits::START_WAIT;
     loop {
+        // In this order: whoever else serves has the lock before ours ends, and answers before the lock is free again.
+        let ended = child.try_wait().ok().flatten();
+        let taken = ended.is_some() && state.lock_shared().is_err();
         if Client::connect(state).await.is_ok_and(|c| c.is_some()) {
-            return Ok(());
+            return Ok(if ended.is_some() { Started::Before } else { Started::Now });
         }
         let log = log_path(state);
         let shown = show::text(log.as_os_str().as_encoded_bytes());
-        if let Ok(Some(status)) = child.try_wait() {
+        if let Some(status) = ended.filter(|_| !taken) {
             let words = last_words(&log, said);
             return Err(format!("the server ended at once ({status}): {words}\nmore may be in {shown}"));
         }
@@ -132,7 +136,8 @@ async fn answering(state: &StateDir, mut child: Child, said: u64) -> Result<(), 
 fn last_words(log: &Path, since: u64) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let new = String::from_utf8_lossy(text.get(since as usize..).unwrap_or(&text)).into_owned();
-    let lines: Vec<&str> = new.lines().collect();
+    // Whoever passes them on gives its own name.
+    let lines: Vec<&str> = new.lines().map(|l| l.strip_prefix("trellis: ").unwrap_or(l)).collect();
     let last = &lines[lines.len().saturating_sub(limits::LAST_WORDS)..];
     show::message(&last.join("\n"))
 }
@@ -161,8 +166,8 @@ mod tests {
     fn the_last_words_are_those_of_the_last_start() {
         let temp = tempfile::tempdir().unwrap();
         let state = StateDir::create(Some(&temp.path().join("s")), true).unwrap();
-        std::fs::write(log_path(&state), "old\nnew \x1b[31m\n").unwrap();
+        std::fs::write(log_path(&state), "old\ntrellis: new \x1b[31m\n").unwrap();
         let words = last_words(&log_path(&state), 4);
-        assert!(words.contains("new") && !words.contains("old") && !words.contains('\x1b'), "{words}");
+        assert!(words.starts_with("new") && !words.contains("old") && !words.contains('\x1b'), "{words}");
     }
 }

@@ -171,7 +171,10 @@ impl Gate {
     /// Begins a call, unless the path leads into our own tree.
     fn call_at(&self, path: &HomePath) -> Result<Calling<'_>> {
         match self.inner.here.load(Ordering::Relaxed) && self.inner.door.mounts.holds(path) {
-            true => Err(Error::new(ErrorKind::Access, format!("{path} is a mount of this very tree"))),
+            true => Err(Error::new(
+                ErrorKind::Access,
+                format!("{path} is a mount of a tree of Trellis, this one or another"),
+            )),
             false => Ok(self.call()),
         }
     }

@@ -86,22 +86,31 @@ pub struct Mounted {
     pub inside: Vec<u8>,
 }
 
-/// Where this process sees the tree: by NFS from one of the listeners, or by FUSE.
-pub fn seen_here(listeners: &[SocketAddr]) -> Vec<Mounted> {
-    mounted(&std::fs::read("/proc/self/mountinfo").unwrap_or_default(), listeners)
+/// What tells the mounts of one server from those of others.
+pub struct Served {
+    /// Where it listens for NFS.
+    pub listeners: Vec<SocketAddr>,
+    /// What its FUSE mounts are called ([`crate::state::StateDir::source`]).
+    pub source: String,
+    /// Whose FUSE mounts count.
+    pub uid: u32,
 }
 
-/// What is mounted last at a point is what is seen there.
-fn mounted(table: &[u8], listeners: &[SocketAddr]) -> Vec<Mounted> {
+/// Where this process sees the tree of a server.
+pub fn seen_here(of: &Served) -> Vec<Mounted> {
+    mounted(&std::fs::read("/proc/self/mountinfo").unwrap_or_default(), of)
+}
+
+/// What is mounted last at a point is what is seen there. The tree of another server, with its own modes and caches, is
+/// reached by its mount alone.
+fn mounted(table: &[u8], of: &Served) -> Vec<Mounted> {
     let mut seen: Vec<Mounted> = Vec::new();
     for line in table.split(|b| *b == b'\n').filter_map(Line::parse) {
         let point = unescape(line.point);
         seen.retain(|m| m.point != point);
         let inside = match line.kind {
-            // The tree of another server: its files are reached by the mount alone.
-            _ if line.is_relayed() => continue,
-            _ if line.is_fuse_of_ours() => unescape(line.root),
-            _ if line.is_nfs_of(listeners) => {
+            _ if line.is_fuse_of(of) => unescape(line.root),
+            _ if line.is_nfs_of(&of.listeners) => {
                 let source = unescape(line.source);
                 let path = source.windows(2).position(|w| w == b":/").map(|at| source[at + 1..].to_vec());
                 path.unwrap_or_default()
@@ -169,6 +178,13 @@ impl<'a> Line<'a> {
     /// The subtype that we mount with.
     fn is_fuse_of_ours(&self) -> bool {
         self.kind == b"fuse.trellis"
+    }
+
+    fn is_fuse_of(&self, of: &Served) -> bool {
+        let owner = self.options.split(|b| *b == b',').find_map(|o| o.strip_prefix(b"user_id="));
+        self.is_fuse_of_ours()
+            && owner == Some(of.uid.to_string().as_bytes())
+            && unescape(self.source) == of.source.as_bytes()
     }
 
     fn is_relayed(&self) -> bool {
@@ -239,9 +255,12 @@ broken line
              4 1 0:7 /ann@lab/x {base}/fuse rw - fuse.trellis trellis rw,user_id=1\n\
              5 1 0:8 / {base}/hidden rw - fuse.trellis trellis rw,user_id=1\n\
              6 1 0:9 / {base}/hidden rw - tmpfs tmpfs rw\n\
-             7 1 0:10 / {base}/other rw - nfs 127.0.0.1:/ rw,vers=3,port=1,addr=127.0.0.1\n"
+             7 1 0:10 / {base}/other rw - nfs 127.0.0.1:/ rw,vers=3,port=1,addr=127.0.0.1\n\
+             8 1 0:11 / {base}/second rw - fuse.trellis trellis:1a2b3c4d rw,user_id=1\n\
+             9 1 0:12 / {base}/bobs rw - fuse.trellis trellis rw,user_id=2\n"
         );
-        let mounts = mounted(table.as_bytes(), &["127.0.0.1:4711".parse().unwrap()]);
+        let listeners = vec!["127.0.0.1:4711".parse().unwrap()];
+        let mounts = mounted(table.as_bytes(), &Served { listeners, source: "trellis".into(), uid: 1 });
         std::fs::create_dir(format!("{base}/sub")).unwrap();
         std::os::unix::fs::symlink("../tree/bob@far", format!("{base}/sub/link")).unwrap();
         std::os::unix::fs::symlink(format!("{base}/loop"), format!("{base}/loop")).unwrap();
@@ -257,6 +276,8 @@ broken line
             ("trees/a", None),
             ("hidden/a", None),
             ("other/a", None),
+            ("second/a", None),
+            ("bobs/a", None),
             ("loop/a", None),
             ("none/a", None),
         ] {

@@ -289,6 +289,9 @@ fn serve_nfs(
 }
 
 fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
+    if nfs.is_empty() {
+        println!("serving mounts by FUSE alone; mount the tree with\n  trellis mount");
+    }
     for address in nfs {
         println!("serving NFS on {address}; mount it as root with\n  {}", mount_line(*address));
     }
@@ -330,21 +333,39 @@ pub fn mount_line(address: SocketAddr) -> String {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
+    /// The end of the terminal, unless whoever started us wants it ignored (nohup(1)).
+    hangup: Option<Signal>,
 }
 
 impl Signals {
     /// From now on these signals do not kill the process.
     fn catch() -> Result<Signals, String> {
         let catch = |kind| signal(kind).map_err(|e| format!("signals: {e}"));
-        Ok(Signals { terminate: catch(SignalKind::terminate())?, interrupt: catch(SignalKind::interrupt())? })
+        let (terminate, interrupt) = (catch(SignalKind::terminate())?, catch(SignalKind::interrupt())?);
+        let hangup = if ignores_hangup() { None } else { Some(catch(SignalKind::hangup())?) };
+        Ok(Signals { terminate, interrupt, hangup })
     }
 
     async fn next(&mut self) {
+        let hangup = async {
+            match &mut self.hangup {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+            () = hangup => {}
         }
     }
+}
+
+/// Whether SIGHUP was ignored when this process began (proc(5) `SigIgn`).
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|l| l.strip_prefix("SigIgn:"));
+    mask.and_then(|m| u64::from_str_radix(m.trim(), 16).ok()).is_some_and(|m| m & 1 != 0)
 }
 
 /// How the server ends.

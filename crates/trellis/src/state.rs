@@ -5,6 +5,7 @@
 //! not to be trusted on network file systems, which login nodes of one cluster share; there the directory is
 //! refused unless the user insists, and the lock file says which host and which boot it was taken by.
 
+use home::ssh::short_hash;
 use rustix::fs::{FlockOperation, Mode};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -110,6 +112,19 @@ impl StateDir {
     /// Its absolute path.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether it is the one that is used if none is named.
+    pub fn is_usual(&self) -> bool {
+        usual_dir().ok().and_then(|d| d.canonicalize().ok()).is_some_and(|d| d == self.path)
+    }
+
+    /// What the table of mounts calls the tree of its server.
+    pub fn source(&self) -> String {
+        match self.is_usual() {
+            true => "trellis".into(),
+            false => format!("trellis:{}", &short_hash(self.path.as_os_str().as_bytes())[..8]),
+        }
     }
 
     /// Whether other machines may share it.

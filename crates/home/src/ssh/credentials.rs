@@ -39,12 +39,14 @@ pub async fn credentials(facts: &Facts) -> Vec<Credential> {
     found
 }
 
-/// Why a login may have been refused although nothing at the host has changed; `None` where nothing is known.
-pub async fn trouble(facts: &Facts, now: i64) -> Option<String> {
+/// Why a login may have been refused, as `refusal` says, although nothing at the host has changed; `None` where nothing
+/// is known.
+pub async fn trouble(facts: &Facts, refusal: &str, now: i64) -> Option<String> {
     let agent = facts.agent.as_deref().and_then(agent_trouble);
     let ended = credentials(facts).await.into_iter().find(|c| c.until <= now);
     let ended = ended.map(|c| format!("{} has expired; {}", c.what, c.renew));
-    let ticket = match facts.gssapi && ticket_is_missing().await {
+    // ssh lists what the host would have taken; most take no tickets.
+    let ticket = match facts.gssapi && refusal.contains("gssapi") && ticket_is_missing().await {
         true => Some("there is no valid Kerberos ticket; run `kinit`".to_owned()),
         false => None,
     };
@@ -206,9 +208,9 @@ mod tests {
         let found = credentials(&facts).await;
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].until, 1_577_923_200);
-        let why = trouble(&facts, 1_600_000_000).await.unwrap();
+        let why = trouble(&facts, "", 1_600_000_000).await.unwrap();
         assert!(why.contains("key-cert.pub has expired"), "{why}");
-        assert_eq!(trouble(&facts, 1_500_000_000).await, None);
+        assert_eq!(trouble(&facts, "", 1_500_000_000).await, None);
     }
 
     #[tokio::test]
@@ -216,9 +218,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("agent");
         let facts = Facts { agent: Some(socket.clone()), ..facts("") };
-        assert!(trouble(&facts, 0).await.unwrap().contains("socket is gone"));
+        assert!(trouble(&facts, "", 0).await.unwrap().contains("socket is gone"));
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
-        assert!(trouble(&facts, 0).await.unwrap().contains("socket is dead"));
+        assert!(trouble(&facts, "", 0).await.unwrap().contains("socket is dead"));
         std::fs::remove_file(&socket).unwrap();
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         assert_eq!(agent_trouble(&socket), None);

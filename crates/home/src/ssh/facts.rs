@@ -23,6 +23,8 @@ pub struct Facts {
     pub jump: Option<String>,
     /// Whether the configuration goes on with a host whose key has changed, or is not known.
     pub careless: bool,
+    /// Whether the configuration refuses a host that is not known, without a question.
+    pub strict: bool,
 }
 
 /// How long a master lives when nothing uses it.
@@ -71,6 +73,7 @@ impl Facts {
             gssapi: value("gssapiauthentication") == Some("yes"),
             jump,
             careless: matches!(value("stricthostkeychecking"), Some("no" | "off" | "false")),
+            strict: matches!(value("stricthostkeychecking"), Some("yes" | "true")),
         })
     }
 }
@@ -114,7 +117,8 @@ mod tests {
         let facts = Facts::parse(text).unwrap();
         assert_eq!((facts.control_path, facts.agent), (None, None));
         assert_eq!(facts.control_persist, Persist::No);
-        assert!(facts.certificates.is_empty() && !facts.gssapi && !facts.careless);
+        assert!(facts.certificates.is_empty() && !facts.gssapi && !facts.careless && !facts.strict);
+        assert!(Facts::parse(&text.replace("checking ask", "checking true")).unwrap().strict);
     }
 
     #[test]

@@ -59,7 +59,16 @@ impl At {
     async fn refusal(&self, child: home::ssh::Child) -> Error {
         let farewell = child.farewell().await;
         classify(&self.target, &farewell).unwrap_or_else(|| {
-            let text = format!("{}: {}", self.target, quote(&farewell.said));
+            let said = quote(&farewell.said);
+            // What the program there says of itself needs no more words; a shell, or nothing, speaks of its absence.
+            let text = match said.strip_prefix("trellis: ") {
+                Some(said) => format!("{}: {said}", self.target),
+                None => format!(
+                    "{}: {} did not answer as trellis does: copy this program there, and name it with --program if it is \
+                     not in PATH (it said: {said})",
+                    self.target, self.program
+                ),
+            };
             Error::new(ErrorKind::Unreachable, text)
         })
     }

@@ -75,6 +75,11 @@ impl AtArgs {
         self.at.is_some()
     }
 
+    /// That machine.
+    pub fn host(&self) -> Option<&str> {
+        self.at.as_deref()
+    }
+
     fn at(&self, state: Option<String>) -> Result<At, Failure> {
         let host = self.at.as_deref().unwrap_or_default();
         let name = RootName::parse(host.as_bytes());

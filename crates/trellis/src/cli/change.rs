@@ -240,7 +240,11 @@ async fn ln_one(
 ) -> home::Result<()> {
     let object = match args.symbolic {
         true => None,
-        false => Some(look(tree, source).await?),
+        false => Some(
+            look(tree, source)
+                .await
+                .map_err(|e| Error::new(e.kind, format!("{}: {}", crate::show::text(source), e.detail)))?,
+        ),
     };
     if object.as_ref().is_some_and(|o| o.attr.is_dir()) {
         return Err(Error::new(ErrorKind::Perm, "is a directory, which has one name only: use -s"));

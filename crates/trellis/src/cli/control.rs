@@ -96,9 +96,9 @@ pub(super) async fn status(args: StatusArgs) -> Done {
 }
 
 pub(super) async fn sync(args: SyncArgs) -> Done {
-    let (mut client, _) = connect(&args.state).await?;
+    let (mut client, state) = connect(&args.state).await?;
     let path = match &args.path {
-        Some(path) => Some(Raw(super::reach::tree_path(&mut client, path).await?)),
+        Some(path) => Some(Raw(super::reach::tree_path(&mut client, &state, path).await?)),
         None => None,
     };
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();

@@ -53,7 +53,7 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
     let cache = report.as_ref().map(|r| (r.cache.cap, r.cache.bytes));
     let mut found = vec![here::fuse()];
     found.extend(here::ssh(dir).await);
-    found.extend(here::ports(dir, report.is_some()));
+    found.extend(here::ports(dir, report.as_ref().map(|r| &r.nfs[..])));
     found.push(here::disk(state.as_ref().map(Option::as_ref).map_err(String::as_str), cache));
     found.push(here::limits());
     match (&mut client, report) {

@@ -182,8 +182,15 @@ fn refused(login: &Login) -> String {
             show::text(jump.as_bytes())
         )
     });
+    let strict = match login.facts.strict {
+        true => {
+            "; a host that is not known yet is refused by StrictHostKeyChecking in your ssh configuration: add its key to \
+             known_hosts yourself"
+        }
+        false => "",
+    };
     format!(
-        "{}: not logged in{}; nothing has changed",
+        "{}: not logged in{}; nothing has changed{strict}",
         show::text(login.name.as_bytes()),
         way.unwrap_or_default()
     )

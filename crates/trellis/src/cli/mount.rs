@@ -8,7 +8,7 @@ use crate::daemon::{self, Started};
 use crate::mount::helper::{self, Unmount};
 use crate::mount::{detach_dead, place, remembered, write_list};
 use crate::state::StateDir;
-use crate::{service, show};
+use crate::{mounts, service, show};
 use clap::Args;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -63,7 +63,7 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     if args.at.is_given() {
         let dir = super::attach::mount(&args.at, args.state.dir.as_deref(), &dir, make).await?;
         let dir = show::text(dir.as_os_str().as_bytes());
-        return Ok(std::io::stdout().write_all(welcome(&dir, false).as_bytes())?);
+        return Ok(std::io::stdout().write_all(welcome(&dir, false, args.at.host()).as_bytes())?);
     }
     // Where the state may lie is the server's decision at its start.
     let state = StateDir::create(args.state.dir.as_deref(), true)?;
@@ -79,34 +79,34 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     if recovered {
         eprintln!("a mount whose server had gone was taken away first");
     }
-    Ok(std::io::stdout().write_all(welcome(&show::text(&dir.0), before).as_bytes())?)
+    Ok(std::io::stdout().write_all(welcome(&show::text(&dir.0), before, None).as_bytes())?)
 }
 
-/// What a person can do with a mount, three things to try.
-fn welcome(dir: &str, before: bool) -> String {
+/// What a person can do with a mount, three things to try. `at`: the machine whose server it is, if not this one.
+fn welcome(dir: &str, before: bool, at: Option<&str>) -> String {
     let how = if before { "is mounted already" } else { "is mounted" };
+    let there = at.map(|host| format!("ssh {host} ")).unwrap_or_default();
     format!(
         "{dir} {how}; try\n  \
-         ls {dir}/HOST            any host or alias that `ssh HOST` reaches, from its root directory on\n  \
-         trellis status           homes, what is unsent, what is cached\n  \
+         ls {dir}/HOST            any host or alias that `{there}ssh HOST` reaches, from its root directory on\n  \
+         {there}trellis status           homes, what is unsent, what is cached\n  \
          trellis umount {dir}     take it away again\n"
     )
 }
 
 pub(super) async fn umount(args: UmountArgs) -> Done {
     let dir = args.dir.as_deref().map(absolute).transpose()?;
-    if let Some(dir) = &dir
-        && place::is_relayed(dir)
-    {
-        let how = if args.lazy { Unmount::Lazy } else { Unmount::Idle };
-        helper::unmount(&place::canonical(dir)?, how).await?;
-        return Ok(writeln!(std::io::stdout(), "{} is unmounted", show::text(dir.as_os_str().as_bytes()))?);
-    }
     let state = args.state.existing()?;
     let client = match &state {
         Some(state) => Client::connect(state).await?,
         None => None,
     };
+    let served = client.is_some() || !state.as_ref().map(remembered).unwrap_or_default().is_empty();
+    if let Some(dir) = relayed(dir.as_deref(), served) {
+        let how = if args.lazy { Unmount::Lazy } else { Unmount::Idle };
+        helper::unmount(&dir, how).await?;
+        return Ok(writeln!(std::io::stdout(), "{} is unmounted", show::text(dir.as_os_str().as_bytes()))?);
+    }
     let done = match client {
         Some(mut client) => {
             let request = Request::Umount { dir: dir.as_deref().map(raw), lazy: args.lazy };
@@ -116,6 +116,16 @@ pub(super) async fn umount(args: UmountArgs) -> Done {
         None => without_server(state.as_ref(), dir).await?,
     };
     Ok(writeln!(std::io::stdout(), "{done} is unmounted")?)
+}
+
+/// The mount that is meant, if another machine's server serves it. Without a name it is the only one, unless there may be
+/// mounts of a server of this machine (`served`).
+fn relayed(dir: Option<&Path>, served: bool) -> Option<PathBuf> {
+    match (dir, &mounts::relayed_points()[..]) {
+        (Some(dir), points) => place::canonical(dir).ok().filter(|dir| points.contains(dir)),
+        (None, [one]) if !served => Some(one.clone()),
+        (None, _) => None,
+    }
 }
 
 /// Where no server runs, what is left is dead, and remembered for the next server.

@@ -106,6 +106,9 @@ async fn move_one(copy: &mut Copy, plan: &mut Plan, at: usize, tree: usize) -> R
     if plan.is_within(at) {
         match copy.target().rename(&from, &own, &dir, &name).await {
             Err(e) if e.kind == ErrorKind::CrossDevice => {}
+            Err(e) if e.kind == ErrorKind::Invalid && node.attr.is_dir() => {
+                return Err(Error::new(e.kind, "is a directory, which cannot be moved into itself"));
+            }
             done => return done.map(|()| None),
         }
     }

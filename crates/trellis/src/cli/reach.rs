@@ -24,9 +24,10 @@ use crate::tree::copy::naming;
 use crate::tree::direct::Direct;
 use crate::tree::served::Served;
 use crate::tree::{Tree, list_all, local};
-use crate::{config, show};
+use crate::{config, mounts, show};
 use clap::Args;
 use std::ffi::OsStr;
+use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +100,7 @@ impl TreeArgs {
         if let Some(state) = &state
             && let Some(mut client) = Client::connect(state).await?
         {
-            let here = Here::of_server(&mut client).await?;
+            let here = Here::of_server(&mut client, state).await?;
             let tree = Box::new(Served::new(client, state.clone()));
             return Ok(Reach { tree, served: Some(state.clone()), here, _lock: None });
         }
@@ -109,8 +110,7 @@ impl TreeArgs {
         let root = Root::new(file.home, Dynamic::All, ssh, Door::new(OwnMounts::default()));
         let namespace: Arc<dyn Namespace> = Arc::new(root);
         let unsent = crate::unsent::check(state.as_ref());
-        let mounts = seen_here(&state.as_ref().map(StateDir::chosen).unwrap_or_default());
-        let here = Here { cwd: std::env::current_dir().ok(), mounts, names: None };
+        let here = Here::of(state.as_ref().map(|state| (state, state.chosen())));
         Ok(Reach { tree: Box::new(Direct::new(namespace, unsent)), served: None, here, _lock: lock })
     }
 }
@@ -164,17 +164,30 @@ impl Reach {
 }
 
 /// The path from the root of the tree that an argument of a command to the server means.
-pub(super) async fn tree_path(client: &mut Client, arg: &OsStr) -> Result<Vec<u8>, Failure> {
-    Here::of_server(client).await?.tree_path(arg.as_bytes())
+pub(super) async fn tree_path(
+    client: &mut Client,
+    state: &StateDir,
+    arg: &OsStr,
+) -> Result<Vec<u8>, Failure> {
+    Here::of_server(client, state).await?.tree_path(arg.as_bytes())
 }
 
 impl Here {
-    async fn of_server(client: &mut Client) -> Result<Here, Failure> {
+    /// With the mounts of the server of a state directory, which serves NFS there.
+    fn of(server: Option<(&StateDir, Vec<SocketAddr>)>) -> Here {
+        let mounts = server.map(|(state, listeners)| {
+            let uid = rustix::process::geteuid().as_raw();
+            seen_here(&mounts::Served { listeners, source: state.source(), uid })
+        });
+        Here { cwd: std::env::current_dir().ok(), mounts: mounts.unwrap_or_default(), names: None }
+    }
+
+    async fn of_server(client: &mut Client, state: &StateDir) -> Result<Here, Failure> {
         let listeners = match client.ask(Request::Status).await? {
             Reply::Status(report) => report.nfs.iter().filter_map(|a| a.parse().ok()).collect(),
             _ => Vec::new(),
         };
-        Ok(Here { cwd: std::env::current_dir().ok(), mounts: seen_here(&listeners), names: None })
+        Ok(Here::of(Some((state, listeners))))
     }
 
     /// The path in the tree, where a path of this machine leads into a mount of it.
@@ -253,6 +266,7 @@ impl Each {
             Err(Failure::Failed(text)) => {
                 if let Some(text) = text {
                     complain(&naming(arg, &text));
+                    hint(arg, &text).iter().for_each(|hint| complain(hint));
                 }
                 self.worst = self.worst.max(code);
                 Ok(())
@@ -270,6 +284,18 @@ impl Each {
     pub(super) fn end(self) -> Done {
         if self.worst == 0 { Ok(()) } else { Err(Failure::Code(self.worst)) }
     }
+}
+
+/// What to say besides where a path of this machine was taken for one of the tree.
+fn hint(arg: &[u8], failure: &str) -> Option<String> {
+    let path = Path::new(OsStr::from_bytes(arg));
+    let is_here = path.is_absolute() && path.symlink_metadata().is_ok();
+    (is_here && failure.contains("no host ")).then(|| {
+        let arg = show::text(arg);
+        format!(
+            "{arg} is there on this machine, but in no mount of the tree, so that its first name was taken for a host's"
+        )
+    })
 }
 
 /// The path of a name in a directory, for a person.
@@ -321,6 +347,15 @@ mod tests {
             assert_eq!(here.end(arg.as_bytes()).unwrap(), want, "{arg}");
         }
         assert!(matches!(here.end(b"-x:y"), Err(Failure::Usage(_))));
+    }
+
+    #[test]
+    fn a_path_of_this_machine_is_told_from_an_unknown_host() {
+        let unknown = "no host tmp is known. Check the name with `ssh tmp`";
+        assert!(hint(b"/tmp", unknown).unwrap().contains("/tmp is there on this machine"));
+        assert_eq!(hint(b"/tmp", "no such file or directory"), None);
+        assert_eq!(hint(b"/no such place", unknown), None);
+        assert_eq!(hint(b"tmp", unknown), None);
     }
 
     #[test]

@@ -20,7 +20,13 @@ impl Client {
     pub async fn connect(state: &StateDir) -> std::result::Result<Option<Client>, String> {
         let (path, _open) = state.socket_path()?;
         match UnixStream::connect(&path).await {
-            Ok(stream) => Ok(Some(Client::over(stream))),
+            Ok(stream) => match stopped(&stream) {
+                Some(pid) => Err(format!(
+                    "the server (process {pid}) has been stopped by a signal and answers nobody: let it go on with \
+                     `kill -CONT {pid}`"
+                )),
+                None => Ok(Some(Client::over(stream))),
+            },
             Err(e)
                 if matches!(
                     e.kind(),
@@ -32,6 +38,14 @@ impl Client {
             Err(e) => Err(format!("control socket in {}: {e}", state.path().display())),
         }
     }
+}
+
+/// The process at the other end, if it is stopped (state `T` in proc(5) `stat`): whoever asks it waits without end.
+fn stopped(stream: &UnixStream) -> Option<i32> {
+    let pid = stream.peer_cred().ok()?.pid()?;
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.starts_with('T').then_some(pid)
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {

@@ -80,20 +80,23 @@ fn agent(socket: Option<PathBuf>) -> Finding {
     }
 }
 
-/// The ports that were chosen and that clients expect, and what low ports are worth here. `ours`: the server runs.
-pub fn ports(state: Option<&StateDir>, ours: bool) -> Vec<Finding> {
-    let chosen = state.map(StateDir::chosen).unwrap_or_default();
-    let mut found: Vec<Finding> = chosen.iter().map(|address| port(*address, ours)).collect();
+/// The ports that were chosen and that clients expect, and what low ports are worth here. `served`: where a server that
+/// runs serves NFS.
+pub fn ports(state: Option<&StateDir>, served: Option<&[String]>) -> Vec<Finding> {
+    let mut found: Vec<Finding> = match served {
+        Some([]) => vec![Finding::ok("ports", "the server serves no NFS, mounts by FUSE alone")],
+        Some(some) => some.iter().map(|a| Finding::ok("ports", format!("NFS is served on {a}"))).collect(),
+        None => state.map(StateDir::chosen).unwrap_or_default().into_iter().map(port).collect(),
+    };
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     found.push(low_ports(text.trim().parse().unwrap_or(1024)));
     found
 }
 
-fn port(address: SocketAddr, ours: bool) -> Finding {
-    match (ours, TcpListener::bind(address)) {
-        (true, _) => Finding::ok("ports", format!("NFS is served on {address}")),
-        (false, Ok(_)) => Finding::ok("ports", format!("{address}, which clients expect, is free")),
-        (false, Err(e)) => Finding::fail(
+fn port(address: SocketAddr) -> Finding {
+    match TcpListener::bind(address) {
+        Ok(_) => Finding::ok("ports", format!("{address}, which clients expect, is free")),
+        Err(e) => Finding::fail(
             "ports",
             format!("{address}, which clients expect: {e}"),
             format!(
@@ -196,10 +199,12 @@ mod tests {
     fn a_port_is_free_ours_or_taken() {
         let taken = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = taken.local_addr().unwrap();
-        assert_eq!(port(address, true).level, Level::Ok);
-        assert!(port(address, false).level == Level::Fail);
+        let [served, none] =
+            [Some(&[address.to_string()][..]), Some(&[][..])].map(|s| ports(None, s)[0].found.clone());
+        assert!(served.contains(&address.to_string()) && none.contains("no NFS"), "{served} {none}");
+        assert!(port(address).level == Level::Fail);
         drop(taken);
-        assert_eq!(port(address, false).level, Level::Ok);
+        assert_eq!(port(address).level, Level::Ok);
         assert_eq!((low_ports(1024).level, low_ports(0).level), (Level::Ok, Level::Warn));
     }
 

@@ -15,7 +15,7 @@ pub mod watch;
 
 use crate::config::HomeEntry;
 use crate::scl::{Account, RootName, Target};
-use crate::state::{self, StateDir};
+use crate::state::StateDir;
 use home::ssh::SshTarget;
 use home::{Error, ErrorKind, Result};
 use std::path::PathBuf;
@@ -34,7 +34,6 @@ pub struct Way {
 impl Way {
     /// With the masters that belong to a state directory.
     pub fn new(ssh_config: Option<PathBuf>, state: Option<&StateDir>) -> Way {
-        let usual = state::usual_dir().ok().and_then(|d| d.canonicalize().ok());
         let masters = state.and_then(|state| match folder::of(state) {
             Ok(folder) => Some(folder),
             Err(why) => {
@@ -42,7 +41,7 @@ impl Way {
                 None
             }
         });
-        let state = state.map(|s| s.path().to_owned()).filter(|s| Some(s) != usual.as_ref());
+        let state = state.filter(|s| !s.is_usual()).map(|s| s.path().to_owned());
         Way { ssh_config, masters, state }
     }
 

@@ -18,8 +18,6 @@ const NAME: &str = "fusermount3";
 const USUAL: [&str; 3] = ["/usr/bin", "/bin", "/usr/local/bin"];
 /// No program of another machine gets privileges here, and no file is a device. Only the user himself may come in.
 const OPTIONS: &str = "nosuid,nodev,subtype=trellis";
-/// What the table of mounts calls the tree of this machine's server.
-pub const SOURCE: &str = "trellis";
 
 /// How a mount is taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

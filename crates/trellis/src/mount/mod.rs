@@ -109,9 +109,9 @@ impl Mounts {
             block: frontend::fuse::BLOCK,
             owner: (self.cred.uid, self.cred.gid),
         };
-        let (vfs, at) = (Arc::clone(&self.vfs), place.dir.clone());
+        let (vfs, at, source) = (Arc::clone(&self.vfs), place.dir.clone(), self.state.source());
         let running = blocking(move || {
-            let device = helper::mount(&at, helper::SOURCE)?;
+            let device = helper::mount(&at, &source)?;
             fuse::serve(vfs, device, options).map_err(|e| format!("{}: FUSE: {e}", shown(&at)))
         });
         let running = running.await?;

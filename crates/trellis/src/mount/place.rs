@@ -32,17 +32,21 @@ pub enum Look {
     Dead,
 }
 
-/// The path without symbolic links. A dead mount at its end cannot be looked at, but what is above it can.
+/// The path without symbolic links. A mount at its end is not looked at, because its server may be dead or hang; what
+/// is above it can be.
 pub fn canonical(dir: &Path) -> Result<PathBuf, String> {
     let fail = |e: std::io::Error| format!("{}: {e}", shown(dir));
     if !dir.is_absolute() {
         return Err(format!("{}: not an absolute path", shown(dir)));
     }
-    let is_link = dir.symlink_metadata().is_ok_and(|m| m.is_symlink());
-    match (is_link, dir.parent(), dir.file_name()) {
-        (false, Some(parent), Some(name)) => Ok(parent.canonicalize().map_err(fail)?.join(name)),
-        _ => dir.canonicalize().map_err(fail),
+    let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
+        return dir.canonicalize().map_err(fail);
+    };
+    let at = parent.canonicalize().map_err(fail)?.join(name);
+    if mounts::fuse_points().contains(&at) || !at.symlink_metadata().is_ok_and(|m| m.is_symlink()) {
+        return Ok(at);
     }
+    at.canonicalize().map_err(fail)
 }
 
 /// What is at this directory, whose path has no symbolic links.
@@ -55,11 +59,6 @@ pub fn look(dir: &Path) -> Result<Look, String> {
         Err(e) => Err(format!("{}: {e}", shown(dir))),
         Ok(_) => Ok(Look::Alive),
     }
-}
-
-/// Whether a server on another machine serves a mount at this directory.
-pub fn is_relayed(dir: &Path) -> bool {
-    canonical(dir).is_ok_and(|dir| mounts::relayed_points().contains(&dir))
 }
 
 /// Makes a directory ready to be mounted on, or says what is in the way. `make`: it is made if it does not exist.

@@ -1,7 +1,7 @@
 //! The server as a unit of the user's systemd manager (systemd.service(5), systemd.exec(5)).
 
 use crate::daemon;
-use crate::state::{StateDir, usual_dir, write_atomically, xdg};
+use crate::state::{StateDir, write_atomically, xdg};
 use crate::{limits, show};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -43,8 +43,7 @@ fn environment(state: &StateDir) -> PathBuf {
 impl Unit {
     /// The unit of this state directory, installed or not.
     pub fn of(state: &StateDir) -> Result<Unit, String> {
-        let usual = usual_dir().ok().and_then(|d| d.canonicalize().ok());
-        let name = match usual.is_some_and(|d| d == state.path()) {
+        let name = match state.is_usual() {
             true => "trellis.service".to_owned(),
             false => format!("trellis-{}.service", escaped_path(state.path())),
         };

@@ -86,7 +86,14 @@ impl Worker {
             Some(old) => old,
             None => self.to.create(&job.dir, &part, self.mode(job) | 0o600, Taken::Empties).await?,
         };
-        let size = self.pour(job, &made, at, first).await?;
+        let size = match self.pour(job, &made, at, first).await {
+            Err(e) if matches!(e.kind, ErrorKind::NoSpace | ErrorKind::Quota | ErrorKind::TooBig) => {
+                // Nobody would find under its hidden name what takes the last room. That it did not fit is what matters.
+                let _ = self.to.remove(&job.dir, &part, false).await;
+                return Err(e);
+            }
+            poured => poured?,
+        };
         let (set, mtime) = self.last_touch(job, size, at > 0);
         self.to.set(&made, set).await?;
         self.to.rename(&job.dir, &part, &job.dir, &job.name).await?;

@@ -12,11 +12,12 @@ use crate::e2e::server::{Gateway, Server};
 use crate::e2e::world::World;
 use crate::run;
 use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The scenario.
@@ -147,12 +148,44 @@ fn without_server(world: &World) -> Result<()> {
     ensure!(fuse::mounted()?.contains(&usual), "not mounted on ~/trellis");
     run::output(&mut gateway.command(&["stop", "--state", &state]))?;
     ensure!(fuse::mounted()? == before && usual.is_dir(), "the stopped server's mount is left");
+
+    // Two that start a server at the same time use the one that comes up.
+    let mut both = [(); 2].map(|()| gateway.command(&["mount", "--state", &state]));
+    let both = both.each_mut().map(|mount| mount.stdout(Stdio::null()).stderr(Stdio::piped()).spawn());
+    for mount in both {
+        let out = mount?.wait_with_output()?;
+        ensure!(out.status.success(), "mounting twice at once: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    run::output(&mut gateway.command(&["stop", "--state", &state]))?;
+    hangup(&gateway, &state, &before)
+}
+
+/// A server in a terminal that closes ends in order, and one without NFS serves mounts.
+fn hangup(gateway: &Gateway, state: &str, before: &[PathBuf]) -> Result<()> {
+    let mut serve = gateway.command(&["serve", "--no-nfs", "--state", state]);
+    let mut serving = serve.stdout(Stdio::null()).spawn()?;
+    wait_for("the remembered mount", Duration::from_secs(30), || {
+        fuse::mounted().is_ok_and(|now| now.len() == before.len() + 1).then_some(())
+    })?;
+    run::output(&mut gateway.shell("ls trellis/ann@lab/ >/dev/null"))?;
+    let doctor = run::output(&mut gateway.command(&["doctor", "--state", state]))?;
+    ensure!(doctor.contains("serves no NFS"), "doctor: {doctor}");
+    rustix::process::kill_process(Pid::from_child(&serving), Signal::HUP)?;
+    ensure!(serving.wait()?.success() && fuse::mounted()? == before, "a hangup leaves a mount");
     Ok(())
 }
 
 /// Busy mounts, unmounting, and the end of the server.
 fn lifecycle(server: &mut Server, tree: &Path) -> Result<()> {
     let dir = tree.to_string_lossy();
+    let pid = Pid::from_raw(server.pid()).context("the server's process")?;
+    rustix::process::kill_process(pid, Signal::STOP)?;
+    for args in [&["status"][..], &["umount", &dir]] {
+        let out = server.command(args).output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        ensure!(!out.status.success() && said.contains("kill -CONT"), "a stopped server: {args:?}: {said}");
+    }
+    rustix::process::kill_process(pid, Signal::CONT)?;
     let status = server.status()?;
     ensure!(status["mounts"][0]["dir"] == *dir && status["mounts"][0]["problem"].is_null(), "{status}");
     // The directory is entered as the account: nobody else, not even root, may.
