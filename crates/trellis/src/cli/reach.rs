@@ -293,7 +293,7 @@ fn hint(arg: &[u8], failure: &str) -> Option<String> {
     (is_here && failure.contains("no host ")).then(|| {
         let arg = show::text(arg);
         format!(
-            "{arg} is there on this machine, but in no mount of the tree, so that its first name was taken for a host's"
+            "{arg} is there on this machine, but in no mount of this server's, so that its first name was taken for a host's"
         )
     })
 }
