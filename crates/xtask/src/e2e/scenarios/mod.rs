@@ -19,6 +19,7 @@ mod sftp_only;
 mod strict;
 mod tour;
 mod wan;
+mod xattr;
 
 use super::world::World;
 use anyhow::Result;
@@ -136,6 +137,13 @@ pub const ALL: &[Scenario] = &[
         ci: false,
         minutes: 30,
         run: fuse::kill::run_long,
+    },
+    Scenario {
+        name: "xattr",
+        shows: "extended attributes on a FUSE mount and at the home: programs, copies, edits there, kill -9, SFTP",
+        ci: true,
+        minutes: 6,
+        run: xattr::run,
     },
     Scenario {
         name: "big-file",

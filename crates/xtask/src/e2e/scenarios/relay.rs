@@ -15,6 +15,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// What a program does with extended attributes in the folder where it is.
+const ATTRIBUTES: &str = r#"import os
+os.setxattr("big", "user.a", bytes(1000)); os.removexattr("big", "user.a")
+os.setxattr("copy", "user.b", b"1"); print(os.listxattr("big"), os.getxattr("copy", "user.b"))"#;
 const SOON: Duration = Duration::from_secs(60);
 
 /// The scenario. The compute node's user is the gateway's, the login node's is Ann, who keeps files at Bob's.
@@ -144,10 +148,13 @@ impl Node<'_> {
              printf 'all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n' > Makefile\n\
              make -s -j4; git add .; git commit -qm one; test -z \"$(git status --porcelain)\"\n\
              head -c 5000000 /dev/urandom > big; cp big copy; cmp big copy; ln -s big link; test \"$(readlink link)\" = big\n\
-             df . | grep -q trellis@login1\n",
+             df . | grep -q trellis@login1\n\
+             /usr/bin/python3 -c '{ATTRIBUTES}'\n",
             tree.display()
         );
-        self.here(&script).map(drop)
+        let said = self.here(&script)?;
+        ensure!(said.trim_end().ends_with("[] b'1'"), "extended attributes: {said}");
+        Ok(())
     }
 
     /// The connection is cut again and again while a file grows by one line after the other: each line is there, once.
