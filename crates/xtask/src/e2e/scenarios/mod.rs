@@ -13,6 +13,7 @@ mod isolation;
 mod kerberos;
 mod kill_server;
 mod login;
+mod one_file;
 mod relay;
 mod service;
 mod sftp_only;
@@ -144,6 +145,20 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 6,
         run: xattr::run,
+    },
+    Scenario {
+        name: "one-file",
+        shows: "a file written, cut, mapped and read at random by FUSE and by NFS: the home keeps up and is not asked",
+        ci: true,
+        minutes: 5,
+        run: one_file::run,
+    },
+    Scenario {
+        name: "one-file-long",
+        shows: "the same for half an hour",
+        ci: false,
+        minutes: 40,
+        run: one_file::run_long,
     },
     Scenario {
         name: "big-file",
