@@ -235,6 +235,13 @@ impl New {
 }
 
 impl<R, D> Op<R, D> {
+    /// The state in which the operation leaves the content of a file, if it makes or writes one; `attr` is what the
+    /// operation answers. Others leave a file's content to whoever wrote it last.
+    pub fn leaves(&self, attr: Option<Attr>) -> Option<Attr> {
+        let writes = matches!(self, Op::Create { .. } | Op::Write { .. });
+        attr.filter(|attr| writes && attr.kind == Kind::File)
+    }
+
     /// The same change with other references.
     pub fn try_map<S, C, E>(
         self,

@@ -550,3 +550,50 @@ async fn a_home_that_misses_what_was_staged_is_not_flooded() {
     e.sync().await;
     assert!(world.at_home("f").await.unwrap() == [7; 200_000]);
 }
+
+#[tokio::test]
+async fn a_rename_does_not_vouch_for_what_another_program_wrote() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"seen");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"seen");
+    e.names(lab).await;
+    world.fault(Fault::Unreachable);
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g", RenameHow::Replace).await.unwrap();
+    let new = e.create(lab, "new").await.unwrap();
+    e.write(new, 0, b"ours").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"new", lab, b"g", RenameHow::Replace).await.unwrap();
+    world.write("f", b"not seen");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("g").await.unwrap(), b"not seen");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+    assert_eq!(world.names_at_home("").await.len(), 2);
+}
+
+#[tokio::test]
+async fn attributes_do_not_vouch_for_what_another_program_wrote() {
+    let mut world = World::new(Mode::Wb);
+    world.write("f", b"seen");
+    world.write("g", b"seen");
+    world.staleness = Duration::from_secs(100);
+    let e = world.start().await;
+    let (f, g) = (e.find("/lab/f").await.unwrap(), e.find("/lab/g").await.unwrap());
+    assert_eq!((e.read(f).await.unwrap(), e.read(g).await.unwrap()), (b"seen".to_vec(), b"seen".to_vec()));
+    world.write("f", b"not seen");
+    world.write("g", b"not seen");
+    let ctime = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+    for file in [f, g] {
+        let mode = SetAttrs { mode: Some(0o600), ..SetAttrs::default() };
+        e.vfs.setattr(e.ctx(), file, mode, None).await.unwrap();
+    }
+    world.fault(Fault::HangChanges);
+    e.write(g, 0, b"ours").await.unwrap();
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(e.read(f).await.unwrap(), b"not seen");
+    assert!(e.vfs.getattr(e.ctx(), f).await.unwrap().ctime > ctime);
+    assert_eq!(world.at_home("g").await.unwrap(), b"not seen");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+}

@@ -65,8 +65,10 @@ fn run(state: &mut State, placed: &Placed) -> Outcome {
     state.counters.bytes_written += payloads(&placed.op).map(Payload::len).sum::<u64>();
     match state.execute(placed) {
         Ok(done) => {
+            let made = matches!(placed.op, Op::Create { .. });
+            let left = placed.op.leaves(done.attr).map(|attr| (attr, made));
             let outcome = Outcome::Done(done);
-            state.memo.done(placed.id, &outcome, matches!(placed.op, Op::Create { .. }));
+            state.memo.done(placed.id, &outcome, left);
             ranges(&placed.op).map(|r| r.op).for_each(|op| state.staged.forget(op));
             outcome
         }
@@ -262,6 +264,7 @@ impl State {
         if set.uid.is_some_and(|uid| uid != UID) {
             return Err(ErrorKind::Perm.into());
         }
+        let before = self.tree.attr(ino)?.version();
         let now = self.tree.now();
         let node = self.tree.node_mut(ino)?;
         let time = |t: SetTime| -> Time {
@@ -279,7 +282,9 @@ impl State {
         node.atime = set.atime.map_or(node.atime, time);
         node.mtime = set.mtime.map_or(node.mtime, time);
         node.ctime = now;
-        Ok(Done { attr: Some(self.tree.attr(ino)?), dirs: Vec::new() })
+        let attr = self.tree.attr(ino)?;
+        self.memo.stamped(&before, &attr.version());
+        Ok(Done { attr: Some(attr), dirs: Vec::new() })
     }
 
     fn set_xattr(

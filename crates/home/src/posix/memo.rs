@@ -1,7 +1,7 @@
 //! What a home remembers while it runs. All of it may be lost: what is forgotten is staged again, and a
 //! repeated operation is then recognised by the state that it wants.
 
-use crate::attr::{Attr, HomeId, Kind, Version};
+use crate::attr::{Attr, HomeId, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::Staged;
 use crate::{OpId, Outcome, limits};
@@ -74,8 +74,8 @@ impl Memo {
         self.outcomes.map.get(&op)
     }
 
-    /// Keeps the outcome of an operation that was done.
-    pub fn done(&mut self, op: OpId, outcome: &Outcome, made_here: bool) {
+    /// Keeps the outcome of an operation that was done; `left` is what it left a file's content in, if it wrote it.
+    pub fn done(&mut self, op: OpId, outcome: &Outcome, left: Option<(Attr, bool)>) {
         let volume = (op.gateway, op.volume);
         if self.applied.len() >= limits::FILE_SYSTEMS && !self.applied.contains_key(&volume) {
             self.applied.clear();
@@ -83,10 +83,7 @@ impl Memo {
         let applied = self.applied.entry(volume).or_default();
         *applied = op.seq.max(*applied);
         self.serving = volume;
-        if let Outcome::Done(done) = outcome
-            && let Some(attr) = done.attr
-            && attr.kind == Kind::File
-        {
+        if let Some((attr, made_here)) = left {
             self.left(&attr, made_here);
         }
         self.outcomes.insert(op, outcome.clone());
@@ -96,6 +93,15 @@ impl Memo {
     pub fn left(&mut self, attr: &Attr, made_here: bool) {
         let made_here = made_here || self.left.map.get(&attr.id).is_some_and(|l| l.made_here);
         self.left.insert(attr.id, Left { version: attr.version(), made_here });
+    }
+
+    /// Notes that the times of a file were set. Its content is still ours only if it was before.
+    pub fn stamped(&mut self, before: &Version, after: &Version) {
+        if let Some(left) = self.left.map.get_mut(&after.id)
+            && left.version.same_content(before)
+        {
+            left.version = *after;
+        }
     }
 
     /// Notes that an object got another inode.

@@ -11,7 +11,7 @@ use crate::limits;
 use crate::meta;
 use crate::overlay::overlay;
 use crate::volume::Volume;
-use home::{Attr, Done, Error, ErrorKind, HomeId, Loc, Name, New, Op, Piece, Result, XattrHow};
+use home::{Attr, Done, Error, ErrorKind, Loc, Name, New, Op, Piece, Result, XattrHow};
 use std::sync::Arc;
 
 impl Volume {
@@ -87,113 +87,6 @@ impl Volume {
             slot.pending = slot.pending.saturating_sub(1);
             slot.settled = settled;
             slot.at = now;
-        }
-    }
-
-    /// Confirms what a change made of its objects.
-    fn confirm(&self, tree: &mut Tree, change: &Change, done: &Done) {
-        let id = change.object;
-        self.confirm_names(tree, change);
-        let Ok(inode) = tree.get(id) else { return };
-        let nameless = inode.binding.is_none();
-        let binding = inode.binding.clone();
-        match done.attr {
-            None if nameless => tree.rebind(id, HomeId::default(), None),
-            None => {}
-            Some(attr) => {
-                tree.rebind(id, attr.id, binding);
-                self.confirm_attr(tree, id, &attr, change);
-            }
-        }
-        self.confirm_dirs(tree, change, done);
-    }
-
-    /// By which names the home has the objects of a change now.
-    fn confirm_names(&self, tree: &mut Tree, change: &Change) {
-        let now = self.env.clock.instant();
-        let id = change.object;
-        if let Op::Rename { to, new_name, replaced: Some((old, _)), .. } = &change.op
-            && *old != id
-        {
-            self.lose_binding(tree, *old, (*to, new_name.clone()));
-        }
-        let Ok(inode) = tree.get(id) else { return };
-        match &change.op {
-            Op::Create { dir, name, .. } => {
-                inode.add_binding((*dir, name.clone()));
-                // From now on others may put names into a directory that was ours alone.
-                if let Some(node) = inode.dir.as_deref_mut() {
-                    node.listed_at = node.listed_at.min(now);
-                }
-            }
-            Op::Link { dir, name, .. } => inode.add_binding((*dir, name.clone())),
-            Op::Remove { dir, name, .. } => inode.drop_binding(&(*dir, name.clone())),
-            Op::Rename { from, name, to, new_name, .. } => {
-                inode.drop_binding(&(*from, name.clone()));
-                inode.add_binding((*to, new_name.clone()));
-            }
-            Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => {}
-        }
-    }
-
-    /// The name `place` leads to another object at the home.
-    fn lose_binding(&self, tree: &mut Tree, id: u64, place: (u64, Name)) {
-        let Ok(inode) = tree.get(id) else { return };
-        inode.drop_binding(&place);
-        inode.at = std::time::Duration::ZERO;
-        if inode.gone && inode.binding.is_none() {
-            tree.rebind(id, HomeId::default(), None);
-        }
-        tree.unsaved(id);
-    }
-
-    fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, change: &Change) {
-        let now = self.env.clock.instant();
-        let version = attr.version();
-        let ours = !change.plain && matches!(change.op, Op::Write { .. }) && !tree.unlaid.contains(&id);
-        let Ok(inode) = tree.get(id) else { return };
-        if !change.plain
-            && let Some(mine) = inode.attr
-        {
-            // What clients were shown stands for the version that we made: writing home changes nothing they see.
-            let all = inode.kind != home::Kind::Dir || inode.pending == 0;
-            inode.shown = Some((all.then_some(version), meta::shown_ctime(inode, &mine)));
-        }
-        let shown_of_base = inode.base_len;
-        inode.base = Some(version);
-        inode.base_len = inode.cuts.values().copied().fold(attr.size, u64::min);
-        if inode.pending == 0 {
-            meta::adopt(inode, attr, now);
-        }
-        if inode.kind == home::Kind::File {
-            let done = inode.pending == 0;
-            if ours {
-                // The home has our content now: where we wrote nothing and no older base shows through, zeros.
-                self.data.fill_zeros(id, shown_of_base, inode.base_len);
-            }
-            if tree.unlaid.contains(&id) {
-                // What is cached lacks what was not laid: this version must not vouch for it.
-                self.relay(tree, id);
-                done.then(|| tree.unlaid.remove(&id));
-            }
-            self.data.set_version(id, version);
-        }
-    }
-
-    /// In mode `strict` directories show what the home made of them.
-    fn confirm_dirs(&self, tree: &mut Tree, change: &Change, done: &Done) {
-        if !change.plain {
-            return;
-        }
-        let now = self.env.clock.instant();
-        for attr in &done.dirs {
-            let Some(dir) = tree.find_home(&attr.id) else { continue };
-            if let Ok(inode) = tree.get(dir)
-                && inode.pending == 0
-            {
-                inode.shown = None;
-                meta::adopt(inode, attr, now);
-            }
         }
     }
 

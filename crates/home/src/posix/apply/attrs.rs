@@ -6,6 +6,7 @@ use super::{Act, Batch};
 use crate::attr::Kind;
 use crate::error::ErrorKind;
 use crate::op::{Done, Placed, SetAttr, SetTime};
+use crate::posix::lock;
 use crate::posix::resolve::Found;
 use crate::{Loc, limits};
 
@@ -36,6 +37,7 @@ impl<S: Sys> Batch<'_, S> {
             self.sys().set_times(fd, stamp(set.atime), stamp(set.mtime))?;
         }
         let attr = self.home.attr_of(fd)?;
+        lock(&self.home.memo).stamped(&old.version(), &attr.version());
         // A time set on purpose is the one to restore.
         if set.mtime.is_some()
             && let Some(touched) = self.touched.iter_mut().find(|t| t.id == attr.id)

@@ -28,7 +28,7 @@ pub(super) mod xattrs;
 use super::resolve::Found;
 use super::sys::{Mode, Stamp, Sys};
 use super::{Posix, lock};
-use crate::attr::{Attr, HomeId, Kind, Time, Version};
+use crate::attr::{Attr, HomeId, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Done, Op, Outcome, Payload, Piece, Placed};
 use crate::{HomePath, Loc, Name, OpId, limits};
@@ -157,10 +157,12 @@ fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
     let mut memo = lock(&home.memo);
     let mut staged = lock(&home.staged);
     for (placed, result) in ops.iter().zip(results) {
-        if !matches!(result.outcome, Outcome::Done(_)) || result.repeated {
+        let Outcome::Done(done) = &result.outcome else { continue };
+        if result.repeated {
             continue;
         }
-        memo.done(result.op, &result.outcome, result.made);
+        let left = placed.op.leaves(done.attr).map(|attr| (attr, result.made));
+        memo.done(result.op, &result.outcome, left);
         let Op::Write { pieces, .. } = &placed.op else { continue };
         for piece in pieces {
             if let Piece::Data(_, Payload::Staged(range)) = piece {
@@ -184,10 +186,10 @@ impl<'a, S: Sys> Batch<'a, S> {
             Err(Fail::Refused(kind)) => Outcome::Refused(kind),
         };
         let done = matches!(outcome, Outcome::Done(_));
-        if let Outcome::Done(Done { attr: Some(attr), .. }) = &outcome
-            && attr.kind == Kind::File
+        if let Outcome::Done(done) = &outcome
+            && let Some(attr) = placed.op.leaves(done.attr)
         {
-            lock(&self.home.memo).left(attr, self.made);
+            lock(&self.home.memo).left(&attr, self.made);
         }
         self.results.push(Executed { op: placed.id, outcome, made: self.made, repeated: false });
         done
