@@ -188,15 +188,17 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
         .map(|(_, p)| (p.change.clone(), p.late || p.parked.is_some()))
         .unzip();
     let inode = tree.get(id)?;
-    // The ctime that was shown counts these changes already, and must be found again after the next restart.
-    let counted = inode.shown.filter(|_| inode.kind == home::Kind::Dir);
-    let counted =
-        counted.zip(inode.attr).map(|(shown, attr)| crate::meta::shown_ctime_of(Some(shown), &attr));
+    // The ctime that was shown counts these changes already, and must be found again after the next restart. Where it is
+    // the answer's, no record has it yet: it is kept as the home's, so that the next change records it.
+    let counted = inode.shown.filter(|_| inode.kind == home::Kind::Dir).zip(inode.attr).map(|(shown, attr)| {
+        let ctime = crate::meta::shown_ctime_of(Some(shown), &attr);
+        (shown.0.filter(|_| ctime == attr.ctime), ctime)
+    });
     let contained = tree.get(id)?.attr.map_or(0, |attr| contained(&attr, id, &later, &late));
     lay_attributes(tree, id, later.into_iter().skip(contained))?;
-    if let (Some(ctime), inode) = (counted, tree.get(id)?) {
+    if let (Some((version, ctime)), inode) = (counted, tree.get(id)?) {
         inode.attr = inode.attr.map(|attr| Attr { ctime, ..attr });
-        inode.shown = Some((None, ctime));
+        inode.shown = Some((version, ctime));
     }
     Ok(())
 }

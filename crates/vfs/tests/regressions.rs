@@ -385,6 +385,31 @@ async fn a_ctime_that_counts_on_from_a_clock_ahead_of_ours_is_found_again() {
 }
 
 #[tokio::test]
+async fn a_ctime_that_counts_on_from_an_answer_under_unsent_changes_is_found_again() {
+    let world = world_ahead();
+    world.mkdir("d");
+    let e = world.start().await;
+    e.lab().await;
+    let d = e.find("/lab/d").await.unwrap();
+    world.fault(Fault::HangChanges);
+    e.create(d, "x").await.unwrap();
+    world.disk.kill();
+    drop(e);
+    world.write("d/theirs", b"x");
+    let e = world.start().await;
+    e.lab().await;
+    e.vfs.getattr(e.ctx(), d).await.unwrap();
+    e.create(d, "y").await.unwrap();
+    let before = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    e.lab().await;
+    let after = e.vfs.getattr(e.ctx(), d).await.unwrap().ctime;
+    assert!(after >= before, "{before:?} {after:?}");
+}
+
+#[tokio::test]
 async fn writing_a_directory_home_does_not_change_the_ctime_that_clients_see() {
     let world = world_ahead();
     let e = world.start().await;
