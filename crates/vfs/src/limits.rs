@@ -113,6 +113,8 @@ pub const OPENINGS_MAX: usize = 256;
 pub const CHECKPOINT: Duration = Duration::from_secs(1);
 /// Pause before an operation is tried again that the home refused for a reason that may pass.
 pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// Longest pause before an operation is tried again that the home refused for a reason that hardly passes by itself.
+pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(900);
 /// Pause before a change that found the local disk full is tried again.
 pub const FULL_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between two attempts to send changes.

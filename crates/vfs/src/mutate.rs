@@ -274,6 +274,7 @@ pub fn enqueue(
         resent: false,
         parked: None,
         again: None,
+        refusals: 0,
         late: false,
         overlaid,
         waiter,

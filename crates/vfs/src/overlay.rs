@@ -190,10 +190,11 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
     let inode = tree.get(id)?;
     // The ctime that was shown counts these changes already, and must be found again after the next restart. Where it is
     // the answer's, no record has it yet: it is kept as the home's, so that the next change records it.
-    let counted = inode.shown.filter(|_| inode.kind == home::Kind::Dir).zip(inode.attr).map(|(shown, attr)| {
-        let ctime = crate::meta::shown_ctime_of(Some(shown), &attr);
-        (shown.0.filter(|_| ctime == attr.ctime), ctime)
-    });
+    let counted =
+        inode.shown.filter(|_| inode.kind == home::Kind::Dir).zip(inode.attr).map(|(shown, attr)| {
+            let ctime = crate::meta::shown_ctime_of(Some(shown), &attr);
+            (shown.0.filter(|_| ctime == attr.ctime), ctime)
+        });
     let contained = tree.get(id)?.attr.map_or(0, |attr| contained(&attr, id, &later, &late));
     lay_attributes(tree, id, later.into_iter().skip(contained))?;
     if let (Some((version, ctime)), inode) = (counted, tree.get(id)?) {

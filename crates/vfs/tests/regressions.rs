@@ -622,3 +622,40 @@ async fn attributes_do_not_vouch_for_what_another_program_wrote() {
     assert_eq!(world.at_home("g").await.unwrap(), b"not seen");
     assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
 }
+
+/// A clock that can be put forward.
+struct Jumping(vfs::env::RealClock, std::sync::atomic::AtomicU64);
+
+impl vfs::env::Clock for Jumping {
+    fn now(&self) -> home::Time {
+        self.0.now()
+    }
+    fn instant(&self) -> Duration {
+        self.0.instant() + Duration::from_secs(self.1.load(std::sync::atomic::Ordering::Relaxed))
+    }
+}
+
+#[tokio::test]
+async fn whatever_the_home_refuses_is_tried_again_less_and_less_often() {
+    let clock = std::sync::Arc::new(Jumping(vfs::env::RealClock::new(), 0.into()));
+    let world = World { clock: clock.clone(), ..World::new(Mode::Wb) };
+    world.mkdir("d");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    e.names(e.find("/lab/d").await.unwrap()).await;
+    world.fault(Fault::Refuse(home::ErrorKind::NotEmpty));
+    e.vfs.rmdir(e.ctx(), lab, b"d").await.unwrap();
+    assert!(e.vfs.sync(None, Duration::from_secs(10)).await.is_err());
+    for (wait, tried) in [(20, false), (11, true), (31, false), (30, true)] {
+        let before = world.fault.refused();
+        clock.1.fetch_add(wait, std::sync::atomic::Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        assert_eq!(world.fault.refused() > before, tried, "after {wait} s");
+    }
+    world.fault(Fault::None);
+    clock.1.fetch_add(900, std::sync::atomic::Ordering::Relaxed);
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, [""; 0]);
+}

@@ -41,12 +41,18 @@ pub struct FaultHome {
     inner: Arc<dyn Home>,
     fault: watch::Sender<Fault>,
     calls: AtomicU64,
+    refused: AtomicU64,
 }
 
 impl FaultHome {
     /// Without a fault at first.
     pub fn new(inner: Arc<dyn Home>) -> FaultHome {
-        FaultHome { inner, fault: watch::channel(Fault::None).0, calls: AtomicU64::new(0) }
+        FaultHome {
+            inner,
+            fault: watch::channel(Fault::None).0,
+            calls: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        }
     }
 
     /// From now on this goes wrong; calls that hang go on under it.
@@ -57,6 +63,11 @@ impl FaultHome {
     /// How many calls were made, whatever became of them.
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
+    }
+
+    /// How many batches of changes were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
@@ -128,6 +139,7 @@ impl Home for FaultHome {
         let mut fault = self.fault.subscribe();
         let now = fault.wait_for(|f| *f != Fault::HangChanges).await.map(|f| *f).unwrap_or_default();
         if let Fault::Refuse(kind) = now {
+            self.refused.fetch_add(1, Ordering::Relaxed);
             return Ok(vec![Outcome::Refused(kind)]);
         }
         if now == Fault::NothingStaged {

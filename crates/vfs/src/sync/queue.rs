@@ -29,8 +29,10 @@ pub struct Pending {
     pub resent: bool,
     /// Why the home refused it.
     pub parked: Option<ErrorKind>,
-    /// When a refused operation is tried again; monotonic. `None`: not before a restart.
+    /// When a refused operation is tried again; monotonic.
     pub again: Option<Duration>,
+    /// How often it was refused since the start.
+    pub refusals: u32,
     /// It was refused once, or given another form: what came after it may have been executed before it.
     pub late: bool,
     /// It is laid over the caches.

@@ -13,6 +13,7 @@ use crate::overlay::overlay;
 use crate::volume::Volume;
 use home::{Attr, Done, Error, ErrorKind, Loc, Name, New, Op, Piece, Result, XattrHow};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Volume {
     /// The home has it.
@@ -169,7 +170,8 @@ impl Volume {
             }
             let Some(op) = tree.queue.get_mut(*seq) else { continue };
             op.parked = Some(kind);
-            op.again = may_pass(kind).then(|| self.env.clock.instant() + limits::REFUSED_PAUSE);
+            op.again = Some(self.env.clock.instant() + pause(kind, op.refusals));
+            op.refusals += 1;
             if op.late {
                 continue;
             }
@@ -634,11 +636,17 @@ fn renamed(op: &Op<u64, Stored>, object: u64, place: &(u64, Name), copy: &Name) 
     Some(op)
 }
 
-/// Whether what a home refuses for this reason it may do later, when somebody has freed space, mounted the file
-/// system for writing again, or changed permissions.
-fn may_pass(kind: ErrorKind) -> bool {
+/// How long an operation waits that was refused `before` times already. What the home refuses for this reason it may do
+/// soon, when somebody has freed space, mounted the file system for writing again, or changed permissions. Any other
+/// reason may pass as well (a folder is emptied there, a limit raised), but is asked about less and less often.
+fn pause(kind: ErrorKind, before: u32) -> Duration {
     use ErrorKind as E;
-    matches!(kind, E::NoSpace | E::Quota | E::ReadOnly | E::TextBusy | E::Busy | E::Access | E::Perm | E::Io)
+    match kind {
+        E::NoSpace | E::Quota | E::ReadOnly | E::TextBusy | E::Busy | E::Access | E::Perm | E::Io => {
+            limits::REFUSED_PAUSE
+        }
+        _ => limits::REFUSED_PAUSE.saturating_mul(1 << before.min(16)).min(limits::REFUSED_PAUSE_MAX),
+    }
 }
 
 /// Identities that an outcome changed: that of the object, and of the one whose name it took. A restart must not find
