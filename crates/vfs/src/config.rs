@@ -2,6 +2,7 @@
 
 use crate::env::Env;
 use crate::store::MetaStore;
+use crate::types::Oid;
 use home::{ErrorKind, Home, HomePath, Name, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,6 +158,15 @@ pub struct Parked {
     pub what: String,
     /// Why not.
     pub kind: ErrorKind,
+}
+
+/// An object with changes that cannot go home, because the home refused one.
+#[derive(Debug, Clone)]
+pub struct Held {
+    /// The object.
+    pub oid: Oid,
+    /// Where it is, from the root of the home.
+    pub path: HomePath,
 }
 
 /// What is not durable at a home when it should be.

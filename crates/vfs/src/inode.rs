@@ -96,8 +96,8 @@ pub struct Inode {
     pub dir: Option<Box<DirNode>>,
     /// It has no name any more.
     pub gone: bool,
-    /// Why the home refused an unstable write that had been taken, until a commit has said so; mode `strict`.
-    pub lost: Option<ErrorKind>,
+    /// Why the home refused a write that had been taken, until a caller has heard of it.
+    pub refused: Option<ErrorKind>,
     /// End of the last read, to recognise sequential reading.
     pub read_end: u64,
     /// Chunks of read-ahead that the next sequential read asks for.
@@ -244,7 +244,7 @@ impl Inode {
             xattrs: Xattrs::default(),
             dir: (kind == Kind::Dir).then(Box::default),
             gone: false,
-            lost: None,
+            refused: None,
             read_end: 0,
             read_window: 0,
         }

@@ -48,7 +48,7 @@ mod volume;
 mod watch;
 
 pub use config::{
-    Config, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
+    Config, Held, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
 };
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
 pub use types::*;
@@ -250,6 +250,25 @@ impl Vfs {
         let answers = futures_util::future::join_all(wanted.map(|v| v.drained(timeout))).await;
         let unsent: Vec<Unsent> = answers.into_iter().filter_map(|a| a.err()).collect();
         if unsent.is_empty() { Ok(()) } else { Err(unsent) }
+    }
+
+    /// Tries again, now, what homes have refused; answers how many operations these are.
+    pub fn retry_refused(&self, volume: Option<u32>) -> usize {
+        let volumes = self.all_volumes();
+        volumes.iter().filter(|v| volume.is_none_or(|id| v.id == id)).map(|v| v.retry_refused()).sum()
+    }
+
+    /// Gives up operations of a volume that its home refused, all or those of these numbers, and what means nothing without them: later writes to the
+    /// same file, and what was done in a directory that is not made now. Answers all of it, in order, when that is
+    /// durable.
+    pub async fn discard(&self, volume: u32, wanted: Option<&[u64]>) -> Result<Vec<Parked>> {
+        self.volume(Oid { volume, id: Oid::ROOT.id })?.discard(wanted).await
+    }
+
+    /// Objects of a volume with changes that wait for a decision on what its home refused: a part of them, and the
+    /// number to go on with, 0 at first; `None` at the end. One may be told twice.
+    pub fn held(&self, volume: u32, after: u64) -> Result<(Vec<Held>, Option<u64>)> {
+        Ok(self.volume(Oid { volume, id: Oid::ROOT.id })?.held(after))
     }
 
     fn all_volumes(&self) -> Vec<Arc<Volume>> {

@@ -115,6 +115,10 @@ pub const CHECKPOINT: Duration = Duration::from_secs(1);
 pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// Longest pause before an operation is tried again that the home refused for a reason that hardly passes by itself.
 pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(900);
+/// Refused operations that a status tells of.
+pub const PARKED_SHOWN: usize = 100;
+/// Objects of operations that wait for a decision which are told at a time.
+pub const HELD_AT_ONCE: usize = 1000;
 /// Pause before a change that found the local disk full is tried again.
 pub const FULL_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between two attempts to send changes.

@@ -270,7 +270,8 @@ impl Volume {
     pub fn status(&self) -> VolumeStatus {
         let now = self.env.clock.instant();
         let names = self.record.lock().names.clone();
-        let tree = self.tree.lock();
+        let mut tree = self.tree.lock();
+        let parked = crate::sync::push::parked(&mut tree);
         let queue = &tree.queue;
         VolumeStatus {
             volume: self.id,
@@ -283,7 +284,7 @@ impl Volume {
             unsent_bytes: queue.bytes(),
             oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
             conflicts: *self.conflicts.lock(),
-            parked: crate::sync::push::parked(&tree),
+            parked,
             suspended: self.suspended.lock().clone(),
             journal: self.lane.poisoned(),
         }

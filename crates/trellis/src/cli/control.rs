@@ -20,7 +20,7 @@ use std::time::Instant;
 const PARKED_SHOWN: usize = 5;
 /// What to do about them.
 const PARKED_ADVICE: &str = "parked changes are kept: make room or give the permission at the home, and they go there \
-                             by themselves";
+                             by themselves; or see trellis retry, export and discard";
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -70,7 +70,8 @@ pub struct StopArgs {
     drain: Option<Seconds>,
 }
 
-async fn connect(state: &StateArg) -> Result<(Client, StateDir), Failure> {
+/// A connection to the server, which must run.
+pub(super) async fn connect(state: &StateArg) -> Result<(Client, StateDir), Failure> {
     let dir = state.existing()?;
     if let Some(dir) = dir
         && let Some(client) = Client::connect(&dir).await?

@@ -19,6 +19,7 @@ mod mode;
 mod mount;
 mod mv;
 mod reach;
+mod refused;
 mod rm;
 mod serve;
 mod service;
@@ -55,6 +56,12 @@ enum Command {
     Status(control::StatusArgs),
     /// Wait until everything acknowledged before is durable at its home
     Sync(control::SyncArgs),
+    /// Send what a home refused once more, now
+    Retry(refused::RetryArgs),
+    /// Save the files whose changes a home refused
+    Export(refused::ExportArgs),
+    /// Give up changes that a home refused
+    Discard(refused::DiscardArgs),
     /// End the server
     Stop(control::StopArgs),
     /// Keep a server in the background, beyond the logout where the system allows it
@@ -220,6 +227,9 @@ async fn run(command: Command) -> Done {
         Command::Umount(args) => mount::umount(args).await,
         Command::Status(args) => control::status(args).await,
         Command::Sync(args) => control::sync(args).await,
+        Command::Retry(args) => refused::retry(args).await,
+        Command::Export(args) => refused::export(args).await,
+        Command::Discard(args) => refused::discard(args).await,
         Command::Stop(args) => control::stop(args).await,
         Command::Service(args) => service::service(args).await,
         Command::Relay(args) => attach::relay(args).await,

@@ -3,7 +3,7 @@
 //! Objects are named by the numbers that the engine gave them, so that a file that is renamed while it is
 //! copied stays the same file.
 
-use super::report::{StatusReport, UnsentReport};
+use super::report::{ParkedReport, StatusReport, UnsentReport};
 use home::ErrorKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -34,6 +34,25 @@ pub enum Request {
         path: Option<Raw>,
         /// Longest wait in seconds.
         timeout_s: f64,
+    },
+    /// Sends what homes refused once more, now: [`Reply::Count`].
+    Retry(
+        /// Only the home that this path belongs to.
+        Option<Raw>,
+    ),
+    /// Gives up changes that a home refused, and what means nothing without them: [`Reply::Refused`] with all of it.
+    Discard {
+        /// The home, or a path of it.
+        path: Raw,
+        /// The changes; all if absent.
+        numbers: Option<Vec<u64>>,
+    },
+    /// Objects whose changes wait because their home refused one: [`Reply::Held`].
+    Held {
+        /// The home, or a path of it.
+        path: Raw,
+        /// Where to go on; 0 to begin.
+        after: u64,
     },
     /// Ends the server; answered when nothing is accepted any more: [`Reply::Unsent`].
     Stop {
@@ -198,6 +217,17 @@ pub enum Reply {
     Status(Box<StatusReport>),
     /// What is not at its home yet.
     Unsent(Vec<UnsentReport>),
+    /// How many.
+    Count(u64),
+    /// Changes that a home refused.
+    Refused(Vec<ParkedReport>),
+    /// Objects with changes that wait for a decision.
+    Held {
+        /// Their paths from the root of the home. One may be told twice.
+        objects: Vec<(Raw, Object)>,
+        /// Where to go on; `None` at the end.
+        next: Option<u64>,
+    },
     /// The tree is mounted.
     Mounted {
         /// Where, without symbolic links.

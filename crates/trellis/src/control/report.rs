@@ -252,14 +252,18 @@ impl From<&VolumeStatus> for HomeReport {
             unsent_bytes: v.unsent_bytes,
             oldest_s: v.oldest.map(|age| age.as_secs_f64()),
             conflicts: v.conflicts,
-            parked: parked
-                .map(|p| ParkedReport { seq: p.seq, what: p.what.clone(), why: p.kind.to_string() })
-                .collect(),
+            parked: parked.map(ParkedReport::from).collect(),
             round_trips: v.home.round_trips,
             bytes_in: v.home.bytes_in,
             bytes_out: v.home.bytes_out,
             journal: v.journal.clone(),
         }
+    }
+}
+
+impl From<&vfs::Parked> for ParkedReport {
+    fn from(p: &vfs::Parked) -> ParkedReport {
+        ParkedReport { seq: p.seq, what: p.what.clone(), why: p.kind.to_string() }
     }
 }
 

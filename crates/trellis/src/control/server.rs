@@ -1,7 +1,7 @@
 //! The server's end of the control socket.
 
 use super::proto::{self, Attr, Entry, Id, LoginWay, Object, Page, Raw, Reply, Request, When};
-use super::report::{StatusReport, UnsentReport};
+use super::report::{ParkedReport, StatusReport, UnsentReport};
 use super::wire;
 use crate::attach::Attached;
 use crate::attach::server::{Attachments, Seat};
@@ -154,6 +154,11 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
             Reply::Unmounted(dir.as_os_str().as_bytes().into())
         }
         Request::Sync { path, timeout_s } => control.sync(path, timeout_s).await?,
+        Request::Retry(path) => {
+            Reply::Count(control.vfs.retry_refused(control.volume_of(path).await?) as u64)
+        }
+        Request::Discard { path, numbers } => control.discard(path, numbers).await?,
+        Request::Held { path, after } => control.held(path, after).await?,
         Request::Stop { drain_s } => control.stop(drain_s).await?,
         Request::Names => {
             Reply::Names(control.namespace.configured().iter().map(|n| n.as_bytes().into()).collect())
@@ -195,7 +200,8 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
             Reply::Space(control.vfs.statfs(control.ctx(), object.into()).await?.into())
         }
         Request::SyncHome { object, timeout_s } => {
-            control.sync_volume(Some(object.volume), seconds(timeout_s)?).await
+            let volume = Some(object.volume).filter(|v| *v != Oid::ROOT_VOLUME);
+            control.sync_volume(volume, seconds(timeout_s)?).await
         }
     };
     Ok((reply, Bytes::new()))
@@ -254,16 +260,40 @@ impl Control {
     }
 
     async fn sync(&self, path: Option<Raw>, timeout_s: f64) -> Result<Reply> {
-        let volume = match path {
-            None => None,
-            Some(path) => Some(self.vfs.resolve_path(self.ctx(), &path.0).await?.0.volume),
-        };
-        Ok(self.sync_volume(volume, seconds(timeout_s)?).await)
+        Ok(self.sync_volume(self.volume_of(path).await?, seconds(timeout_s)?).await)
     }
 
-    /// All volumes where there is none, or only the root directory, which no home has.
+    /// The volume of a path; `None` for all: without a path, or for the root directory, which no home has.
+    async fn volume_of(&self, path: Option<Raw>) -> Result<Option<u32>> {
+        let Some(path) = path else { return Ok(None) };
+        let volume = self.vfs.resolve_path(self.ctx(), &path.0).await?.0.volume;
+        Ok(Some(volume).filter(|v| *v != Oid::ROOT_VOLUME))
+    }
+
+    /// The volume of a path that must be of a home.
+    async fn home_of(&self, path: Raw) -> Result<u32> {
+        let none = || Error::new(ErrorKind::Invalid, "is not of a home: name one, as `trellis status` does");
+        self.volume_of(Some(path)).await?.ok_or_else(none)
+    }
+
+    async fn discard(&self, path: Raw, numbers: Option<Vec<u64>>) -> Result<Reply> {
+        let given_up = self.vfs.discard(self.home_of(path).await?, numbers.as_deref()).await?;
+        Ok(Reply::Refused(given_up.iter().map(ParkedReport::from).collect()))
+    }
+
+    async fn held(&self, path: Raw, after: u64) -> Result<Reply> {
+        let (held, next) = self.vfs.held(self.home_of(path).await?, after)?;
+        let mut objects = Vec::new();
+        for one in held {
+            // What was given up meanwhile waits no more.
+            if let Ok(attr) = self.vfs.getattr(self.ctx(), one.oid).await {
+                objects.push((Raw(one.path.as_bytes().to_vec()), object(one.oid, &attr)));
+            }
+        }
+        Ok(Reply::Held { objects, next })
+    }
+
     async fn sync_volume(&self, volume: Option<u32>, timeout: Duration) -> Reply {
-        let volume = volume.filter(|v| *v != Oid::ROOT_VOLUME);
         match self.vfs.sync(volume, timeout).await {
             Ok(()) => Reply::Done,
             Err(unsent) => Reply::Unsent(unsent.iter().map(UnsentReport::from).collect()),

@@ -35,7 +35,8 @@ impl Served {
     }
 }
 
-fn node(object: Object) -> Node {
+/// What the server told of an object.
+pub fn node(object: Object) -> Node {
     Node { at: At::Served(object.id), attr: object.attr }
 }
 

@@ -114,6 +114,7 @@ impl Vfs {
         let count = u32::try_from(data.len()).ok().filter(|count| *count <= limits::IO_MAX);
         let count = count.ok_or_else(|| Error::from(ErrorKind::TooBig))?;
         volume.ensure_attr(oid.id, volume.need()).await?;
+        tell_refusal(volume.tree.lock().get(oid.id)?)?;
         let verifier = self.verifier(&volume);
         let taken = volume.take_write(ctx, oid.id, position, data, want).await?;
         if want == Stability::Stable
@@ -154,9 +155,7 @@ impl Vfs {
             volume.at_home(oid.id, last).await?;
         }
         let mut tree = volume.tree.lock();
-        if let Some(kind) = tree.get(oid.id)?.lost.take() {
-            return Err(Error::new(kind, "the home refused a write that had been taken"));
-        }
+        tell_refusal(tree.get(oid.id)?)?;
         Ok(CommitOk { verifier: self.verifier(&volume), wcc: volume.wcc(&tree, oid.id, before) })
     }
 
@@ -359,6 +358,14 @@ fn is_file(kind: Kind) -> Result<()> {
         Kind::File => Ok(()),
         Kind::Dir => Err(ErrorKind::IsDir.into()),
         _ => Err(ErrorKind::Invalid.into()),
+    }
+}
+
+/// Tells a caller once that the home refused a write to the file which had been taken.
+fn tell_refusal(inode: &mut crate::inode::Inode) -> Result<()> {
+    match inode.refused.take() {
+        None => Ok(()),
+        Some(kind) => Err(Error::new(kind, "the home refused a write that had been taken")),
     }
 }
 

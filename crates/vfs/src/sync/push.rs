@@ -3,7 +3,6 @@
 use super::content::Slice;
 use super::place::{Ready, place};
 use super::queue::Group;
-use super::settle::describe;
 use crate::config::Parked;
 use crate::inode::{Tree, local};
 use crate::journal::Stored;
@@ -68,10 +67,11 @@ enum Sent {
     Nothing,
 }
 
-/// Operations that the home refused.
-pub fn parked(tree: &Tree) -> Vec<Parked> {
-    let refused = tree.queue.iter().filter_map(|(seq, p)| p.parked.map(|kind| (seq, p, kind)));
-    refused.map(|(seq, p, kind)| Parked { seq, what: describe(tree, &p.change), kind }).take(100).collect()
+/// Operations that the home refused, the oldest of them.
+pub fn parked(tree: &mut Tree) -> Vec<Parked> {
+    let refused = tree.queue.iter().filter(|(_, p)| p.parked.is_some()).map(|(seq, _)| seq);
+    let refused: Vec<u64> = refused.take(limits::PARKED_SHOWN).collect();
+    refused.into_iter().filter_map(|seq| tree.refused(seq)).collect()
 }
 
 impl Volume {

@@ -334,7 +334,7 @@ struct Selection {
 struct Last {
     /// The group, if it is a write.
     write: Option<usize>,
-    /// Whether the batch creates the object, certainly for the first time.
+    /// Whether the batch creates the object: as far as is known, for the first time.
     newborn: bool,
     /// Whether the version that the batch leaves is not known yet.
     blind: bool,
@@ -415,14 +415,23 @@ impl Selection {
     }
 }
 
-/// The objects that a change works on: those that must be there, and stay, for it to make sense.
+/// The objects that a change works on: those that it needs, and the one that it replaces.
 pub fn objects(change: &Change) -> impl Iterator<Item = u64> {
-    let more = match &change.op {
-        Op::Create { dir, .. } | Op::Remove { dir, .. } | Op::Link { dir, .. } => [Some(*dir), None, None],
-        Op::Rename { from, to, replaced, .. } => [Some(*from), Some(*to), replaced.as_ref().map(|(r, _)| *r)],
-        Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => [None; 3],
+    let replaced = match &change.op {
+        Op::Rename { replaced, .. } => replaced.as_ref().map(|(old, _)| *old),
+        _ => None,
     };
-    std::iter::once(change.object).chain(more.into_iter().flatten())
+    needs(change).chain(replaced)
+}
+
+/// The objects that must be there for a change to make sense.
+pub fn needs(change: &Change) -> impl Iterator<Item = u64> + use<> {
+    let dirs = match &change.op {
+        Op::Create { dir, .. } | Op::Remove { dir, .. } | Op::Link { dir, .. } => [Some(*dir), None],
+        Op::Rename { from, to, .. } => [Some(*from), Some(*to)],
+        Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => [None; 2],
+    };
+    std::iter::once(change.object).chain(dirs.into_iter().flatten())
 }
 
 /// The object that loses a name for good; a directory must be empty by then.

@@ -1,6 +1,7 @@
 //! Takes outcomes in: confirms identities and attributes, retires records, and resolves conflicts by amending the
 //! operation in its place, so that the resolution survives a crash like any other change.
 
+use super::decide::describe;
 use super::place::Ready;
 use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Resolution, Theirs};
@@ -162,14 +163,12 @@ impl Volume {
 
     /// Keeps an operation until somebody decides; what depends on it waits.
     pub fn park(&self, tree: &mut Tree, group: &Group, kind: ErrorKind) {
+        let mut refused = Vec::new();
         for seq in &group.seqs {
-            let what =
-                tree.queue.get(*seq).filter(|op| op.parked.is_none()).map(|op| describe(tree, &op.change));
-            if let Some(what) = what {
-                tracing::warn!(account = %self.account, "the home refused: {what}: {kind}");
-            }
             let Some(op) = tree.queue.get_mut(*seq) else { continue };
-            op.parked = Some(kind);
+            if op.parked.replace(kind).is_none() {
+                refused.push(op.change.clone());
+            }
             op.again = Some(self.env.clock.instant() + pause(kind, op.refusals));
             op.refusals += 1;
             if op.late {
@@ -179,6 +178,12 @@ impl Volume {
             match self.lane.append(Body::Late(*seq)) {
                 Ok(record) => tree.queue.decide(record),
                 Err(e) => self.lane.give_up(&format!("a refusal could not be recorded: {e}")),
+            }
+        }
+        for change in refused {
+            tracing::warn!(account = %self.account, "the home refused: {}: {kind}", describe(tree, &change));
+            if let (Op::Write { .. }, Ok(inode)) = (&change.op, tree.get(change.object)) {
+                inode.refused = Some(kind);
             }
         }
         self.outcomes.send_modify(|n| *n += 1);
@@ -198,7 +203,7 @@ impl Volume {
                 self.relay(tree, op.change.object);
             }
             if op.overlaid && op.waiter.is_none() {
-                tree.get(op.change.object)?.lost = Some(kind);
+                tree.get(op.change.object)?.refused = Some(kind);
                 *self.losses.lock() += 1;
             }
             self.retire(*seq, &op.change, Fate::Refused(kind))?;
@@ -471,7 +476,7 @@ impl Volume {
     }
 
     /// Gives an operation in the queue another form, also in the journal.
-    fn amend(&self, tree: &mut Tree, seq: u64, op: Op<u64, Stored>) -> Result<()> {
+    pub fn amend(&self, tree: &mut Tree, seq: u64, op: Op<u64, Stored>) -> Result<()> {
         let record = self.lane.append(Body::Amend(Amend { seq, op: op.clone() })).map_err(local)?;
         tree.queue.decide(record);
         let Some(old) = tree.queue.remove(seq) else { return Ok(()) };
@@ -657,27 +662,4 @@ fn bindings_after(tree: &mut Tree, change: &Change) -> Vec<crate::journal::Bindi
         _ => None,
     };
     [Some(change.object), replaced].into_iter().flatten().filter_map(|id| tree.binding(id)).collect()
-}
-
-/// A change in a few words, for a person.
-pub fn describe(tree: &Tree, change: &Change) -> String {
-    let object = || match tree.peek(change.object).and_then(|inode| inode.link.as_ref()) {
-        Some((_, name)) => name.to_string(),
-        None => format!("object {}, which has no name any more", change.object),
-    };
-    match &change.op {
-        Op::Create { name, new, .. } => {
-            let what = if matches!(new, New::Dir) { "directory" } else { "file" };
-            format!("create {what} {name}")
-        }
-        Op::Write { .. } => format!("write to {}", object()),
-        Op::SetAttr { .. } => format!("set attributes of {}", object()),
-        Op::SetXattr { name, value, .. } => {
-            let what = if value.is_some() { "set" } else { "remove" };
-            format!("{what} attribute {name} of {}", object())
-        }
-        Op::Remove { name, .. } => format!("remove {name}"),
-        Op::Rename { name, new_name, .. } => format!("rename {name} to {new_name}"),
-        Op::Link { name, .. } => format!("link {name}"),
-    }
 }

@@ -62,6 +62,8 @@ pub fn run(world: &World) -> Result<()> {
     let status = server.home_status("ann@lab")?;
     ensure!(status["conflicts"] == 0, "a full disk is no conflict: {status}");
 
+    decided(&server, &world.home(GATEWAY), (&client, &shut), &locked)?;
+
     // The disk of the state directory: what is taken is kept, and the way home makes room.
     let dir = into(&client, &work)?;
     ensure!(client.list(&dir)?.iter().all(|e| e.name.starts_with(b".")), "the folder should be empty");
@@ -81,6 +83,54 @@ pub fn run(world: &World) -> Result<()> {
     server.sync()?;
     ensure!(fs::read(work.join("after"))? == b"there is room again");
     killed_when_full(world, &mut server, &mut lab, &killed)
+}
+
+/// What a person does about refused changes.
+fn decided(server: &Server, home: &Path, (client, dir): (&Client, &NfsFh3), locked: &Path) -> Result<()> {
+    let fails = |args: &[&str], why: &str| {
+        let out = server.command(args).output()?;
+        let said = String::from_utf8_lossy(&out.stderr).into_owned();
+        ensure!(out.status.code() == Some(1) && said.contains(why), "{args:?}: {}: {said}", out.status);
+        Ok(())
+    };
+    let refuse = |name: &str| {
+        // What is known to be read-only is refused at once.
+        let before = format!("before-{name}");
+        wait_for("a folder that can be written", Duration::from_secs(20), || {
+            client.put(dir, &before, b"x").ok()
+        })?;
+        server.sync()?;
+        mount(locked, "remount,ro")?;
+        client.put(dir, name, b"refused")?;
+        wait_for("a refusal", Duration::from_secs(20), || {
+            let home = server.home_status("ann@lab").ok()?;
+            home["parked"]
+                .to_string()
+                .contains(&format!("create file {}/{name}", locked.display()))
+                .then_some(())
+        })
+    };
+    fails(&["export", "none", "ann@lab"], "has refused nothing")?;
+    refuse("wanted")?;
+    fails(&["retry", "ann@lab", "--timeout", "20"], "not everything is at its home")?;
+    server.run(&["export", "saved", "ann@lab"])?;
+    let saved = home.join("saved").join(locked.strip_prefix("/")?);
+    ensure!(fs::read(saved.join("wanted"))? == b"refused" && fs::read_dir(&saved)?.count() == 1);
+    fails(&["export", "saved", "ann@lab"], "new or empty directory")?;
+    mount(locked, "remount,rw")?;
+    server.run(&["retry", "ann@lab"])?;
+    ensure!(fs::read(locked.join("wanted"))? == b"refused");
+
+    refuse("unwanted")?;
+    fails(&["discard", "ann@lab", "1"], "1 is not the number of a refused change")?;
+    let given_up = server.run(&["discard", "ann@lab", "--all", "--json"])?;
+    ensure!(given_up.contains("create file") && given_up.contains("write to"), "{given_up}");
+    mount(locked, "remount,rw")?;
+    server.sync()?;
+    ensure!(!locked.join("unwanted").exists() && client.lookup(dir, "unwanted").is_err());
+    let status = server.home_status("ann@lab")?;
+    ensure!(status["parked"] == serde_json::json!([]) && status["unsent_ops"] == 0, "{status}");
+    Ok(())
 }
 
 /// kill -9 when nobody finds a free byte: with nobody making space, what was acknowledged

@@ -1,0 +1,210 @@
+//! What to do about changes that a home refused: `retry`, `export`, `discard`.
+
+use super::control::connect;
+use super::reach::tree_path;
+use super::transfer::{interruptible, shared};
+use super::{Done, Failure, StateArg, named};
+use crate::control::client::{Client, unexpected};
+use crate::control::proto::{Raw, Reply, Request};
+use crate::control::report::ParkedReport;
+use crate::limits;
+use crate::options::Seconds;
+use crate::serve::unsent_line;
+use crate::show;
+use crate::tree::copy::{Copy, Goal, Manner};
+use crate::tree::served::{Served, node};
+use crate::tree::{Node, Tree, follow, list_all, local};
+use clap::Args;
+use home::{Error, ErrorKind};
+use std::collections::HashSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+
+/// Arguments of `retry`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis retry                       everything that any home refused
+  trellis retry ann@lab               what that home refused
+
+It ends when all that was refused is at its home (exit code 0) or was refused again (1). What is refused for want of
+space or permission is tried again every half minute without being asked.")]
+pub struct RetryArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// Only the home that this path belongs to
+    path: Option<OsString>,
+
+    /// Longest wait [default: 10m]
+    #[arg(long, value_name = "S")]
+    timeout: Option<Seconds>,
+}
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis export saved ann@lab        saved/data/x is what ann@lab/data/x is here
+
+Files, directories and symbolic links whose changes wait because the home refused one are copied as they are here,
+with times and permission bits. Nothing is taken back: `trellis discard` does that.")]
+pub struct ExportArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// A new or empty directory of this machine
+    #[arg(value_name = "DIR")]
+    into: OsString,
+
+    /// The home, or any path of it
+    path: OsString,
+}
+
+/// Arguments of `discard`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  trellis status                      shows the numbers
+  trellis discard ann@lab 17 18
+  trellis discard ann@lab --all
+
+What is given up is printed, with what means nothing without it: later writes to the same file, and what was done in
+a directory that is not made now. The tree shows what the home has again. `trellis export` saves the files first.")]
+pub struct DiscardArgs {
+    #[command(flatten)]
+    state: StateArg,
+
+    /// The home, or any path of it
+    path: OsString,
+
+    /// Numbers of refused changes
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    numbers: Vec<u64>,
+
+    /// All that the home refused
+    #[arg(long)]
+    all: bool,
+
+    /// Print JSON: a list of `seq`, `what`, `why`
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) async fn retry(args: RetryArgs) -> Done {
+    let (mut client, state) = connect(&args.state).await?;
+    let path = match &args.path {
+        Some(path) => Some(Raw(tree_path(&mut client, &state, path).await?)),
+        None => None,
+    };
+    let of_path = |e: Error| args.path.as_ref().map_or_else(|| e.clone().into(), |p| named(p.as_bytes(), &e));
+    let Reply::Count(refused) = client.ask(Request::Retry(path.clone())).await.map_err(of_path)? else {
+        return Err(unexpected().into());
+    };
+    if refused == 0 {
+        println!("no home has refused anything");
+        return Ok(());
+    }
+    let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
+    match client.ask(Request::Sync { path, timeout_s }).await? {
+        Reply::Done => Ok(()),
+        Reply::Unsent(unsent) => {
+            unsent.iter().for_each(|home| super::complain(&unsent_line(home)));
+            let advice = "`trellis export` saves the files, `trellis discard` gives the changes up";
+            Err(format!("not everything is at its home; {advice}").into())
+        }
+        _ => Err(unexpected().into()),
+    }
+}
+
+pub(super) async fn discard(args: DiscardArgs) -> Done {
+    let (mut client, state) = connect(&args.state).await?;
+    let path = Raw(tree_path(&mut client, &state, &args.path).await?);
+    let numbers = (!args.all).then_some(args.numbers);
+    let given_up = match client.ask(Request::Discard { path, numbers }).await {
+        Ok(Reply::Refused(given_up)) => given_up,
+        Ok(_) => return Err(unexpected().into()),
+        Err(e) => return Err(named(args.path.as_bytes(), &e)),
+    };
+    match args.json {
+        true => println!("{}", serde_json::to_string(&given_up).map_err(|e| e.to_string())?),
+        false => given_up.iter().for_each(|p| println!("given up: {}", line(p))),
+    }
+    Ok(())
+}
+
+fn line(refused: &ParkedReport) -> String {
+    format!("{} {}", refused.seq, show::message(&refused.what))
+}
+
+pub(super) async fn export(args: ExportArgs) -> Done {
+    let (mut client, state) = connect(&args.state).await?;
+    let path = Raw(tree_path(&mut client, &state, &args.path).await?);
+    let mut here = local::Local::default();
+    let top = new_directory(&mut here, args.into.as_bytes()).await?;
+    let manner = Manner { recursive: false, preserve: true, moves: false, umask: super::reach::umask() };
+    let shared = shared(manner, None, false);
+    let served: Box<dyn Tree> = Box::new(Served::new(client, state.clone()));
+    let mut copy = Copy::new(vec![served], Box::new(here), shared.clone());
+    let work = async {
+        let mut client = Client::connect(&state).await?.ok_or_else(|| "the server has ended".to_owned())?;
+        let (mut after, mut seen, mut found) = (Some(0), HashSet::new(), 0);
+        while let Some(from) = after {
+            let request = Request::Held { path: path.clone(), after: from };
+            let (objects, next) = match client.ask(request).await {
+                Ok(Reply::Held { objects, next }) => (objects, next),
+                Ok(_) => return Err(unexpected().into()),
+                Err(e) => return Err(named(args.path.as_bytes(), &e)),
+            };
+            for (path, object) in objects.into_iter().filter(|(path, _)| seen.insert(path.0.clone())) {
+                found += 1;
+                if let Err(e) = one(&mut copy, &top, &path.0, &node(object)).await {
+                    shared.complain(&path.0, &e);
+                }
+            }
+            after = next;
+        }
+        copy.finish().await;
+        match (shared.failed(), found) {
+            (true, _) => Err(Failure::Failed(None)),
+            (_, 0) => {
+                Err(format!("{}: this home has refused nothing", show::text(args.path.as_bytes())).into())
+            }
+            _ => Ok(()),
+        }
+    };
+    interruptible(work, &shared).await
+}
+
+/// The directory, which is made if need be and must be empty, so that nothing there is overwritten.
+async fn new_directory(here: &mut local::Local, path: &[u8]) -> Result<Node, Failure> {
+    let fail = |e: &Error| named(path, e);
+    match std::fs::create_dir(OsStr::from_bytes(path)) {
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(format!("{}: {e}", show::text(path)).into());
+        }
+        _ => {}
+    }
+    let dir = follow(here, path).await.map_err(|e| fail(&e))?;
+    if !dir.attr.is_dir() || !list_all(here, &dir).await.map_err(|e| fail(&e))?.is_empty() {
+        return Err(fail(&Error::new(ErrorKind::NotEmpty, "is there: name a new or empty directory")));
+    }
+    Ok(dir)
+}
+
+/// Copies an object to its path below `top`.
+async fn one(copy: &mut Copy, top: &Node, path: &[u8], node: &Node) -> home::Result<()> {
+    let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|name| !name.is_empty()).collect();
+    let name = if node.attr.is_dir() { None } else { names.pop() };
+    let mut dir = top.clone();
+    for name in names {
+        dir = match copy.target().lookup(&dir, name).await {
+            Err(e) if e.kind == ErrorKind::NotFound => copy.target().mkdir(&dir, name, 0o700).await?,
+            found => found?,
+        };
+    }
+    match name {
+        Some(name) => copy.object(0, node, Goal { dir: &dir, name }, path).await,
+        None => Ok(()),
+    }
+}

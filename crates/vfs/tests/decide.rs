@@ -1,0 +1,151 @@
+//! What becomes of operations that a home refuses: they are told, tried again, or given up.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Engine, World};
+use home::ErrorKind;
+use home::testing::fault::Fault;
+use std::time::Duration;
+use vfs::{Mode, Oid, Parked, RenameHow, SetAttrs};
+
+/// An engine whose home refuses for this reason all that the test does from now on.
+async fn refusing(world: &World, kind: ErrorKind) -> (Engine, Oid) {
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    e.sync().await;
+    world.fault(Fault::Refuse(kind));
+    (e, lab)
+}
+
+/// Waits until the home has refused something and nothing more can go; answers what was refused.
+async fn refused(e: &Engine) -> Vec<Parked> {
+    e.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+    let parked = e.vfs.status().volumes.remove(0).parked;
+    assert!(!parked.is_empty());
+    parked
+}
+
+fn volume(e: &Engine) -> u32 {
+    e.vfs.status().volumes[0].volume
+}
+
+async fn discard(e: &Engine, wanted: Option<&[u64]>) -> Vec<String> {
+    e.vfs.discard(volume(e), wanted).await.unwrap().into_iter().map(|p| p.what).collect()
+}
+
+#[tokio::test]
+async fn a_refused_write_is_told_once_and_goes_home_when_it_is_tried_again() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"old");
+    let (e, _) = refusing(&world, ErrorKind::NoSpace).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.write(f, 0, b"new").await.unwrap();
+    let parked = refused(&e).await;
+    assert_eq!(parked[0].what, "write to /f");
+    assert_eq!(e.vfs.commit(e.ctx(), f).await.unwrap_err().kind, ErrorKind::NoSpace);
+    e.vfs.commit(e.ctx(), f).await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"new", "what was taken is kept");
+    world.fault(Fault::None);
+    assert_eq!(e.vfs.retry_refused(None), 1);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"new");
+}
+
+#[tokio::test]
+async fn a_refused_write_is_told_to_the_next_writer() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"old");
+    let (e, _) = refusing(&world, ErrorKind::Quota).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.write(f, 0, b"new").await.unwrap();
+    refused(&e).await;
+    assert_eq!(e.write(f, 3, b"er").await.unwrap_err().kind, ErrorKind::Quota);
+    e.write(f, 3, b"er").await.unwrap();
+    world.fault(Fault::None);
+    e.vfs.retry_refused(Some(volume(&e)));
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"newer");
+}
+
+#[tokio::test]
+async fn a_write_that_is_given_up_shows_what_the_home_has() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"as it was");
+    let (e, _) = refusing(&world, ErrorKind::Access).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.write(f, 0, b"AS").await.unwrap();
+    refused(&e).await;
+    // Behind the refused one; it means nothing without it.
+    let _ = e.write(f, 0, b"xx").await;
+    e.write(f, 3, b"IT").await.unwrap();
+    assert_eq!(discard(&e, None).await, ["write to /f", "write to /f"]);
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(e.read(f).await.unwrap(), b"as it was");
+    assert_eq!(world.at_home("f").await.unwrap(), b"as it was");
+    assert!(e.vfs.status().volumes[0].parked.is_empty());
+}
+
+#[tokio::test]
+async fn a_directory_that_is_given_up_takes_along_what_was_done_in_it() {
+    let mut world = World::new(Mode::Wb);
+    world.write("kept", b"theirs");
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    let dir = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    let f = e.create(dir, "f").await.unwrap();
+    e.write(f, 0, b"ours").await.unwrap();
+    e.vfs.rename(e.ctx(), dir, b"f", lab, b"kept", RenameHow::Replace).await.unwrap();
+    let parked = refused(&e).await;
+    assert_eq!(parked.iter().map(|p| &p.what[..]).collect::<Vec<_>>(), ["create directory /d"]);
+    let (held, next) = e.vfs.held(volume(&e), 0).unwrap();
+    let held: Vec<String> = held.iter().map(|h| h.path.to_string()).collect();
+    assert_eq!((held, next), (vec!["/d".to_owned(), "/kept".to_owned()], None));
+
+    let given_up = discard(&e, Some(&[parked[0].seq])).await;
+    assert_eq!(given_up.len(), 4, "{given_up:?}");
+    assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap_err().kind, ErrorKind::Stale);
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(e.names(lab).await, ["kept"]);
+    assert_eq!(e.read(e.find("/lab/kept").await.unwrap()).await.unwrap(), b"theirs");
+
+    // It is given up for good.
+    world.disk.kill();
+    drop(e);
+    world.reconnect();
+    let e = world.start().await;
+    assert_eq!(e.vfs.status().volumes[0].unsent_ops, 0);
+    assert_eq!(e.names(e.lab().await).await, ["kept"]);
+    assert_eq!(world.names_at_home("").await, ["kept"]);
+}
+
+#[tokio::test]
+async fn what_replaced_a_file_that_is_given_up_stays() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"theirs");
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    e.create(lab, "b").await.unwrap();
+    let parked = refused(&e).await;
+    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b", RenameHow::Replace).await.unwrap();
+    assert_eq!(discard(&e, Some(&[parked[0].seq])).await, ["create file /b"]);
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["b"]);
+    assert_eq!(world.at_home("b").await.unwrap(), b"theirs");
+    assert_eq!(e.names(lab).await, ["b"]);
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+#[tokio::test]
+async fn only_what_was_refused_can_be_given_up() {
+    let world = World::new(Mode::Wb);
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    e.create(lab, "a").await.unwrap();
+    let parked = refused(&e).await;
+    let wrong = e.vfs.discard(volume(&e), Some(&[parked[0].seq, 999])).await.unwrap_err();
+    assert_eq!(wrong.kind, ErrorKind::NotFound);
+    assert_eq!(e.vfs.status().volumes[0].parked.len(), 1, "nothing was given up");
+}
