@@ -393,9 +393,7 @@ fn recover(
             op.late = late;
         }
     }
-    let open: Vec<u64> = tree.queue.iter().map(|(seq, _)| seq).collect();
-    tree.queue.begin(open);
-    tree.queue.end(true);
+    tree.queue.begin_again();
     tree.enter_unsent();
     Ok(())
 }

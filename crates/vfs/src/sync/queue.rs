@@ -109,6 +109,24 @@ impl Queue {
         self.under_way = seqs.into_iter().collect();
     }
 
+    /// After a restart: operations that may have been executed. A batch takes them in order until it is full, and
+    /// passes only what was refused and what waits for that.
+    pub fn begin_again(&mut self) {
+        let (mut batch, mut passed) = (Selection::default(), Vec::new());
+        for (seq, op) in &self.ops {
+            if batch.is_full() {
+                break;
+            }
+            passed.push(*seq);
+            match op.late || batch.waiting.concerns(&op.change) {
+                true => batch.waiting.add(&op.change),
+                false => batch.count(&op.change),
+            }
+        }
+        self.begin(passed);
+        self.end(true);
+    }
+
     /// The answers have been taken in, or they are lost.
     pub fn end(&mut self, lost: bool) {
         if !lost {
@@ -385,7 +403,8 @@ impl Selection {
         self.groups.push(Group { seqs: vec![seq], newborn });
         self.contents.remove(&change.object);
         self.count(change);
-        let newborn = newborn || (matches!(change.op, Op::Create { .. }) && !op.resent);
+        // What may have been executed was looked for before.
+        let newborn = newborn || matches!(change.op, Op::Create { .. });
         let content = matches!(
             change.op,
             Op::Create { .. } | Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. }
