@@ -639,7 +639,6 @@ async fn whatever_the_home_refuses_is_tried_again_less_and_less_often() {
 }
 
 #[tokio::test]
-#[tokio::test]
 async fn a_restart_looks_for_one_batch_once() {
     let mut world = World::new(Mode::Wb);
     let e = world.start().await;
