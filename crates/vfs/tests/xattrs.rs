@@ -12,7 +12,7 @@ use home::testing::conformance::Outside;
 use home::testing::fault::Fault;
 use home::{ErrorKind, HomePath};
 use std::time::Duration;
-use vfs::{Mode, Oid, SetAttrs, XattrHow};
+use vfs::{Mode, Oid, RenameHow, SetAttrs, XattrHow};
 
 use vfs::XattrHow::{Any, Create, Replace};
 
@@ -367,4 +367,19 @@ async fn the_journal_keeps_attributes_in_order_with_the_rest() {
     assert_eq!(at_home(&world, "g", "user.a").unwrap(), b"1");
     assert_eq!(world.at_home("g").await.unwrap(), b"one two");
     assert_eq!(on.list().await.unwrap(), ["user.a"]);
+}
+
+#[tokio::test]
+async fn what_moves_into_a_directory_that_the_home_has_not_yet_is_asked_for_where_it_is() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"x");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let a = e.find("/lab/a").await.unwrap();
+    world.fault(Fault::HangChanges);
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.vfs.rename(e.ctx(), lab, b"a", d, b"a", RenameHow::Replace).await.unwrap();
+    assert_eq!(e.vfs.listxattr(e.ctx(), a).await.unwrap(), []);
+    world.fault(Fault::None);
+    e.sync().await;
 }

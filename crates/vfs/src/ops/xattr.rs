@@ -143,7 +143,8 @@ impl Volume {
         round: usize,
     ) -> Result<Want> {
         let inode = live(tree, id)?;
-        let listed = inode.link.as_ref().map(|(dir, _)| *dir);
+        // Where it is at the home: its directory here may not be there yet.
+        let listed = inode.binding.as_ref().map(|(dir, _)| *dir);
         let listed = listed.filter(|_| round == 0 && inode.xattrs_unknown() && !self.plain());
         if let Some(dir) = listed.filter(|dir| is_small_listing(tree, *dir)) {
             return Ok(Want::List(dir, Extent::Whole));
