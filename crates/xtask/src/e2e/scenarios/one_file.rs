@@ -69,7 +69,7 @@ fn thrifty(server: &Server) -> Result<()> {
     let number = |what: &str| home[what].as_u64().with_context(|| format!("status shows no {what}"));
     let (bytes, trips) = (number("bytes_in")?, number("round_trips")?);
     println!("{bytes} bytes came in {trips} answers, {} went out", number("bytes_out")?);
-    ensure!(bytes < (256 << 10) + 1024 * trips, "{bytes} bytes came from the home in {trips} answers");
+    ensure!(bytes < (128 << 10) + 512 * trips, "{bytes} bytes came from the home in {trips} answers");
     ensure!(home["conflicts"] == 0 && home["parked"] == serde_json::json!([]), "{home}");
     Ok(())
 }
