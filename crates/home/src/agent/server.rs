@@ -5,7 +5,7 @@
 //! urgent class first. Thus a read never waits behind a long change, nor a short answer behind a long one.
 //! All queues are bounded; when one is full, the thread that would fill it waits.
 //!
-//! The end of the input is the order to leave: queued requests are dropped, a running change is finished.
+//! The end of the input is the order to leave: queued requests are dropped, a running operation is finished.
 
 mod jobs;
 mod outbox;
@@ -49,6 +49,9 @@ pub trait Serve: Send + Sync + 'static {
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
     /// See [`crate::Home::apply`]. Only one `stage` or `apply` runs at a time.
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
+    /// No operation begins from now on, not even one of a batch that runs: whoever sent it has gone, looks for what was
+    /// done of it, and sends the rest by another agent.
+    fn leave(&self) {}
 }
 
 impl<S: Sys> Serve for Posix<S> {
@@ -78,6 +81,9 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         self.apply(ops)
+    }
+    fn leave(&self) {
+        self.leave();
     }
 }
 
@@ -135,6 +141,7 @@ pub fn serve<S: Serve>(
         drop(finished);
     })?;
     let end = server.read_requests(&mut input);
+    server.home.leave();
     server.jobs.close();
     // Fails because the sender is dropped, or because a change takes too long; both mean to leave.
     let _ = changes_end.recv_timeout(LINGER);

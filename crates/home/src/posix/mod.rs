@@ -54,6 +54,8 @@ pub struct Posix<S: Sys = Linux> {
     memo: Mutex<memo::Memo>,
     /// Held while a batch runs.
     applying: Mutex<()>,
+    /// Nobody waits for outcomes any more.
+    leaving: std::sync::atomic::AtomicBool,
 }
 
 /// A lock whose holder panicked guards a cache that is still sound: all of them are updated in one step.
@@ -89,6 +91,7 @@ impl<S: Sys> Posix<S> {
             staged: Default::default(),
             memo: Default::default(),
             applying: Default::default(),
+            leaving: Default::default(),
         })
     }
 
@@ -159,6 +162,11 @@ impl<S: Sys> Posix<S> {
     /// Executes operations in order; durable when it returns. Stops after the first that is not done.
     pub fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         apply::apply(self, ops)
+    }
+
+    /// No operation begins from now on, not even one of a batch that runs.
+    pub fn leave(&self) {
+        self.leaving.store(true, std::sync::atomic::Ordering::Relaxed);
     }
 
     /// The number of the last operation executed for the volume that is served.

@@ -403,8 +403,7 @@ impl Selection {
         self.groups.push(Group { seqs: vec![seq], newborn });
         self.contents.remove(&change.object);
         self.count(change);
-        // What may have been executed was looked for before.
-        let newborn = newborn || matches!(change.op, Op::Create { .. });
+        let newborn = newborn || (matches!(change.op, Op::Create { .. }) && !op.resent);
         let content = matches!(
             change.op,
             Op::Create { .. } | Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. }

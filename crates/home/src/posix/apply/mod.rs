@@ -35,6 +35,7 @@ use crate::{HomePath, Loc, Name, OpId, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
 use staging::Staging;
+use std::sync::atomic::Ordering;
 
 /// Why an operation was not done.
 pub(super) enum Fail {
@@ -121,7 +122,7 @@ pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Out
         settled: 0,
     };
     for placed in &ops {
-        if !batch.run(placed) {
+        if home.leaving.load(Ordering::Relaxed) || !batch.run(placed) {
             break;
         }
         if batch.touched.len() + batch.open.len() >= limits::BATCH_OPEN && !batch.settle() {

@@ -234,3 +234,13 @@ fn leftovers_are_shown_after_a_day_and_swept_in_the_cache() {
     assert_eq!(home.list(&at("w"), None, 10).unwrap().entries.len(), 1);
     assert!(home.list(&at(".cache/trellis"), None, 10).unwrap().entries.len() == 1, "one is in use");
 }
+
+#[test]
+fn who_leaves_begins_nothing_more() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    home.leave();
+    let ops = ["a", "b"].map(|new| placed(create("", new, 0o644)));
+    assert_eq!(home.apply(ops.into()).unwrap(), []);
+    assert!(place.names("").iter().all(|name| name != "a" && name != "b"));
+}
