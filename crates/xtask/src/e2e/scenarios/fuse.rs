@@ -157,12 +157,14 @@ fn without_server(world: &World) -> Result<()> {
         ensure!(out.status.success(), "mounting twice at once: {}", String::from_utf8_lossy(&out.stderr));
     }
     run::output(&mut gateway.command(&["stop", "--state", &state]))?;
-    hangup(&gateway, &state, &before)
+    hangup(world, &gateway, &state, &before)
 }
 
 /// A server in a terminal that closes ends in order, and one without NFS serves mounts.
-fn hangup(gateway: &Gateway, state: &str, before: &[PathBuf]) -> Result<()> {
-    let mut serve = gateway.command(&["serve", "--no-nfs", "--state", state]);
+fn hangup(world: &World, gateway: &Gateway, state: &str, before: &[PathBuf]) -> Result<()> {
+    let config = world.ssh_config();
+    let mut serve = gateway.command(&["serve", "--no-nfs", "--state", state, "--ssh-config"]);
+    serve.arg(config);
     let mut serving = serve.stdout(Stdio::null()).spawn()?;
     wait_for("the remembered mount", Duration::from_secs(30), || {
         fuse::mounted().is_ok_and(|now| now.len() == before.len() + 1).then_some(())
