@@ -12,6 +12,9 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+/// The default bound of staleness, and a little more.
+const STALENESS: Duration = Duration::from_secs(6);
+
 /// The scenario.
 pub fn run(world: &World) -> Result<()> {
     let work = world.home_dir(ANN, "work")?;
@@ -104,6 +107,8 @@ fn from_home_to_home(world: &World, server: &Server) -> Result<()> {
     for n in 0..200 {
         world.write_home(ANN, &from.join(format!("f{n}")), &noise.bytes(n * 50))?;
     }
+    // The folder's names may be cached, asked for ahead with its neighbours': none, until the answer is too old.
+    std::thread::sleep(STALENESS);
     let before = twins::tree(&from)?;
     let place = |who: &str, path: &Path| format!("/{who}@lab{}", path.display());
     server.run(&["mv", &place("ann", &from), &place("bob", &to)])?;
