@@ -128,6 +128,8 @@ pub const ATTACH_UNSAID: usize = 1 << 20;
 pub const ATTACH_ALIVE: Duration = Duration::from_secs(5);
 /// An end that says nothing for this long is cut off.
 pub const ATTACH_SILENCE: Duration = Duration::from_secs(20);
+/// How long a connection on which nothing can be sent any more is listened to.
+pub const ATTACH_LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long the server keeps the session of an end that was cut off.
 pub const ATTACH_GRACE: Duration = Duration::from_secs(600);
 /// Relayed mounts that a server serves.

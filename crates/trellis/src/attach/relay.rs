@@ -82,9 +82,15 @@ impl<D: Device> Relay<D> {
             return End::Cut(e);
         }
         self.room.notify_one();
-        tokio::select! {
-            e = self.send(writer) => End::Cut(e),
-            end = self.receive(reader) => end,
+        let mut receive = std::pin::pin!(self.receive(reader));
+        let cut = tokio::select! {
+            e = self.send(writer) => e,
+            end = &mut receive => return end,
+        };
+        // Nothing can be sent any more; the last that came may say that the session is over.
+        match timeout(limits::ATTACH_LAST_WORDS, receive).await {
+            Ok(End::Cut(_)) | Err(_) => End::Cut(cut),
+            Ok(end) => end,
         }
     }
 
