@@ -162,9 +162,12 @@ fn without_server(world: &World) -> Result<()> {
 
 /// A server in a terminal that closes ends in order, and one without NFS serves mounts.
 fn hangup(world: &World, gateway: &Gateway, state: &str, before: &[PathBuf]) -> Result<()> {
-    let config = world.ssh_config();
-    let mut serve = gateway.command(&["serve", "--no-nfs", "--state", state, "--ssh-config"]);
-    serve.arg(config);
+    // Whoever runs the tests may be deaf to hangups (nohup), and the server would inherit that.
+    let mut serve = gateway.shell(&format!(
+        "exec env --default-signal=HUP {} serve --no-nfs --state {state} --ssh-config {}",
+        world.trellis.display(),
+        world.ssh_config().display()
+    ));
     let mut serving = serve.stdout(Stdio::null()).spawn()?;
     wait_for("the remembered mount", Duration::from_secs(30), || {
         fuse::mounted().is_ok_and(|now| now.len() == before.len() + 1).then_some(())
@@ -173,7 +176,8 @@ fn hangup(world: &World, gateway: &Gateway, state: &str, before: &[PathBuf]) -> 
     let doctor = run::output(&mut gateway.command(&["doctor", "--state", state]))?;
     ensure!(doctor.contains("serves no NFS"), "doctor: {doctor}");
     rustix::process::kill_process(Pid::from_child(&serving), Signal::HUP)?;
-    ensure!(serving.wait()?.success() && fuse::mounted()? == before, "a hangup leaves a mount");
+    let ended = wait_for("the end", Duration::from_secs(30), || serving.try_wait().transpose())??;
+    ensure!(ended.success() && fuse::mounted()? == before, "a hangup leaves a mount");
     Ok(())
 }
 
