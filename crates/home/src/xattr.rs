@@ -4,7 +4,7 @@
 //! machine's kernel: `security.` and `trusted.` would give power there, and an ACL in `system.` names users of that
 //! machine. A name of theirs cannot be expressed, so that none is ever sent, journalled or set.
 
-use crate::attr::Attr;
+use crate::attr::{Attr, Kind};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::{XATTR_NAME_MAX, XATTR_VALUE_MAX};
 use bytes::Bytes;
@@ -70,6 +70,11 @@ impl Xdr for XattrName {
     fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
         XattrName::new(&r.opaque(XATTR_NAME_MAX)?).map_err(|_| XdrError::OutOfRange)
     }
+}
+
+/// Whether an object can have attributes of `user.` at all (xattr(7)).
+pub fn may_have(kind: Kind) -> bool {
+    matches!(kind, Kind::File | Kind::Dir)
 }
 
 oncrpc::xdr! {

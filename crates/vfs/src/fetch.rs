@@ -2,13 +2,14 @@
 //! waits for the same answer.
 
 use crate::data::Part;
-use crate::inode::{Tree, local, may_have};
+use crate::inode::{Tree, local};
 use crate::meta::{self, Asked, Content};
 use crate::volume::Volume;
 use crate::{Mode, limits};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
+use home::xattr::may_have;
 use home::{Chunk, Error, ErrorKind, Hello, HomePath, Loc, Name, Result, StatFs, XattrName};
 use parking_lot::Mutex;
 use std::sync::Arc;

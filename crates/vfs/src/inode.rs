@@ -9,7 +9,7 @@ mod xattrs;
 
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
-pub use xattrs::{AllXattrs, Lookup, Xattrs, may_have};
+pub use xattrs::{AllXattrs, Lookup, Xattrs};
 
 use crate::journal::{Binding, Place};
 use crate::limits;

@@ -258,9 +258,9 @@ impl Vfs {
         volumes.iter().filter(|v| volume.is_none_or(|id| v.id == id)).map(|v| v.retry_refused()).sum()
     }
 
-    /// Gives up operations of a volume that its home refused, all or those of these numbers, and what means nothing without them: later writes to the
-    /// same file, and what was done in a directory that is not made now. Answers all of it, in order, when that is
-    /// durable.
+    /// Gives up operations of a volume that its home refused, all or those of these numbers, and what means nothing
+    /// without them: later writes to the same file, and what was done in a directory that is not made now. Answers all of
+    /// it, in order, when that is durable.
     pub async fn discard(&self, volume: u32, wanted: Option<&[u64]>) -> Result<Vec<Parked>> {
         self.volume(Oid { volume, id: Oid::ROOT.id })?.discard(wanted).await
     }

@@ -149,3 +149,32 @@ async fn only_what_was_refused_can_be_given_up() {
     assert_eq!(wrong.kind, ErrorKind::NotFound);
     assert_eq!(e.vfs.status().volumes[0].parked.len(), 1, "nothing was given up");
 }
+
+#[tokio::test]
+async fn nothing_goes_home_before_what_was_given_up_is_durable() {
+    let world = World::new(Mode::Wb);
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    e.create(lab, "a").await.unwrap();
+    refused(&e).await;
+    // Durable, and not sent before its time.
+    e.create(lab, "later").await.unwrap();
+    world.disk.slow_syncs(Duration::from_secs(2));
+    world.fault(Fault::None);
+    let volume = volume(&e);
+    let arrived = async {
+        while !world.names_at_home("").await.contains(&"later".to_owned()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let given_up = e.vfs.discard(volume, None);
+    tokio::pin!(arrived, given_up);
+    let first = tokio::select! {
+        biased;
+        done = &mut given_up => done.map(|all| all.len()),
+        () = &mut arrived => Ok(0),
+    };
+    assert_eq!(first.unwrap(), 1, "it went home first");
+    world.disk.slow_syncs(Duration::ZERO);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["later"]);
+}

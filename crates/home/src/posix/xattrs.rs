@@ -4,6 +4,7 @@ use super::sys::Sys;
 use super::{Posix, failed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits::XATTR_TOGETHER;
+use crate::xattr::may_have;
 use crate::{Kind, Loc, Xattr, XattrName, Xattrs};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -62,11 +63,6 @@ impl<S: Sys> Posix<S> {
     pub(super) fn is_bare(&self, fd: &S::Fd, kind: Kind) -> bool {
         !may_have(kind) || self.sys.xattr_names(fd).is_ok_and(|names| ours(&names).next().is_none())
     }
-}
-
-/// Only these can have attributes of `user.` (xattr(7)).
-pub(super) fn may_have(kind: Kind) -> bool {
-    matches!(kind, Kind::File | Kind::Dir)
 }
 
 /// The names of our namespace in what listxattr(2) tells.

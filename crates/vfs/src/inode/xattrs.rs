@@ -8,7 +8,7 @@ use super::{Inode, Tree};
 use crate::limits;
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use home::{Kind, Result, Time, Xattr, XattrName};
+use home::{Result, Time, Xattr, XattrName};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -68,11 +68,6 @@ impl Xattrs {
             *self = Xattrs::default();
         }
     }
-}
-
-/// Whether an object can have attributes of `user.` at all (xattr(7)).
-pub fn may_have(kind: Kind) -> bool {
-    matches!(kind, Kind::File | Kind::Dir)
 }
 
 fn size_of(list: &[Xattr]) -> usize {

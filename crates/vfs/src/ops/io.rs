@@ -4,7 +4,7 @@ use super::live;
 use super::object::strip_set_ids;
 use crate::data::{Part, Pin};
 use crate::fetch::{Want, is_whole};
-use crate::inode::local;
+use crate::inode::{Inode, local};
 use crate::journal::{INLINE_MAX, Stored};
 use crate::mutate::{Ticket, keep_only_base};
 use crate::overlay::changed;
@@ -114,7 +114,6 @@ impl Vfs {
         let count = u32::try_from(data.len()).ok().filter(|count| *count <= limits::IO_MAX);
         let count = count.ok_or_else(|| Error::from(ErrorKind::TooBig))?;
         volume.ensure_attr(oid.id, volume.need()).await?;
-        tell_refusal(volume.tree.lock().get(oid.id)?)?;
         let verifier = self.verifier(&volume);
         let taken = volume.take_write(ctx, oid.id, position, data, want).await?;
         if want == Stability::Stable
@@ -251,6 +250,7 @@ impl Volume {
                 is_file(attr.kind)?;
                 self.may_write_as(ctx, id, &attr)?;
                 self.guard.lock().clone().check_object(&mut tree, id)?;
+                tell_refusal(tree.get(id)?)?;
                 let at = position.in_file(length(&tree, id, attr.size), data.len() as u64)?;
                 if data.is_empty() {
                     let after = self.shown_if_known(&tree, id);
@@ -362,7 +362,7 @@ fn is_file(kind: Kind) -> Result<()> {
 }
 
 /// Tells a caller once that the home refused a write to the file which had been taken.
-fn tell_refusal(inode: &mut crate::inode::Inode) -> Result<()> {
+fn tell_refusal(inode: &mut Inode) -> Result<()> {
     match inode.refused.take() {
         None => Ok(()),
         Some(kind) => Err(Error::new(kind, "the home refused a write that had been taken")),

@@ -3,7 +3,7 @@
 use super::{is_small_listing, live};
 use crate::Vfs;
 use crate::fetch::{Extent, Want};
-use crate::inode::{Lookup, Tree, may_have};
+use crate::inode::{Lookup, Tree};
 use crate::journal::Change;
 use crate::limits;
 use crate::meta;
@@ -12,6 +12,7 @@ use crate::overlay::changed;
 use crate::types::{Ctx, Oid};
 use crate::volume::Volume;
 use bytes::Bytes;
+use home::xattr::may_have;
 use home::{Attr, Error, ErrorKind, Kind, Op, Result, XattrHow, XattrName};
 use std::sync::Arc;
 

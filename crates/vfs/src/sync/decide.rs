@@ -29,9 +29,9 @@ impl Volume {
         refused.len()
     }
 
-    /// Gives up operations that the home refused, all or those of these numbers, and what means nothing without them: later writes to the
-    /// same file, and everything that was done with an object or in a directory that is not made now. Answers all that was
-    /// given up, in order, when that is durable. What the home has is shown again.
+    /// Gives up operations that the home refused, all or those of these numbers, and what means nothing without them:
+    /// later writes to the same file, and everything that was done with an object or in a directory that is not made now.
+    /// Answers all that was given up, in order, when that is durable. What the home has is shown again.
     pub async fn discard(&self, wanted: Option<&[u64]>) -> Result<Vec<Parked>> {
         let (given_up, last) = {
             let mut tree = self.tree.lock();
@@ -43,7 +43,9 @@ impl Volume {
             for seq in doomed.seqs.iter().rev() {
                 self.drop_refused(&mut tree, *seq)?;
             }
-            (given_up, self.lane.last())
+            let last = self.lane.last();
+            tree.queue.decide(last);
+            (given_up, last)
         };
         self.lane.synced(last).await.map_err(local)?;
         self.outcomes.send_modify(|n| *n += 1);
@@ -138,7 +140,6 @@ impl Tree {
 }
 
 /// What is given up together.
-#[derive(Default)]
 struct Doomed {
     /// Operations, in order.
     seqs: Vec<u64>,
@@ -148,8 +149,7 @@ struct Doomed {
 
 /// The operations `wanted`, and those that mean nothing without them.
 fn without(queue: &Queue, wanted: &HashSet<u64>) -> Doomed {
-    let mut contents = HashSet::new();
-    let Doomed { mut seqs, mut objects } = Doomed::default();
+    let (mut seqs, mut objects, mut contents) = (Vec::new(), HashSet::new(), HashSet::new());
     for (seq, op) in queue.iter() {
         let change = &op.change;
         let writes = matches!(change.op, Op::Write { .. });

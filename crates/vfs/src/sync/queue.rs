@@ -62,7 +62,7 @@ pub struct Queue {
     hidden: usize,
     /// How many were made in mode `strict`.
     plain: usize,
-    /// The last record that says what became of an operation that stays here: it was refused, or has another form.
+    /// The last record that says of an operation that it was refused, given up, or has another form.
     decided: u64,
     /// Operations up to this number are wanted at the home without delay.
     urgent: u64,
@@ -145,8 +145,9 @@ impl Queue {
         self.lost.iter().filter_map(|seq| Some((*seq, self.ops.get(seq)?)))
     }
 
-    /// Record `record` says that an operation was refused or has another form. Nothing may be sent before it is durable:
-    /// after a power cut what was executed later would seem to prove that the operation was executed as it had been.
+    /// Record `record` says that an operation was refused, given up, or has another form. Nothing may be sent before it
+    /// is durable: after a power cut what was executed later would seem to prove that the operation was executed as it
+    /// had been.
     pub fn decide(&mut self, record: u64) {
         self.decided = record;
     }
@@ -352,7 +353,7 @@ struct Selection {
 struct Last {
     /// The group, if it is a write.
     write: Option<usize>,
-    /// Whether the batch creates the object: as far as is known, for the first time.
+    /// Whether the batch creates the object, certainly for the first time.
     newborn: bool,
     /// Whether the version that the batch leaves is not known yet.
     blind: bool,

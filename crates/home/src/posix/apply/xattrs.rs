@@ -1,13 +1,12 @@
 //! Changes of extended attributes.
 
 use super::super::sys::Sys;
-use super::super::xattrs::may_have;
 use super::{Act, Batch};
 use crate::Loc;
 use crate::error::ErrorKind;
 use crate::op::{Done, Placed};
 use crate::posix::resolve::Found;
-use crate::xattr::{XattrHow, XattrName};
+use crate::xattr::{XattrHow, XattrName, may_have};
 use bytes::Bytes;
 use rustix::io::Errno;
 
