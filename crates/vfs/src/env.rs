@@ -1,4 +1,4 @@
-//! Everything the engine needs from outside: time, randomness and a disk.
+//! Everything the engine needs from outside: time, randomness, a disk, and threads that may wait for it.
 //!
 //! The engine reaches them only through an [`Env`], so that a test can hold the clock, replay the
 //! randomness of a seed, cut the power and fill the disk. Paths are relative to the state directory and
@@ -10,10 +10,12 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use real::{RealClock, RealDisk, RealRng};
+pub use real::{RealClock, RealDisk, RealRng, Threads};
 
+use futures_util::future::BoxFuture;
 use std::io;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// An open file of the state directory. Positional access only; all methods may run concurrently.
@@ -79,6 +81,30 @@ pub trait Rng: Send + Sync {
     }
 }
 
+/// Work that is done once and may wait for the disk.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Where work is done that may wait for the disk. A simulation does it all in one place, so that its order is known.
+pub trait Work: Send + Sync {
+    /// Does a job beside the caller, who may wait for its end.
+    fn run(&self, name: &str, job: Job) -> io::Result<Ended>;
+    /// Does work that waits for news, until it ends by itself.
+    fn keep(&self, name: &str, work: BoxFuture<'static, ()>) -> io::Result<Ended>;
+    /// Does a job for a task of the runtime, which hears of its end from the job itself.
+    fn lend(&self, job: Job);
+}
+
+/// Work that was begun.
+#[derive(Debug)]
+pub struct Ended(pub Option<JoinHandle<()>>);
+
+impl Ended {
+    /// Waits for its end; fails if it panicked. Work without a thread of its own is not waited for.
+    pub fn join(self) -> std::thread::Result<()> {
+        self.0.map_or(Ok(()), JoinHandle::join)
+    }
+}
+
 /// The world as the engine sees it.
 #[derive(Clone)]
 pub struct Env {
@@ -88,6 +114,8 @@ pub struct Env {
     pub clock: Arc<dyn Clock>,
     /// Randomness.
     pub rng: Arc<dyn Rng>,
+    /// Threads.
+    pub work: Arc<dyn Work>,
 }
 
 impl Env {
@@ -97,7 +125,15 @@ impl Env {
             disk: Arc::new(RealDisk::open(root)?),
             clock: Arc::new(RealClock::new()),
             rng: Arc::new(RealRng),
+            work: Arc::new(Threads),
         })
+    }
+
+    /// Does a job that may wait for the disk, and answers what it says; also when nobody waits for it any more.
+    pub async fn lend<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        self.work.lend(Box::new(move || drop(tell.send(job()))));
+        told.await.map_err(|_| io::Error::other("work on local state panicked"))
     }
 }
 

@@ -270,7 +270,7 @@ impl Vfs {
         let shared = self.shared.clone();
         let (account, home) = (mount.account, mount.home);
         let runtime = tokio::runtime::Handle::current();
-        let open = tokio::task::spawn_blocking(move || {
+        let open = self.shared.env.lend(move || {
             let _in_runtime = runtime.enter();
             Volume::open(&shared, id, account, home, policy)
         });

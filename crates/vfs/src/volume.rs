@@ -332,7 +332,7 @@ impl Volume {
         durable: bool,
     ) -> Result<()> {
         let store = self.shared.store.clone();
-        let work = tokio::task::spawn_blocking(move || {
+        let work = self.env.lend(move || {
             let _turn = turn;
             if !batch.is_empty() {
                 store.commit(batch)?;

@@ -45,6 +45,7 @@ async fn start(world: &World, account: &'static str, home: Arc<dyn Home>) -> Eng
         disk: Arc::new(world.disk.clone()),
         clock: Arc::new(RealClock::new()),
         rng: Arc::new(SeededRng::new(rand::random())),
+        work: Arc::new(vfs::env::Threads),
     };
     let vfs = Vfs::open(Config {
         env,

@@ -1,6 +1,7 @@
-//! The machine's own disk, clock and randomness.
+//! The machine's own disk, clock, randomness and threads.
 
-use super::{Clock, Disk, File, Rng};
+use super::{Clock, Disk, Ended, File, Job, Rng, Work};
+use futures_util::future::BoxFuture;
 use rustix::fd::OwnedFd;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 use std::io::{self, IoSlice};
@@ -205,5 +206,24 @@ impl Rng for RealRng {
     #[allow(clippy::disallowed_methods, reason = "the one place where the engine's randomness comes from")]
     fn fill(&self, buf: &mut [u8]) {
         rand::RngCore::fill_bytes(&mut rand::rng(), buf);
+    }
+}
+
+/// The machine's threads.
+pub struct Threads;
+
+impl Work for Threads {
+    fn run(&self, name: &str, job: Job) -> io::Result<Ended> {
+        std::thread::Builder::new().name(name.into()).spawn(job).map(|t| Ended(Some(t)))
+    }
+
+    fn keep(&self, name: &str, work: BoxFuture<'static, ()>) -> io::Result<Ended> {
+        // Of its own, so that it goes on while others block theirs.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        self.run(name, Box::new(move || runtime.block_on(work)))
+    }
+
+    fn lend(&self, job: Job) {
+        drop(tokio::task::spawn_blocking(job));
     }
 }

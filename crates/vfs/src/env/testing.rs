@@ -1,6 +1,7 @@
-//! A disk that loses power, a clock that stands still, and randomness from a seed.
+//! A disk that loses power, a clock that stands still, randomness from a seed, and work without threads.
 
-use super::{Clock, Disk, Env, File, Rng};
+use super::{Clock, Disk, Ended, Env, File, Job, Rng, Work};
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng as _, RngCore, SeedableRng};
@@ -551,5 +552,25 @@ pub fn env(disk: &SimDisk, seed: u64) -> Env {
         disk: Arc::new(disk.clone()),
         clock: Arc::new(ManualClock::new(home::Time { sec: 1_700_000_000, nsec: 0 })),
         rng: Arc::new(SeededRng::new(seed)),
+        work: Arc::new(super::Threads),
+    }
+}
+
+/// Does all work in the thread of one runtime: what is short at once, the rest as tasks.
+pub struct OneThread;
+
+impl Work for OneThread {
+    fn run(&self, _name: &str, job: Job) -> io::Result<Ended> {
+        job();
+        Ok(Ended(None))
+    }
+
+    fn keep(&self, _name: &str, work: BoxFuture<'static, ()>) -> io::Result<Ended> {
+        tokio::spawn(work);
+        Ok(Ended(None))
+    }
+
+    fn lend(&self, job: Job) {
+        job();
     }
 }

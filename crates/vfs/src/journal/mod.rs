@@ -1,7 +1,7 @@
 //! The journal: what was accepted here and the home does not know yet.
 //!
-//! Each volume has a [`Lane`] of its own, so that a dead home holds back nothing but itself; one thread
-//! commits them all ([`Journal`]). A record is appended in memory, gets its number there, and becomes durable
+//! Each volume has a [`Lane`] of its own, so that a dead home holds back nothing but itself; one thread of the
+//! [`Env`] commits them all ([`Journal`]). A record is appended in memory, gets its number there, and becomes durable
 //! with the next group commit: the extents of the data log that it names first, then the segment. A record
 //! is promised to nobody before. Only what is synced may be sent home, because after a power cut the number
 //! of a lost record is given to another one.
@@ -26,13 +26,13 @@ pub use lane::Lane;
 pub use record::{Amend, Binding, Body, Change, Extent, Fate, Place, Retire, Stored};
 
 use crate::data::DataLog;
-use crate::env::{Clock, Env, Error, Result};
-use parking_lot::{Condvar, Mutex};
+use crate::env::{Clock, Ended, Env, Error, Result};
+use parking_lot::Mutex;
 use space::Space;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::sync::Notify;
 use writer::Writer;
 
 /// Most bytes of a write that stand in the record itself; more go to the data log first.
@@ -51,7 +51,7 @@ pub const LAZY_COMMIT: Duration = Duration::from_millis(500);
 
 /// The limits of a journal; tests have smaller ones.
 #[derive(Debug, Clone, Copy)]
-struct Limits {
+pub struct Limits {
     segment: u64,
     buffer: u64,
     eager: u64,
@@ -72,6 +72,13 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// In proportion to segments of so many bytes, at least twice the largest record.
+    #[cfg(feature = "testing")]
+    pub fn of_segments(segment: u64) -> Limits {
+        let d = Limits::default();
+        Limits { segment, buffer: segment * (d.buffer / d.segment), eager: segment / 4, ..d }
+    }
+
     /// Largest record.
     fn record_max(&self) -> u64 {
         self.segment / 2
@@ -93,7 +100,7 @@ pub type Records = Vec<(u64, Body)>;
 pub struct Journal {
     shared: Arc<Shared>,
     env: Env,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    thread: Mutex<Option<Ended>>,
 }
 
 /// What lanes and the commit thread share.
@@ -101,7 +108,7 @@ struct Shared {
     limits: Limits,
     clock: Arc<dyn Clock>,
     work: Mutex<Work>,
-    wake: Condvar,
+    wake: Notify,
     /// Whether some lane may hold records that nobody waits for.
     dirty: AtomicBool,
 }
@@ -119,16 +126,17 @@ impl Journal {
         Journal::start_with(env, Limits::default())
     }
 
-    fn start_with(env: &Env, limits: Limits) -> Arc<Journal> {
+    /// The same with other limits.
+    pub fn start_with(env: &Env, limits: Limits) -> Arc<Journal> {
         let shared = Arc::new(Shared {
             limits,
             clock: env.clock.clone(),
             work: Mutex::default(),
-            wake: Condvar::new(),
+            wake: Notify::new(),
             dirty: AtomicBool::new(false),
         });
         let inside = shared.clone();
-        let thread = std::thread::Builder::new().name("journal".into()).spawn(move || inside.run());
+        let thread = env.work.keep("journal", Box::pin(async move { inside.run().await }));
         let thread = match thread {
             Ok(t) => Some(t),
             Err(e) => {
@@ -156,7 +164,7 @@ impl Journal {
         forms.flat_map(|(_, body)| body.extents()).for_each(|e| data.hold(e));
         data.allow_eviction();
         let disk = &self.env.disk;
-        let space = Space::new(disk.clone(), dir.clone(), limits, &found, open.len())?;
+        let space = Space::new(&self.env, dir.clone(), limits, &found, open.len())?;
         let writer = Writer::new(disk.clone(), dir, volume, limits.segment, &mut found)?;
         let lane = Arc::new(Lane::new(self.shared.clone(), data, writer, space, found.last));
         let mut work = self.shared.work.lock();
@@ -170,13 +178,17 @@ impl Journal {
     /// Commits what is buffered and ends the thread. Lanes refuse everything from then on.
     pub fn stop(&self) {
         self.shared.work.lock().stop = true;
-        self.shared.wake.notify_all();
+        self.shared.wake.notify_one();
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("journal: the commit thread panicked");
         }
         for lane in std::mem::take(&mut self.shared.work.lock().lanes) {
+            // Work without a thread of its own was not waited for.
+            if lane.has_work() {
+                lane.commit();
+            }
             lane.close();
         }
     }
@@ -200,16 +212,15 @@ impl Shared {
     /// Notes that a lane holds records.
     fn note_dirty(&self) {
         if !self.dirty.swap(true, Ordering::AcqRel) {
-            let _held = self.work.lock();
             self.wake.notify_one();
         }
     }
 
     /// The commit thread.
-    fn run(&self) {
+    async fn run(&self) {
         let mut last_sweep = self.clock.instant();
         loop {
-            let (lanes, all, stop) = self.wait();
+            let (lanes, all, stop) = self.wait().await;
             let now = self.clock.instant();
             let all = all || now.saturating_sub(last_sweep) >= self.limits.lazy;
             if all {
@@ -231,17 +242,21 @@ impl Shared {
     }
 
     /// Waits for work: the lanes, whether all of them should be committed, and whether to end after that.
-    fn wait(&self) -> (Vec<Arc<Lane>>, bool, bool) {
-        let mut work = self.work.lock();
+    async fn wait(&self) -> (Vec<Arc<Lane>>, bool, bool) {
         let mut late = false;
-        while !work.asked && !work.stop && !late {
-            if self.dirty.load(Ordering::Acquire) {
-                late = self.wake.wait_for(&mut work, self.limits.lazy).timed_out();
-            } else {
-                self.wake.wait(&mut work);
+        loop {
+            {
+                let mut work = self.work.lock();
+                if work.asked || work.stop || late {
+                    work.asked = false;
+                    return (work.lanes.clone(), late || work.stop, work.stop);
+                }
+            }
+            // A notice that comes before this is kept for it.
+            match self.dirty.load(Ordering::Acquire) {
+                true => late = tokio::time::timeout(self.limits.lazy, self.wake.notified()).await.is_err(),
+                false => self.wake.notified().await,
             }
         }
-        work.asked = false;
-        (work.lanes.clone(), late || work.stop, work.stop)
     }
 }

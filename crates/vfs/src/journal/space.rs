@@ -7,11 +7,11 @@
 use super::Limits;
 use super::recover::{Found, path};
 use super::segment::HEADER_LEN;
-use crate::env::{Disk, Error, File, Result};
+use crate::env::{Disk, Ended, Env, Error, File, Result, Work};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
 /// How many zeros are written at once.
 const ZEROS: u64 = 1 << 20;
@@ -19,6 +19,7 @@ const ZEROS: u64 = 1 << 20;
 /// The segments that records will be written to, with their bytes given out in the order of the records.
 pub struct Space {
     disk: Arc<dyn Disk>,
+    work: Arc<dyn Work>,
     dir: String,
     limits: Limits,
     next_number: u64,
@@ -35,27 +36,30 @@ pub struct Spare {
     /// Its number.
     pub number: u64,
     /// Ends when it is filled with zeros and durable. That takes long, and other lanes must not wait for it.
-    filling: JoinHandle<Result<Arc<dyn File>>>,
+    filling: Ended,
+    /// The file then.
+    file: Filled,
 }
+
+type Filled = Arc<Mutex<Option<Result<Arc<dyn File>>>>>;
 
 impl Spare {
     /// Waits until it is durable.
     pub fn filled(self) -> Result<Arc<dyn File>> {
-        self.filling.join().unwrap_or_else(|_| Err(Error::Io("a journal thread panicked".into())))
+        let panicked = || Err(Error::Io("a journal thread panicked".into()));
+        match self.filling.join() {
+            Ok(()) => self.file.lock().take().unwrap_or_else(panicked),
+            Err(_) => panicked(),
+        }
     }
 }
 
 impl Space {
     /// Takes over the spares that were found; `open` changes have no outcome.
-    pub fn new(
-        disk: Arc<dyn Disk>,
-        dir: String,
-        limits: Limits,
-        found: &Found,
-        open: usize,
-    ) -> Result<Space> {
+    pub fn new(env: &Env, dir: String, limits: Limits, found: &Found, open: usize) -> Result<Space> {
         let mut space = Space {
-            disk,
+            disk: env.disk.clone(),
+            work: env.work.clone(),
             dir,
             limits,
             next_number: found.next_number,
@@ -90,17 +94,19 @@ impl Space {
     /// Fills an allocated segment with zeros, in the background, so that syncs of it need not write metadata.
     fn fill(&mut self, number: u64, file: Arc<dyn File>) -> Result<()> {
         let (disk, dir, len) = (self.disk.clone(), self.dir.clone(), self.limits.segment);
+        let filled = Filled::default();
+        let tell = filled.clone();
         let work = move || {
             let zeros = vec![0; len.min(ZEROS) as usize];
             let mut parts = (0..len).step_by(zeros.len());
             let write = |at: u64| file.pwrite_all(&[&zeros[..(len - at).min(ZEROS) as usize]], at);
             let filled: io::Result<()> = parts.try_for_each(write);
             let durable = filled.and_then(|()| file.sync_data()).and_then(|()| disk.sync_dir(&dir));
-            durable.map(|()| file).map_err(|e| Error::io(path(&dir, number), &e))
+            *tell.lock() = Some(durable.map(|()| file).map_err(|e| Error::io(path(&dir, number), &e)));
         };
-        let thread = std::thread::Builder::new().name("journal-space".into()).spawn(work);
-        let filling = thread.map_err(|e| Error::io("start a thread", &e))?;
-        self.spares.push_back(Spare { number, filling });
+        let filling = self.work.run("journal-space", Box::new(work));
+        let filling = filling.map_err(|e| Error::io("start a thread", &e))?;
+        self.spares.push_back(Spare { number, filling, file: filled });
         Ok(())
     }
 

@@ -81,6 +81,7 @@ impl World {
             disk: Arc::new(self.disk.clone()),
             clock: self.clock.clone(),
             rng: Arc::new(SeededRng::new(rand::random())),
+            work: Arc::new(vfs::env::Threads),
         };
         let protect = vec![HomePath::parse(b".ssh").unwrap(), HomePath::parse(b".cache/trellis").unwrap()];
         let vfs = Vfs::open(Config {

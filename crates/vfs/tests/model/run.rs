@@ -61,6 +61,7 @@ pub async fn start(world: &World, clock: &FastClock, seed: u64) -> Engine {
             disk: Arc::new(world.disk.clone()),
             clock: Arc::new(clock.clone()),
             rng: Arc::new(SeededRng::new(seed)),
+            work: Arc::new(vfs::env::Threads),
         },
         store: world.store.clone(),
         namespace: Arc::new(OneHome { home: world.fault.clone(), protect: vec![] }),
