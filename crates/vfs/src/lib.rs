@@ -12,6 +12,7 @@
 //!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
 //! - [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
+//! - [`news`]: a value whose readers hear of its changes.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
 //!   comes out.
 //!
@@ -35,6 +36,7 @@ mod limits;
 mod locks;
 mod meta;
 mod mutate;
+mod news;
 mod ops;
 mod overlay;
 mod perm;

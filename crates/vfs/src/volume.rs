@@ -14,14 +14,14 @@ use crate::store::MetaStore;
 use crate::sync::queue::objects;
 use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
-use crate::{limits, stats::Stats};
+use crate::{limits, news, stats::Stats};
 use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, OwnedMutexGuard, watch};
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinHandle;
 
 oncrpc::xdr! {
@@ -123,7 +123,7 @@ pub struct Volume {
     /// Wakes the sender.
     pub wake: Notify,
     /// Counts outcomes, for those who wait for the queue to shrink.
-    pub outcomes: watch::Sender<u64>,
+    pub outcomes: news::Sender<u64>,
     /// Conflicts since the start.
     pub conflicts: Mutex<u64>,
     /// Part of the write verifier; moves when acknowledged unsynced writes were lost.
@@ -173,7 +173,7 @@ impl Volume {
             guard: Mutex::new(Arc::new(guard)),
             space: Mutex::new(None),
             wake: Notify::new(),
-            outcomes: watch::channel(0).0,
+            outcomes: news::Sender::new(0),
             conflicts: Mutex::new(0),
             losses: Mutex::new(0),
             saving: Arc::default(),

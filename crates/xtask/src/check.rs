@@ -46,6 +46,12 @@ fn all(steps: &[Step]) -> Result<()> {
     Ok(())
 }
 
+/// Lives through simulated worlds, in release mode.
+pub fn sim(args: &[String]) -> Result<()> {
+    let mut cmd = run::cargo(&["run", "--release", "--quiet", "--package", "sim", "--"]);
+    run::run(cmd.args(args))
+}
+
 fn clippy() -> Result<()> {
     run::run(&mut run::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
 }

@@ -47,6 +47,12 @@ enum Command {
     /// An SFTP server that lies
     #[command(hide = true)]
     EvilSftp,
+    /// Worlds made of seeds: the engine and the agent's code while everything around them fails (`-- --help`)
+    Sim {
+        /// What `sim` is told
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Rates and server CPU per call; writes its table into docs/BENCHMARKS.md
     Bench(bench::Args),
     /// The inside of a measurement
@@ -66,6 +72,7 @@ fn main() -> ExitCode {
         Command::E2e(args) => e2e::command(args),
         Command::E2eInside(args) => e2e::inside(args),
         Command::EvilSftp => e2e::evil_sftp::serve(),
+        Command::Sim { args } => check::sim(&args),
         Command::Bench(args) => bench::command(args),
         Command::BenchInside(args) => bench::inside(args),
         Command::WanLink(args) => wan_link::command(args),

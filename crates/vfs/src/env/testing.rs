@@ -48,7 +48,12 @@ struct State {
     sync_time: Duration,
     /// After so many further changes the power is cut, with this seed; without one, the process is killed.
     fuse: Option<(u64, Option<u64>)>,
+    /// Kinds of changes, and how often each was made, and was the last one of a process.
+    points: Points,
 }
+
+/// What was done in which folder, with how often it was done and how often a process ended there.
+pub type Points = BTreeMap<(&'static str, String), (u64, u64)>;
 
 #[derive(Default)]
 struct Inode {
@@ -161,14 +166,30 @@ impl SimDisk {
         }
     }
 
+    /// Whether the process that this clone belongs to is alive.
+    pub fn is_alive(&self) -> bool {
+        self.state.lock().life == self.life
+    }
+
+    /// Where processes were, and where they ended.
+    pub fn points(&self) -> Points {
+        self.state.lock().points.clone()
+    }
+
+    /// A change outside the disk's own files, at which the process may end as at any other.
+    pub fn step(&self, what: &'static str, place: &str) -> io::Result<()> {
+        self.change(what, place, |_| Ok(()))
+    }
+
     /// The content of a file as a running process sees it.
     pub fn content(&self, path: &str) -> Option<Vec<u8>> {
         let state = self.state.lock();
         state.files.get(state.names.get(path)?).map(|f| f.now.clone())
     }
 
-    fn handle(&self, ino: u64) -> Arc<dyn File> {
-        Arc::new(SimFile { disk: SimDisk { state: self.state.clone(), life: self.life }, ino })
+    fn handle(&self, ino: u64, path: &str) -> Arc<dyn File> {
+        let disk = SimDisk { state: self.state.clone(), life: self.life };
+        Arc::new(SimFile { disk, ino, place: path.split('/').next().unwrap_or(path).to_owned() })
     }
 
     /// Runs `f` on the disk; fails if the process of this handle is dead.
@@ -178,8 +199,17 @@ impl SimDisk {
     }
 
     /// The same for a change.
-    fn change<T>(&self, f: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+    fn change<T>(
+        &self,
+        what: &'static str,
+        path: &str,
+        f: impl FnOnce(&mut State) -> io::Result<T>,
+    ) -> io::Result<T> {
         self.with(|state| {
+            let place = path.split('/').next().unwrap_or(path);
+            let ends = matches!(state.fuse, Some((0, _)));
+            let point = state.points.entry((what, place.to_owned())).or_default();
+            *point = (point.0 + 1, point.1 + u64::from(ends));
             match &mut state.fuse {
                 Some((0, Some(seed))) => {
                     let seed = *seed;
@@ -297,11 +327,11 @@ impl State {
 impl Disk for SimDisk {
     fn open(&self, path: &str) -> io::Result<Arc<dyn File>> {
         let ino = self.with(|state| state.names.get(path).copied().ok_or_else(not_found))?;
-        Ok(self.handle(ino))
+        Ok(self.handle(ino, path))
     }
 
     fn create(&self, path: &str) -> io::Result<Arc<dyn File>> {
-        let ino = self.change(|state| {
+        let ino = self.change("create", path, |state| {
             if !state.dirs.contains(parent(path)) {
                 return Err(not_found());
             }
@@ -314,7 +344,7 @@ impl Disk for SimDisk {
             state.record(NameOp::Set(path.to_owned(), ino));
             Ok(ino)
         })?;
-        Ok(self.handle(ino))
+        Ok(self.handle(ino, path))
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
@@ -332,7 +362,7 @@ impl Disk for SimDisk {
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
-        self.change(|state| {
+        self.change("remove", path, |state| {
             if !state.names.contains_key(path) {
                 return Err(not_found());
             }
@@ -343,7 +373,7 @@ impl Disk for SimDisk {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        self.change(|state| {
+        self.change("rename", from, |state| {
             let ino = *state.names.get(from).ok_or_else(not_found)?;
             state.record(NameOp::Set(to.to_owned(), ino));
             state.record(NameOp::Remove(from.to_owned()));
@@ -363,7 +393,7 @@ impl Disk for SimDisk {
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        self.change(|state| {
+        self.change("sync names", dir, |state| {
             let (done, rest): (Vec<_>, Vec<_>) =
                 std::mem::take(&mut state.pending_names).into_iter().partition(|op| parent(op.path()) == dir);
             state.pending_names = rest;
@@ -381,6 +411,7 @@ impl Disk for SimDisk {
 struct SimFile {
     disk: SimDisk,
     ino: u64,
+    place: String,
 }
 
 impl Inode {
@@ -434,7 +465,7 @@ impl File for SimFile {
 
     fn pwrite_all(&self, parts: &[&[u8]], at: u64) -> io::Result<()> {
         let ino = self.ino;
-        self.disk.change(|state| {
+        self.disk.change("write", &self.place, |state| {
             let mut data = parts.concat();
             state.room(ino, at + data.len() as u64)?;
             let fails = state.failing_writes > 0;
@@ -453,7 +484,7 @@ impl File for SimFile {
         if !pause.is_zero() {
             std::thread::sleep(pause);
         }
-        self.disk.change(|state| {
+        self.disk.change("sync", &self.place, |state| {
             state.syncs += 1;
             let fails = state.failing_syncs > 0;
             state.failing_syncs -= u32::from(fails);
@@ -469,7 +500,7 @@ impl File for SimFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let ino = self.ino;
-        self.disk.change(|state| {
+        self.disk.change("set length", &self.place, |state| {
             state.room(ino, len)?;
             state.file(ino)?.change(Pending::SetLen(len));
             Ok(())
@@ -478,7 +509,7 @@ impl File for SimFile {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         let ino = self.ino;
-        self.disk.change(|state| {
+        self.disk.change("allocate", &self.place, |state| {
             state.room(ino, len)?;
             let now = state.file(ino)?.now.len() as u64;
             if now < len {

@@ -6,12 +6,12 @@ use super::writer::{Pending, Writer};
 use super::{Limits, Shared};
 use crate::data::DataLog;
 use crate::env::{Error, Result};
+use crate::news;
 use oncrpc::xdr::{Writer as XdrWriter, Xdr};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use tokio::sync::watch;
 
 /// The journal of one volume. Records are numbered 1, 2, 3… in the order of the calls of [`Lane::append`].
 pub struct Lane {
@@ -20,7 +20,7 @@ pub struct Lane {
     data: Arc<DataLog>,
     buffer: Mutex<Buffer>,
     writer: Mutex<Writer>,
-    progress: watch::Sender<Progress>,
+    progress: news::Sender<Progress>,
     /// Copy of [`Progress::synced`] for those who only look.
     synced: AtomicU64,
     forget: AtomicU64,
@@ -76,7 +76,7 @@ impl Lane {
             }),
             bytes: AtomicU64::new(writer.bytes()),
             writer: Mutex::new(writer),
-            progress: watch::Sender::new(Progress { synced: last, ..Progress::default() }),
+            progress: news::Sender::new(Progress { synced: last, ..Progress::default() }),
             synced: AtomicU64::new(last),
             forget: AtomicU64::new(0),
         };

@@ -12,6 +12,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("frontend", &["oncrpc", "home", "vfs"]),
     ("agent", &["home"]),
     ("trellis", &["oncrpc", "home", "vfs", "frontend"]),
+    ("sim", &["home", "vfs"]),
     ("xtask", &["oncrpc", "home", "vfs", "frontend"]),
 ];
 

@@ -66,9 +66,12 @@ impl<S: Sys> Batch<'_, S> {
                 self.sys().unlink(&spot.dir.fd, name.as_bytes(), is_dir).or_else(gone)?;
             }
         }
-        self.close(attr.id);
-        self.touched.retain(|t| t.id != attr.id);
         let left = self.home.attr_of(&found.fd).ok().filter(|a| a.nlink > 0 && !is_dir);
+        // What has another name is still to be synced.
+        if left.is_none() {
+            self.close(attr.id);
+            self.touched.retain(|t| t.id != attr.id);
+        }
         Ok(Done { attr: left, dirs: vec![self.touch(&spot.dir, placed)?] })
     }
 

@@ -1,0 +1,447 @@
+//! A client of the gateway: it calls, waits for answers, calls again where none comes, and writes again what may be
+//! lost, as an NFS client does. Nobody else works in its directory, so that it knows what every answer has to be.
+
+use crate::gateway::{Gateway, Session, Sessions, cred, home_dir};
+use crate::model::{Act, Model, Obj, TOP};
+use home::{ErrorKind, Kind};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+use vfs::{CreateHow, Cred, Ctx, FileAttr, Oid, RetryKey, SetAttrs, SetTime, Stability};
+
+/// Why a world fails.
+pub type Check<T = ()> = Result<T, String>;
+
+/// Lines that tell what happened.
+pub type Trace = Arc<Mutex<Vec<String>>>;
+
+/// A client.
+pub struct Client {
+    name: String,
+    sessions: Arc<Sessions>,
+    cred: Cred,
+    rng: StdRng,
+    /// What its directory should be.
+    pub model: Model,
+    /// The last session in which everything uncommitted was written again.
+    renewed: Option<u64>,
+    trace: Trace,
+}
+
+/// What an answer tells.
+#[derive(Default)]
+struct Answer {
+    made: Option<Oid>,
+    verifier: Option<[u8; 8]>,
+}
+
+/// Why a call has to be made again.
+enum Again {
+    /// No answer.
+    Died,
+    /// It was told to come again.
+    Later,
+    /// It failed.
+    Failed(String),
+}
+
+type Try<T> = Result<T, Again>;
+
+impl From<home::Error> for Again {
+    fn from(e: home::Error) -> Again {
+        match e.kind {
+            ErrorKind::Busy | ErrorKind::Unreachable => Again::Later,
+            _ => Again::Failed(format!("{:?}: {e}", e.kind)),
+        }
+    }
+}
+
+impl Client {
+    /// A client with a directory of its own, which it still has to make.
+    pub fn new(name: &str, gateway: &Gateway, seed: u64, trace: Trace) -> Client {
+        Client {
+            name: name.to_owned(),
+            sessions: gateway.sessions(),
+            cred: cred(),
+            rng: StdRng::seed_from_u64(seed),
+            model: Model::default(),
+            renewed: None,
+            trace,
+        }
+    }
+
+    /// Its directory below the account's home directory.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn say(&self, what: impl FnOnce() -> String) {
+        let line = format!("{} {}", self.name, what());
+        self.trace.lock().push(line);
+    }
+
+    /// An answer, unless the process dies before.
+    async fn answer<T>(&self, s: &Session, call: impl Future<Output = home::Result<T>>) -> Try<T> {
+        let answer = tokio::select! {
+            biased;
+            answer = call => answer,
+            () = self.sessions.dead(s) => return Err(Again::Died),
+        };
+        if !s.is_alive() {
+            return Err(Again::Died);
+        }
+        Ok(answer?)
+    }
+
+    /// Repeats until there is an answer.
+    async fn until_answered<T>(
+        &mut self,
+        what: &str,
+        mut call: impl AsyncFnMut(&mut Client, &Session, u32) -> Try<T>,
+    ) -> Check<T> {
+        for attempt in 0.. {
+            let session = self.sessions.living().await;
+            let again = match self.renew(&session).await {
+                Ok(()) => match call(self, &session, attempt).await {
+                    Ok(value) => return Ok(value),
+                    Err(again) => again,
+                },
+                Err(again) => again,
+            };
+            match again {
+                Again::Died => {
+                    self.say(|| format!("{what}: no answer"));
+                    sleep(Duration::from_millis(1)).await;
+                }
+                Again::Later if attempt > 3000 => return Err(format!("{what}: told to come again for ever")),
+                Again::Later => sleep(Duration::from_millis(300)).await,
+                Again::Failed(why) => return Err(format!("{what}: {why}")),
+            }
+        }
+        Err("never".into())
+    }
+
+    /// In a new process, writes again what was not committed in the one before.
+    async fn renew(&mut self, s: &Session) -> Try<()> {
+        if self.renewed.is_some_and(|n| n != s.number) {
+            for id in 0..self.model.objs.len() {
+                self.write_again(s, id, Stability::Unstable).await?;
+            }
+        }
+        self.renewed = Some(s.number);
+        Ok(())
+    }
+
+    async fn write_again(&mut self, s: &Session, id: usize, stability: Stability) -> Try<()> {
+        let o = &self.model.objs[id];
+        let (ranges, Some(oid)) = (o.dirty.clone(), o.oid) else { return Ok(()) };
+        if ranges.is_empty() || self.model.is_gone(id) {
+            return Ok(());
+        }
+        self.model.objs[id].mtime = None;
+        self.model.objs[id].verifier = None;
+        for (from, to) in ranges {
+            let data = self.model.objs[id].data[from..to].to_vec();
+            let call = s.vfs.write(self.ctx(), oid, from as u64, data.into(), stability);
+            let written = self.answer(s, call).await?;
+            self.note_verifier(id, written.verifier);
+        }
+        self.say(|| format!("wrote {id} again"));
+        Ok(())
+    }
+
+    /// Writes with different verifiers count as lost, whatever a commit says.
+    fn note_verifier(&mut self, id: usize, verifier: [u8; 8]) {
+        let o = &mut self.model.objs[id];
+        o.verifier = match o.verifier {
+            Some(old) if old != verifier => Some([0; 8]),
+            _ => Some(verifier),
+        };
+    }
+
+    fn ctx(&self) -> Ctx<'_> {
+        Ctx::of(&self.cred)
+    }
+
+    fn oid(&self, id: usize) -> Oid {
+        self.model.objs[id].oid.unwrap_or(Oid::ROOT)
+    }
+
+    /// Makes its directory.
+    pub async fn begin(&mut self) -> Check {
+        let key = RetryKey(self.rng.random());
+        let made = self
+            .until_answered("begin", async |c, s, _| {
+                let top = c.answer(s, home_dir(&s.vfs, &c.cred)).await?;
+                let first = c.answer(s, async { Ok(s.vfs.first_reply(key).await) }).await?;
+                if let Some(first) = first {
+                    return Ok(first.oid);
+                }
+                let set = SetAttrs { mode: Some(0o755), ..SetAttrs::default() };
+                let ctx = Ctx { retry: Some(key), ..c.ctx() };
+                let made = c.answer(s, s.vfs.mkdir(ctx, top, c.name.as_bytes(), set)).await?;
+                Ok(made.oid)
+            })
+            .await?;
+        self.model.objs[TOP].oid = Some(made);
+        self.learn(TOP).await
+    }
+
+    /// Makes random calls.
+    pub async fn work(&mut self, calls: u64) -> Check {
+        for _ in 0..calls {
+            let act = self.model.choose(&mut self.rng);
+            if let Some(file) = self.model.flushed_by(&act) {
+                self.perform(Act::Commit { file }).await?;
+            }
+            self.perform(act).await?;
+            if self.rng.random_bool(0.1) {
+                let time = self.rng.random_range(0..1500);
+                sleep(Duration::from_millis(time)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Commits everything.
+    pub async fn flush(&mut self) -> Check {
+        for file in 0..self.model.objs.len() {
+            if !self.model.objs[file].dirty.is_empty() && !self.model.is_gone(file) {
+                self.perform(Act::Commit { file }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// One call, until it is answered.
+    async fn perform(&mut self, act: Act) -> Check {
+        let text = match &act {
+            Act::Write { file, at, data, stable } => {
+                let token = String::from_utf8_lossy(&data[..data.len().min(8)]);
+                format!("Write {{ file: {file}, at: {at}, {token}: {}, stable: {stable} }}", data.len())
+            }
+            act => format!("{act:?}"),
+        };
+        self.say(|| text.clone());
+        if let Act::Look { object } = act {
+            return self.look(object).await;
+        }
+        let key = RetryKey(self.rng.random());
+        let made = self.model.objs.len();
+        let answer = self
+            .until_answered(&text, async |c, s, attempt| {
+                let retry = matches!(
+                    act,
+                    Act::Create { .. }
+                        | Act::Mkdir { .. }
+                        | Act::Link { .. }
+                        | Act::Rename { .. }
+                        | Act::Remove { .. }
+                        | Act::Rmdir { .. }
+                );
+                if retry && attempt > 0 {
+                    let first = c.answer(s, async { Ok(s.vfs.first_reply(key).await) }).await?;
+                    if let Some(first) = first {
+                        return Ok(Answer { made: Some(first.oid), verifier: None });
+                    }
+                }
+                c.call(s, &act, retry.then_some(key)).await
+            })
+            .await?;
+        let touched = self.model.apply(&act);
+        if let (Some(o), Some(oid)) = (self.model.objs.get_mut(made), answer.made) {
+            o.oid = Some(oid);
+        }
+        if let (Act::Write { file, stable: false, .. }, Some(verifier)) = (&act, answer.verifier) {
+            self.note_verifier(*file, verifier);
+        }
+        for id in touched {
+            self.model.objs[id].mtime = None;
+            if !self.model.is_gone(id) {
+                self.learn(id).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn call(&mut self, s: &Session, act: &Act, retry: Option<RetryKey>) -> Try<Answer> {
+        let v = &s.vfs;
+        let cred = self.cred.clone();
+        let ctx = Ctx { retry, ..Ctx::of(&cred) };
+        let none = SetAttrs::default();
+        Ok(match act {
+            Act::Create { dir, name, exclusive } => {
+                let how = if *exclusive { CreateHow::Exclusive([7; 8]) } else { CreateHow::Guarded };
+                let set = SetAttrs { mode: (!exclusive).then_some(0o600), ..none };
+                let made = self.answer(s, v.create(ctx, self.oid(*dir), name.as_bytes(), how, set)).await?;
+                Answer { made: Some(made.oid), verifier: None }
+            }
+            Act::Mkdir { dir, name } => {
+                let set = SetAttrs { mode: Some(0o755), ..none };
+                let made = self.answer(s, v.mkdir(ctx, self.oid(*dir), name.as_bytes(), set)).await?;
+                Answer { made: Some(made.oid), verifier: None }
+            }
+            Act::Write { file, at, data, stable } => {
+                let want = if *stable { Stability::Stable } else { Stability::Unstable };
+                let call = v.write(ctx, self.oid(*file), *at as u64, data.clone().into(), want);
+                Answer { made: None, verifier: Some(self.answer(s, call).await?.verifier) }
+            }
+            Act::Commit { file } => {
+                let done = self.answer(s, v.commit(ctx, self.oid(*file))).await?;
+                let o = &self.model.objs[*file];
+                if !o.dirty.is_empty() && o.verifier != Some(done.verifier) {
+                    self.write_again(s, *file, Stability::Stable).await?;
+                    self.say(|| format!("another verifier for {file}"));
+                }
+                Answer::default()
+            }
+            Act::Truncate { file, size } => {
+                let set = SetAttrs { size: Some(*size as u64), ..none };
+                self.answer(s, v.setattr(ctx, self.oid(*file), set, None)).await?;
+                Answer::default()
+            }
+            Act::SetAttr { object, mode, mtime } => {
+                let set = SetAttrs { mode: *mode, mtime: mtime.map(SetTime::At), ..none };
+                self.answer(s, v.setattr(ctx, self.oid(*object), set, None)).await?;
+                Answer::default()
+            }
+            Act::Link { object, dir, name } => {
+                let call = v.link(ctx, self.oid(*object), self.oid(*dir), name.as_bytes());
+                self.answer(s, call).await?;
+                Answer::default()
+            }
+            Act::Rename { from, name, to, new } => {
+                let (from, to) = (self.oid(*from), self.oid(*to));
+                let how = vfs::RenameHow::Replace;
+                self.answer(s, v.rename(ctx, from, name.as_bytes(), to, new.as_bytes(), how)).await?;
+                Answer::default()
+            }
+            Act::Remove { dir, name } => {
+                self.answer(s, v.remove(ctx, self.oid(*dir), name.as_bytes())).await?;
+                Answer::default()
+            }
+            Act::Rmdir { dir, name } => {
+                self.answer(s, v.rmdir(ctx, self.oid(*dir), name.as_bytes())).await?;
+                Answer::default()
+            }
+            Act::Look { .. } => Answer::default(),
+        })
+    }
+
+    async fn attr(&mut self, id: usize) -> Check<FileAttr> {
+        let oid = self.oid(id);
+        self.until_answered(&format!("getattr {id}"), async |c, s, _| {
+            c.answer(s, s.vfs.getattr(c.ctx(), oid)).await
+        })
+        .await
+    }
+
+    /// Attributes after a change: times move on, identity does not.
+    async fn learn(&mut self, id: usize) -> Check {
+        let attr = self.attr(id).await?;
+        let o = &mut self.model.objs[id];
+        if o.fileid.is_some_and(|known| known != attr.fileid) {
+            return Err(format!("I10: object {id} had fileid {:?} and has {}", o.fileid, attr.fileid));
+        }
+        if o.ctime.is_some_and(|known| known >= attr.ctime) {
+            return Err(format!(
+                "I11: a change of {id} moved its ctime from {:?} to {:?}",
+                o.ctime, attr.ctime
+            ));
+        }
+        (o.fileid, o.ctime, o.mtime) = (Some(attr.fileid), Some(attr.ctime), Some(attr.mtime));
+        Ok(())
+    }
+
+    /// Compares one object with the model.
+    pub async fn look(&mut self, id: usize) -> Check {
+        if self.model.is_gone(id) {
+            return Ok(());
+        }
+        let attr = self.attr(id).await?;
+        let o = &mut self.model.objs[id];
+        let mtime = *o.mtime.get_or_insert(attr.mtime);
+        if o.ctime.is_some_and(|known| known > attr.ctime) {
+            return Err(format!("I11: the ctime of {id} went from {:?} back to {:?}", o.ctime, attr.ctime));
+        }
+        o.ctime = Some(attr.ctime);
+        let o = &self.model.objs[id];
+        let size = if o.kind == Kind::Dir { attr.size } else { o.data.len() as u64 };
+        let want = (o.kind, o.mode, self.model.links(id), mtime, o.fileid, size);
+        let have = (attr.kind, attr.mode, attr.nlink, attr.mtime, Some(attr.fileid), attr.size);
+        if have != want {
+            return Err(format!("object {id} is {have:?}, and should be {want:?}"));
+        }
+        match o.kind {
+            Kind::Dir => self.look_at_names(id).await,
+            _ => self.look_at_content(id).await,
+        }
+    }
+
+    async fn look_at_names(&mut self, id: usize) -> Check {
+        let dir = self.oid(id);
+        let mut found = self
+            .until_answered(&format!("readdir {id}"), async |c, s, _| {
+                let (mut names, mut after) = (Vec::new(), 0);
+                loop {
+                    let page = c.answer(s, s.vfs.readdir(c.ctx(), dir, after, 100)).await?;
+                    names.extend(
+                        page.entries
+                            .iter()
+                            .map(|e| (String::from_utf8_lossy(&e.name).into_owned(), e.fileid)),
+                    );
+                    after = page.entries.last().map_or(after, |e| e.cookie);
+                    if page.eof {
+                        return Ok(names);
+                    }
+                }
+            })
+            .await?;
+        found.retain(|(name, _)| name != "." && name != "..");
+        found.sort();
+        let fileid = |id: &usize| self.model.objs[*id].fileid.unwrap_or(0);
+        let want: Vec<_> = self.model.objs[id].names.iter().map(|(n, id)| (n.clone(), fileid(id))).collect();
+        if found == want {
+            Ok(())
+        } else {
+            Err(format!("directory {id} has {found:?}, and should have {want:?}"))
+        }
+    }
+
+    async fn look_at_content(&mut self, id: usize) -> Check {
+        let (oid, len) = (self.oid(id), self.model.objs[id].data.len() as u32);
+        let read = self
+            .until_answered(&format!("read {id}"), async |c, s, _| {
+                c.answer(s, s.vfs.read(c.ctx(), oid, 0, len + 10)).await
+            })
+            .await?;
+        same_bytes(&read.data.concat(), &self.model.objs[id]).map_err(|why| format!("object {id}: {why}"))
+    }
+
+    /// Compares everything.
+    pub async fn look_at_all(&mut self) -> Check {
+        for id in [vec![TOP], self.model.paths().into_values().collect()].concat() {
+            self.look(id).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Compares the content of a file.
+pub fn same_bytes(have: &[u8], want: &Obj) -> Check {
+    if have == want.data {
+        return Ok(());
+    }
+    let from = have.iter().zip(&want.data).take_while(|(a, b)| a == b).count();
+    let part = |d: &[u8]| d.get(from..d.len().min(from + 16)).unwrap_or_default().escape_ascii().to_string();
+    Err(format!(
+        "{} bytes that should be {}; from {from} {:?}, and should be {:?}",
+        have.len(),
+        want.data.len(),
+        part(have),
+        part(&want.data)
+    ))
+}

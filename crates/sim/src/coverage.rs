@@ -1,0 +1,54 @@
+//! Where things were interrupted: how often each kind of step was taken, and how often something ended there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Counters of one kind of step.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hits {
+    /// How often it was taken.
+    pub taken: u64,
+    /// How often a process or a machine ended there.
+    pub ended: u64,
+    /// How often a process was left behind there, and went on later.
+    pub paused: u64,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Default)]
+pub struct Coverage(pub BTreeMap<String, Hits>);
+
+impl Coverage {
+    /// The counters of a kind of step.
+    pub fn at(&mut self, step: &str) -> &mut Hits {
+        if !self.0.contains_key(step) {
+            self.0.insert(step.to_owned(), Hits::default());
+        }
+        self.0.entry(step.to_owned()).or_default()
+    }
+
+    /// Adds the counters of another world.
+    pub fn add(&mut self, other: &Coverage) {
+        for (step, hits) in &other.0 {
+            let sum = self.at(step);
+            sum.taken += hits.taken;
+            sum.ended += hits.ended;
+            sum.paused += hits.paused;
+        }
+    }
+
+    /// Steps that were taken and at which nothing ended so many times.
+    pub fn missed(&self, wanted: u64) -> Vec<&str> {
+        self.0.iter().filter(|(_, h)| h.ended < wanted).map(|(step, _)| &step[..]).collect()
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:44} {:>12} {:>8} {:>8}", "step", "taken", "ended", "paused")?;
+        for (step, h) in &self.0 {
+            writeln!(f, "{step:44} {:>12} {:>8} {:>8}", h.taken, h.ended, h.paused)?;
+        }
+        Ok(())
+    }
+}

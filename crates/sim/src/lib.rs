@@ -1,0 +1,19 @@
+//! Deterministic simulation: the real engine and the real agent's code in a world that is made of one seed.
+//!
+//! # Layout
+//! - [`machine`]: the home's machine: a file system that loses power, processes that die at a system call.
+//! - [`network`]: connections and the agent's processes. [`coroutine`]: code that is left in the middle.
+//! - [`gateway`]: the engine's processes over a disk that loses power.
+//! - [`client`]: who calls the engine; [`model`]: what its tree has to be.
+//! - [`world`]: all together, what goes wrong, and what has to hold in the end.
+//! - [`clock`]: virtual time. [`coverage`]: where things were interrupted.
+
+pub mod client;
+pub mod clock;
+pub mod coroutine;
+pub mod coverage;
+pub mod gateway;
+pub mod machine;
+pub mod model;
+pub mod network;
+pub mod world;

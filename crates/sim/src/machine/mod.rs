@@ -1,0 +1,241 @@
+//! A machine in memory: one file system like ext4's (metadata survives a power cut as a prefix of what was done,
+//! content only where it was synced), processes that may die at any system call, and a clock.
+//!
+//! [`SimSys`] is the machine as one process sees it, and implements what the agent's code asks of Linux.
+
+pub mod fs;
+mod sys;
+
+pub use sys::{SimFd, SimSys};
+
+use crate::clock::Clock;
+use fs::{Change, Fs, Ino, Inode, ROOT};
+use home::Time;
+use home::posix::sys::FileType;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The account that everything runs as.
+pub const UID: u32 = 1000;
+/// Blocks of content are written whole or not at all.
+const BLOCK: usize = 4096;
+
+/// A system call on its way.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    /// What it does.
+    pub name: &'static str,
+    /// In which part of the tree.
+    pub place: &'static str,
+    /// Whether it changes anything.
+    pub changes: bool,
+}
+
+/// What becomes of a call and its process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It happens.
+    Goes,
+    /// The process dies before it.
+    DiesBefore,
+    /// The process dies after it.
+    DiesAfter,
+}
+
+/// Whoever decides what happens around the system calls of a process.
+pub trait Around: Send + Sync {
+    /// Called before each, without any lock of the machine.
+    fn before(&self, call: Call) -> Fate;
+}
+
+/// A process.
+pub struct Process {
+    alive: AtomicBool,
+    boot: u64,
+    around: Arc<dyn Around>,
+}
+
+impl Process {
+    /// Ends it: none of its calls does anything from now on.
+    pub fn kill(&self) {
+        self.alive.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether it was not killed.
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::SeqCst)
+    }
+}
+
+/// The machine.
+pub struct Machine {
+    state: Mutex<State>,
+    clock: Clock,
+}
+
+struct State {
+    now: Fs,
+    durable: Fs,
+    /// Changes of metadata since the last sync, oldest first.
+    log: Vec<Change>,
+    rng: StdRng,
+    boot: u64,
+    generations: u64,
+    opens: BTreeMap<Ino, Opens>,
+}
+
+/// Who has an object open.
+#[derive(Clone, Default)]
+struct Opens {
+    any: Arc<()>,
+    writing: Arc<()>,
+}
+
+impl Machine {
+    /// With an empty root directory and the account's home directory, `/home/ann`.
+    pub fn new(seed: u64, clock: Clock) -> Arc<Machine> {
+        let state = State {
+            now: Fs::default(),
+            durable: Fs::default(),
+            log: Vec::new(),
+            rng: StdRng::seed_from_u64(seed),
+            boot: 1,
+            generations: 0,
+            opens: BTreeMap::new(),
+        };
+        let machine = Arc::new(Machine { state: Mutex::new(state), clock });
+        {
+            let mut state = machine.state.lock();
+            let at = machine.clock.home_time();
+            let root = state.new_node(FileType::Dir, 0o755, at, "tree");
+            state.now.nodes.insert(ROOT, root);
+            for (dir, name) in [(ROOT, "home"), (ROOT + 1, "ann")] {
+                let node = Box::new(state.new_node(FileType::Dir, 0o755, at, "tree"));
+                let ino = dir + 1;
+                state.change(Change::Make { dir, name: name.into(), ino, node, at });
+            }
+            state.log.clear();
+            state.durable = state.now.clone();
+        }
+        machine
+    }
+
+    /// A new process.
+    pub fn process(&self, around: Arc<dyn Around>) -> Arc<Process> {
+        let boot = self.state.lock().boot;
+        Arc::new(Process { alive: AtomicBool::new(true), boot, around })
+    }
+
+    /// The tree as it is.
+    pub fn image(&self) -> Fs {
+        self.state.lock().now.clone()
+    }
+
+    /// The tree as it would be if the power failed now; one choice of many.
+    pub fn image_after_cut(&self) -> Fs {
+        let state = &mut *self.state.lock();
+        let mut rng = StdRng::seed_from_u64(state.rng.random());
+        survivors(&state.now, &state.durable, &state.log, &mut rng)
+    }
+
+    /// Cuts the power: every process is dead.
+    pub fn cut(&self) {
+        let state = &mut *self.state.lock();
+        let mut rng = StdRng::seed_from_u64(state.rng.random());
+        state.boot += 1;
+        state.now = survivors(&state.now, &state.durable, &state.log, &mut rng);
+        state.durable = state.now.clone();
+        state.log.clear();
+        state.opens.clear();
+    }
+}
+
+/// What a power cut leaves: of metadata a prefix, of content what was synced and any part of the rest.
+fn survivors(now: &Fs, durable: &Fs, log: &[Change], rng: &mut StdRng) -> Fs {
+    let mut left = durable.clone();
+    let keep = [0, log.len(), rng.random_range(0..=log.len())][rng.random_range(0..3)];
+    log[..keep].iter().for_each(|change| left.apply(change));
+    left.sweep(|_| false);
+    let luck = [0.0, 1.0, 0.5][rng.random_range(0..3)];
+    for (ino, node) in &mut left.nodes {
+        let newest = now.get(*ino).filter(|n| n.generation == node.generation && n.kind == FileType::File);
+        if let Some(newest) = newest.filter(|n| n.data != node.data) {
+            node.data = Arc::new(torn(&node.data, &newest.data, luck, rng));
+        }
+    }
+    left
+}
+
+/// A mixture of two contents, by blocks.
+fn torn(old: &[u8], new: &[u8], luck: f64, rng: &mut StdRng) -> Vec<u8> {
+    let len = if rng.random_bool(luck) { new.len() } else { old.len() };
+    let mut mixed = old.to_vec();
+    mixed.resize(len, 0);
+    for (block, bytes) in mixed.chunks_mut(BLOCK).enumerate() {
+        let from = block * BLOCK;
+        if rng.random_bool(luck) && from < new.len() {
+            let to = new.len().min(from + bytes.len());
+            bytes[..to - from].copy_from_slice(&new[from..to]);
+        }
+    }
+    mixed
+}
+
+impl State {
+    fn new_node(&mut self, kind: FileType, mode: u32, at: Time, place: &'static str) -> Inode {
+        self.generations += 1;
+        Inode {
+            kind,
+            generation: self.generations,
+            mode,
+            gid: UID,
+            nlink: 1,
+            atime: at,
+            mtime: at,
+            ctime: at,
+            btime: at,
+            data: Arc::default(),
+            names: BTreeMap::new(),
+            xattrs: BTreeMap::new(),
+            place,
+        }
+    }
+
+    /// Makes a change and notes it.
+    fn change(&mut self, change: Change) {
+        self.now.apply(&change);
+        self.log.push(change);
+    }
+
+    /// The lowest number that nobody uses: like ext4, which gives them out again at once.
+    fn free_ino(&mut self) -> Ino {
+        let opens = &self.opens;
+        let is_open = |ino| opens.get(&ino).is_some_and(|o: &Opens| Arc::strong_count(&o.any) > 1);
+        for gone in self.now.sweep(is_open) {
+            self.opens.remove(&gone);
+        }
+        let mut free = ROOT;
+        for ino in self.now.nodes.keys() {
+            if *ino > free {
+                break;
+            }
+            free = *ino + 1;
+        }
+        free
+    }
+
+    /// Makes all metadata durable, and the content of one object.
+    fn sync(&mut self, ino: Ino) {
+        let log = std::mem::take(&mut self.log);
+        log.iter().for_each(|change| self.durable.apply(change));
+        self.durable.sweep(|_| false);
+        let (now, durable) = (self.now.nodes.get(&ino), self.durable.nodes.get_mut(&ino));
+        if let (Some(now), Some(durable)) = (now, durable) {
+            durable.data = now.data.clone();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! `cargo xtask sim`: many worlds, and for one that fails, its seed.
+
+use clap::Parser;
+use clap::ValueEnum;
+use sim::coverage::Coverage;
+use sim::world::{Plan, Report, Trouble, run};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Lives through worlds made of seeds; fails with the seed of one that went wrong.
+#[derive(Parser)]
+struct Args {
+    /// How many worlds
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// The first seed; alone, that world only, with its trace
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Calls of clients in each
+    #[arg(long, default_value_t = 100)]
+    ops: u64,
+    /// What may go wrong; everything but old-agents if nothing is said
+    #[arg(long, value_delimiter = ',')]
+    only: Option<Vec<Trouble>>,
+    /// Goes on after a failure, and lists all
+    #[arg(long)]
+    keep_going: bool,
+    /// Runs each world twice and compares
+    #[arg(long)]
+    twice: bool,
+    /// Worlds at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+#[derive(Default)]
+struct Sum {
+    coverage: Coverage,
+    worlds: u64,
+    starts: u64,
+    failed: Vec<(u64, String)>,
+    digest: u64,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let all = || Trouble::value_variants().iter().copied().filter(|t| *t != Trouble::OldAgents).collect();
+    let plan = Plan { ops: args.ops, troubles: args.only.clone().unwrap_or_else(all) };
+    let only = args.seed.is_some() && !std::env::args().any(|a| a.starts_with("--seeds"));
+    if let (Some(seed), true) = (args.seed, only) {
+        return one(seed, &plan, args.twice);
+    }
+    many(&args, &plan)
+}
+
+fn one(seed: u64, plan: &Plan, twice: bool) -> ExitCode {
+    let report = run(seed, plan.clone());
+    report.trace.iter().for_each(|line| println!("{line}"));
+    if twice && let Some(line) = differs(&report, &run(seed, plan.clone())) {
+        println!("seed {seed}: the second run differs: {line}");
+        return ExitCode::FAILURE;
+    }
+    match report.result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("seed {seed}: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The first line that is another one.
+fn differs(a: &Report, b: &Report) -> Option<String> {
+    let n = a.trace.iter().zip(&b.trace).take_while(|(a, b)| a == b).count();
+    let line = |r: &Report| r.trace.get(n).cloned();
+    (line(a) != line(b) || a.result != b.result).then(|| format!("line {n}: {:?} and {:?}", line(a), line(b)))
+}
+
+fn many(args: &Args, plan: &Plan) -> ExitCode {
+    let first = args.seed.unwrap_or(1);
+    let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..args.jobs {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= first + args.seeds {
+                        break;
+                    }
+                    let report = run(seed, plan.clone());
+                    let other = args.twice.then(|| differs(&report, &run(seed, plan.clone()))).flatten();
+                    let Ok(mut sum) = sum.lock() else { break };
+                    sum.worlds += 1;
+                    sum.starts += report.starts;
+                    sum.digest ^= report.digest();
+                    sum.coverage.add(&report.coverage);
+                    let why = other.map(|l| format!("not the same twice: {l}")).or(report.result.err());
+                    if let Some(why) = why {
+                        println!("seed {seed}: {why}");
+                        sum.failed.push((seed, why));
+                        stop.store(!args.keep_going, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    let Ok(sum) = sum.into_inner() else { return ExitCode::FAILURE };
+    println!("{}", sum.coverage);
+    println!(
+        "{} worlds of {} calls, {} starts of a gateway; their histories' digest is {:016x}",
+        sum.worlds, args.ops, sum.starts, sum.digest
+    );
+    let missed = sum.coverage.missed(20);
+    if !missed.is_empty() {
+        println!("fewer than 20 ends at: {}", missed.join(", "));
+    }
+    let names = |t: &Vec<Trouble>| {
+        let names: Vec<_> =
+            t.iter().filter_map(Trouble::to_possible_value).map(|v| v.get_name().to_owned()).collect();
+        format!(" --only {}", names.join(","))
+    };
+    let again = args.only.as_ref().map(names).unwrap_or_default();
+    for (seed, _) in &sum.failed {
+        println!("failed: cargo xtask sim --seed {seed} --ops {}{again}", args.ops);
+    }
+    if sum.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

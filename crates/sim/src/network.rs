@@ -1,0 +1,432 @@
+//! The way from the gateway to the agent, and the agent's processes: connections that are slow, stall, lose questions
+//! or answers and end; agents that die at a system call; and agents that are left behind by a lost connection in the
+//! middle of an operation and go on later.
+//!
+//! The agent's code is called directly, not through its frames: its server reads from threads, whose order nobody
+//! could fix.
+
+use crate::coroutine::{self, Coroutine};
+use crate::coverage::Coverage;
+use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
+use bytes::Bytes;
+use home::attr::StatFs;
+use home::posix::Posix;
+use home::{
+    Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen,
+    Status, XattrName, Xattrs,
+};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+use vfs::env::testing::SimDisk;
+
+/// How much goes wrong. Chances are out of 1000.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Faults {
+    /// A question is lost with its connection.
+    pub question_lost: u32,
+    /// An answer is lost with its connection.
+    pub answer_lost: u32,
+    /// A call takes seconds.
+    pub stall: u32,
+    /// The agent is killed while it executes a batch.
+    pub kill: u32,
+    /// The power of the home fails while it executes a batch.
+    pub cut: u32,
+    /// The connection ends while the agent executes a batch.
+    pub hangup: u32,
+    /// A batch is executed slowly, with other calls meanwhile.
+    pub slow: u32,
+    /// An agent whose connection has ended goes on for a while; else it ends with it.
+    pub goes_on: bool,
+}
+
+/// Another program at the home, which acts between two system calls of the agent.
+pub trait Meddler: Send + Sync {
+    /// Does something, or nothing.
+    fn meddle(&self);
+}
+
+/// The network and what is behind it.
+pub struct Net {
+    machine: Arc<Machine>,
+    state: Mutex<State>,
+    coverage: Arc<Mutex<Coverage>>,
+    meddler: Mutex<Option<Arc<dyn Meddler>>>,
+}
+
+struct State {
+    rng: StdRng,
+    faults: Faults,
+    agent: Option<Arc<Agent>>,
+    /// Agents that were left behind and may still do something.
+    old: Vec<Arc<Agent>>,
+    up: bool,
+}
+
+struct Agent {
+    posix: Posix<SimSys>,
+    process: Arc<Process>,
+    control: Arc<Control>,
+    connected: AtomicBool,
+}
+
+/// What happens to an agent, step by step.
+struct Control {
+    net: std::sync::Weak<Net>,
+    plan: Mutex<Plan>,
+    coverage: Arc<Mutex<Coverage>>,
+}
+
+/// What is to happen at which of the next steps that change something.
+#[derive(Debug, Default)]
+struct Plan {
+    step: u64,
+    at: Option<u64>,
+    what: Option<What>,
+    /// Chance of a pause at each further step, of 1000.
+    slow: u32,
+    rng: Option<StdRng>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum What {
+    Kill { after: bool },
+    Cut,
+    Hangup,
+}
+
+impl Around for Control {
+    fn before(&self, call: Call) -> Fate {
+        let Some(net) = self.net.upgrade() else { return Fate::Goes };
+        if coroutine::inside() {
+            let meddler = net.meddler.lock().clone();
+            meddler.iter().for_each(|m| m.meddle());
+        }
+        if !call.changes {
+            return Fate::Goes;
+        }
+        let (what, pauses) = {
+            let mut plan = self.plan.lock();
+            plan.step += 1;
+            let what = plan.what.filter(|_| plan.at == Some(plan.step));
+            let slow = plan.slow;
+            let pauses = slow > 0 && plan.rng.as_mut().is_some_and(|r| r.random_ratio(slow, 1000));
+            (what, pauses)
+        };
+        {
+            let mut coverage = self.coverage.lock();
+            let hits = coverage.at(&format!("agent: {} in {}", call.name, call.place));
+            hits.taken += 1;
+            hits.ended += u64::from(matches!(what, Some(What::Kill { .. } | What::Cut)));
+            hits.paused += u64::from(what == Some(What::Hangup));
+        }
+        match what {
+            Some(What::Kill { after: false }) => return Fate::DiesBefore,
+            Some(What::Kill { after: true }) => return Fate::DiesAfter,
+            Some(What::Cut) => net.cut(),
+            Some(What::Hangup) => {
+                net.hangup();
+                coroutine::pause();
+            }
+            None if pauses => coroutine::pause(),
+            None => {}
+        }
+        Fate::Goes
+    }
+}
+
+fn lost(why: &str) -> Error {
+    Error::new(ErrorKind::Unreachable, why.to_owned())
+}
+
+impl Net {
+    /// A network to a machine.
+    pub fn new(machine: Arc<Machine>, seed: u64, faults: Faults, coverage: Arc<Mutex<Coverage>>) -> Arc<Net> {
+        let rng = StdRng::seed_from_u64(seed);
+        let state = State { rng, faults, agent: None, old: Vec::new(), up: true };
+        Arc::new(Net { machine, state: Mutex::new(state), coverage, meddler: Mutex::new(None) })
+    }
+
+    /// Another program acts between the steps of the agent from now on.
+    pub fn meddle_with(&self, meddler: Option<Arc<dyn Meddler>>) {
+        *self.meddler.lock() = meddler;
+    }
+
+    /// From now on so much goes wrong.
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.lock().faults = faults;
+    }
+
+    /// Whether connections can be made.
+    pub fn set_up(&self, up: bool) {
+        self.state.lock().up = up;
+        if !up {
+            self.hangup();
+        }
+    }
+
+    /// Whether an agent is left behind that may still do something.
+    pub fn has_old_agents(&self) -> bool {
+        let mut state = self.state.lock();
+        // One that does nothing is known here alone.
+        state.old.retain(|a| Arc::strong_count(a) > 1);
+        !state.old.is_empty()
+    }
+
+    /// The connection ends. What the agent does about it is its own affair.
+    pub fn hangup(&self) {
+        let mut state = self.state.lock();
+        let Some(agent) = state.agent.take() else { return };
+        agent.connected.store(false, Ordering::SeqCst);
+        if state.faults.goes_on {
+            // It is told sooner or later; then it begins nothing more.
+            if state.rng.random_bool(0.5) {
+                agent.posix.leave();
+            }
+        } else {
+            agent.process.kill();
+        }
+        state.old.push(agent);
+    }
+
+    /// The home's power fails.
+    pub fn cut(&self) {
+        let agents = {
+            let mut state = self.state.lock();
+            let agent = state.agent.take();
+            agent.into_iter().chain(state.old.drain(..)).collect::<Vec<_>>()
+        };
+        for agent in agents {
+            agent.connected.store(false, Ordering::SeqCst);
+            agent.process.kill();
+        }
+        self.machine.cut();
+    }
+
+    /// The answer of a dead agent is none.
+    fn survived(&self, agent: &Agent) -> Result<()> {
+        if agent.process.is_alive() {
+            return Ok(());
+        }
+        let mut state = self.state.lock();
+        state.agent.take_if(|a| !a.process.is_alive());
+        agent.connected.store(false, Ordering::SeqCst);
+        Err(lost("the agent died"))
+    }
+
+    fn roll(&self, chance: impl Fn(&Faults) -> u32) -> bool {
+        let mut state = self.state.lock();
+        let chance = chance(&state.faults);
+        chance > 0 && state.rng.random_ratio(chance, 1000)
+    }
+
+    async fn delay(&self) {
+        let time = self.state.lock().rng.random_range(1..30);
+        sleep(Duration::from_millis(time)).await;
+    }
+
+    /// The agent that is connected; another one is started if there is none.
+    async fn agent(self: &Arc<Net>) -> Result<Arc<Agent>> {
+        if let Some(agent) = self.state.lock().agent.clone() {
+            return Ok(agent);
+        }
+        self.delay().await;
+        let mut state = self.state.lock();
+        if !state.up {
+            return Err(lost("no route to host"));
+        }
+        if let Some(agent) = &state.agent {
+            return Ok(agent.clone());
+        }
+        let plan = Plan { rng: Some(StdRng::seed_from_u64(state.rng.random())), ..Plan::default() };
+        let control = Arc::new(Control {
+            net: Arc::downgrade(self),
+            plan: Mutex::new(plan),
+            coverage: self.coverage.clone(),
+        });
+        let process = self.machine.process(control.clone());
+        let sys = SimSys::new(self.machine.clone(), process.clone());
+        let posix = Posix::over(sys, b"/")?;
+        let agent = Arc::new(Agent { posix, process, control, connected: AtomicBool::new(true) });
+        state.agent = Some(agent.clone());
+        Ok(agent)
+    }
+
+    /// Decides what becomes of the next batch.
+    fn arm(&self, agent: &Agent, ops: usize) {
+        let mut state = self.state.lock();
+        let f = state.faults;
+        let mut plan = agent.control.plan.lock();
+        plan.slow = if f.slow > 0 && state.rng.random_ratio(f.slow, 1000) { 200 } else { 0 };
+        let roll = state.rng.random_range(0..1000);
+        let after = state.rng.random_bool(0.5);
+        let what = [(f.kill, What::Kill { after }), (f.cut, What::Cut), (f.hangup, What::Hangup)];
+        let mut sum = 0;
+        plan.what = what.into_iter().find_map(|(chance, what)| {
+            sum += chance;
+            (roll < sum).then_some(what)
+        });
+        // A batch of n operations is a handful of steps for each and one for each sync.
+        let within = if state.rng.random_bool(0.5) { 12 } else { 8 * ops as u64 + 8 };
+        plan.at = plan.what.map(|_| plan.step + state.rng.random_range(1..=within));
+    }
+
+    /// Executes a batch, whoever waits for it.
+    async fn drive(
+        self: Arc<Net>,
+        agent: Arc<Agent>,
+        ops: Vec<Placed>,
+        tell: oneshot::Sender<Result<Vec<Outcome>>>,
+    ) {
+        self.arm(&agent, ops.len());
+        let inside = agent.clone();
+        let mut run = Coroutine::new(move || inside.posix.apply(ops));
+        let mut tell = Some(tell);
+        let answer = loop {
+            match run.resume() {
+                Some(answer) => break answer,
+                None => {
+                    let connected = agent.connected.load(Ordering::SeqCst);
+                    if !connected {
+                        tell.take();
+                    }
+                    let most = if connected { 50 } else { 3000 };
+                    let time = self.state.lock().rng.random_range(1..most);
+                    sleep(Duration::from_millis(time)).await;
+                    if !agent.connected.load(Ordering::SeqCst) {
+                        // A few steps at a time, between those of its successor.
+                        agent.control.plan.lock().slow = 300;
+                        if self.state.lock().rng.random_bool(0.3) {
+                            agent.posix.leave();
+                        }
+                    }
+                }
+            }
+        };
+        if let Some(tell) = tell {
+            let _ = tell.send(answer);
+        }
+    }
+}
+
+/// The home as one process of the gateway sees it.
+pub struct Line {
+    net: Arc<Net>,
+    /// Tells whether that process is alive.
+    disk: Arc<SimDisk>,
+}
+
+impl Line {
+    /// For the process that a clone of the disk belongs to.
+    pub fn new(net: Arc<Net>, disk: Arc<SimDisk>) -> Line {
+        Line { net, disk }
+    }
+
+    /// What a dead process does must not be seen by anybody.
+    async fn living(&self) -> Result<()> {
+        if self.disk.is_alive() {
+            return Ok(());
+        }
+        sleep(Duration::from_secs(1)).await;
+        Err(lost("the gateway is dead"))
+    }
+
+    /// A question: to the agent, and its answer back.
+    async fn ask<T>(&self, question: impl FnOnce(&Posix<SimSys>) -> Result<T>) -> Result<T> {
+        self.living().await?;
+        let agent = self.net.agent().await?;
+        self.there(&agent).await?;
+        let answer = question(&agent.posix);
+        self.net.survived(&agent)?;
+        self.back(&agent).await?;
+        answer
+    }
+
+    async fn there(&self, agent: &Agent) -> Result<()> {
+        self.net.delay().await;
+        self.living().await?;
+        if self.net.roll(|f| f.question_lost) {
+            self.net.hangup();
+        }
+        if agent.connected.load(Ordering::SeqCst) { Ok(()) } else { Err(lost("the connection is lost")) }
+    }
+
+    async fn back(&self, agent: &Agent) -> Result<()> {
+        self.net.delay().await;
+        if self.net.roll(|f| f.stall) {
+            let time = self.net.state.lock().rng.random_range(1..20);
+            sleep(Duration::from_secs(time)).await;
+        }
+        if self.net.roll(|f| f.answer_lost) {
+            self.net.hangup();
+        }
+        self.living().await?;
+        if agent.connected.load(Ordering::SeqCst) { Ok(()) } else { Err(lost("the connection is lost")) }
+    }
+}
+
+#[async_trait::async_trait]
+impl Home for Line {
+    fn status(&self) -> Status {
+        Status {
+            link: Link::Up,
+            login: None,
+            clock_ahead_s: None,
+            class: Some(Class::Posix),
+            weaker: Vec::new(),
+            round_trips: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+
+    async fn attach(&self) -> Result<Hello> {
+        self.ask(|posix| posix.hello()).await
+    }
+
+    async fn stat(&self, at: &Loc) -> Result<Seen> {
+        self.ask(|posix| posix.stat(at)).await
+    }
+
+    async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        self.ask(|posix| posix.list(dir, after, max)).await
+    }
+
+    async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.ask(|posix| posix.read(file, at, len)).await
+    }
+
+    async fn readlink(&self, at: &Loc) -> Result<Bytes> {
+        self.ask(|posix| posix.readlink(at)).await
+    }
+
+    async fn statfs(&self, at: &Loc) -> Result<StatFs> {
+        self.ask(|posix| posix.statfs(at)).await
+    }
+
+    async fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs> {
+        self.ask(|posix| posix.xattrs(at, want)).await
+    }
+
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+        self.ask(|posix| posix.stage(op, at, data)).await
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        self.living().await?;
+        let agent = self.net.agent().await?;
+        self.there(&agent).await?;
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(self.net.clone().drive(agent.clone(), ops, tell));
+        let answer = told.await.map_err(|_| lost("the connection is lost"))?;
+        self.net.survived(&agent)?;
+        self.back(&agent).await?;
+        answer
+    }
+}

@@ -1,0 +1,373 @@
+//! One world: a home, a network, a gateway, clients, and all that goes wrong, from one seed.
+
+use crate::client::{Check, Client, Trace, same_bytes};
+use crate::clock::Clock;
+use crate::coverage::Coverage;
+use crate::gateway::{Gateway, Size};
+use crate::machine::Machine;
+use crate::machine::fs::{Fs, Ino, ROOT};
+use crate::model::is_whole;
+use crate::network::{Faults, Net};
+use home::Kind;
+use home::posix::sys::FileType;
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+
+/// What a world is made of, beside its seed.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// Calls of all clients together.
+    pub ops: u64,
+    /// What may go wrong.
+    pub troubles: Vec<Trouble>,
+}
+
+/// What may go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Trouble {
+    /// The gateway's process is killed.
+    GatewayKill,
+    /// The gateway's power fails.
+    GatewayCut,
+    /// Questions and answers are lost with their connections.
+    Lost,
+    /// The connection ends while the agent executes a batch.
+    Hangup,
+    /// Answers take long, batches are executed slowly, the network fails for a while.
+    Slow,
+    /// The agent is killed.
+    AgentKill,
+    /// The home's power fails.
+    HomeCut,
+    /// Agents whose connection is lost go on for a while.
+    OldAgents,
+}
+
+impl Plan {
+    fn has(&self, trouble: Trouble) -> bool {
+        self.troubles.contains(&trouble)
+    }
+}
+
+/// What became of a world.
+pub struct Report {
+    /// Why it failed, if so.
+    pub result: Check,
+    /// What happened, line by line.
+    pub trace: Vec<String>,
+    /// Where things were interrupted.
+    pub coverage: Coverage,
+    /// How often a process of the gateway was started.
+    pub starts: u64,
+}
+
+impl Report {
+    /// A number that is another one for another history (FNV-1a).
+    pub fn digest(&self) -> u64 {
+        let bytes = self.trace.iter().flat_map(|line| line.bytes());
+        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
+    }
+}
+
+struct World {
+    machine: Arc<Machine>,
+    net: Arc<Net>,
+    gateway: Arc<Gateway>,
+    rng: StdRng,
+    trace: Trace,
+    starts: u64,
+    faults: Faults,
+    plan: Plan,
+}
+
+/// Lives through a world.
+pub fn run(seed: u64, plan: Plan) -> Report {
+    let trace = Trace::default();
+    let coverage = Arc::new(Mutex::new(Coverage::default()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    let (result, starts) = match runtime {
+        Err(e) => (Err(format!("no runtime: {e}")), 0),
+        Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, async {
+            let mut world = World::new(seed, plan.clone(), trace.clone(), coverage.clone());
+            let result = world.live(&plan).await;
+            for ((what, place), (taken, ended)) in world.gateway.disk().points() {
+                let mut coverage = coverage.lock();
+                let hits = coverage.at(&format!("gateway: {what} in {place}"));
+                (hits.taken, hits.ended) = (hits.taken + taken, hits.ended + ended);
+            }
+            world.gateway.end(false, None);
+            (result, world.starts)
+        }),
+    };
+    let trace = std::mem::take(&mut *trace.lock());
+    let coverage = coverage.lock().clone();
+    Report { result, trace, coverage, starts }
+}
+
+impl World {
+    fn new(seed: u64, plan: Plan, trace: Trace, coverage: Arc<Mutex<Coverage>>) -> World {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let behind = rng.random_bool(0.5);
+        let clock = Clock::new(1_700_000_000, if behind { 1_699_990_000 } else { 1_700_010_000 });
+        let machine = Machine::new(rng.random(), clock.clone());
+        let faults = faults(&mut rng, &plan);
+        let net = Net::new(machine.clone(), rng.random(), Faults::default(), coverage);
+        let size = Size {
+            segment: 256 << 10,
+            cache: [8 << 20, 64 << 20][rng.random_range(0..2)],
+            staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
+        };
+        let gateway = Gateway::new(net.clone(), clock, size, rng.random());
+        trace.lock().push(format!("{faults:?} {size:?}"));
+        World { machine, net, gateway, rng, trace, starts: 0, faults, plan }
+    }
+
+    fn say(&self, what: impl Into<String>) {
+        self.trace.lock().push(what.into());
+    }
+
+    /// Clients work while things go wrong; then nothing goes wrong any more, and everything has to be right.
+    async fn live(&mut self, plan: &Plan) -> Check {
+        let count = self.rng.random_range(1..=3);
+        let mut clients = Vec::new();
+        for n in 0..count {
+            let seed = self.rng.random();
+            clients.push(Client::new(&format!("c{n}"), &self.gateway, seed, self.trace.clone()));
+        }
+        self.start().await?;
+        for client in &mut clients {
+            client.begin().await?;
+        }
+        let rounds = 1 + plan.ops / 300;
+        for _ in 0..rounds {
+            self.net.set_faults(self.faults);
+            let calls = plan.ops / rounds / count;
+            let work = clients.into_iter().map(|mut client| {
+                tokio::task::spawn_local(async move {
+                    let done = client.work(calls).await;
+                    (client, done)
+                })
+            });
+            clients = self.watch_over(work.collect()).await?;
+            self.net.set_faults(Faults { goes_on: self.faults.goes_on, ..Faults::default() });
+            self.settle(&mut clients).await?;
+        }
+        Ok(())
+    }
+
+    async fn start(&mut self) -> Check {
+        while !self.gateway.runs() {
+            self.starts += 1;
+            self.say(format!("start {}", self.starts));
+            self.gateway.start().await?;
+            if !self.gateway.runs() {
+                self.gateway.bury();
+                sleep(Duration::from_millis(10)).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets clients work, ends processes meanwhile and starts them again.
+    async fn watch_over(
+        &mut self,
+        mut work: Vec<tokio::task::JoinHandle<(Client, Check)>>,
+    ) -> Result<Vec<Client>, String> {
+        let mut clients = Vec::new();
+        while !work.is_empty() {
+            if !self.gateway.runs() {
+                self.say("the gateway is dead");
+                self.gateway.bury();
+                let time = self.rng.random_range(1..2000);
+                sleep(Duration::from_millis(time)).await;
+                self.trouble();
+                self.start().await?;
+            }
+            self.trouble();
+            self.check_whole()?;
+            sleep(Duration::from_millis(5)).await;
+            let mut running = Vec::new();
+            for task in work {
+                if task.is_finished() {
+                    let (client, done) = task.await.map_err(|e| format!("a client panicked: {e}"))?;
+                    done.map_err(|why| format!("{}: {why}", client.name()))?;
+                    clients.push(client);
+                } else {
+                    running.push(task);
+                }
+            }
+            work = running;
+        }
+        clients.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(clients)
+    }
+
+    /// Now and then something ends.
+    fn trouble(&mut self) {
+        let (mut power, after) = (self.rng.random_bool(0.5), self.rng.random_range(0..40));
+        power &= self.plan.has(Trouble::GatewayCut);
+        let ends = power || self.plan.has(Trouble::GatewayKill);
+        match self.rng.random_range(0..4000) {
+            0..12 if ends && !self.gateway.end_is_due() => {
+                self.say(format!("the gateway will end after {after} changes, power: {power}"));
+                self.gateway.end(power, Some(after));
+            }
+            12..16 if ends => {
+                self.say(format!("the gateway ends, power: {power}"));
+                self.gateway.end(power, None);
+            }
+            16..22 if self.plan.has(Trouble::Lost) => {
+                self.say("the connection ends");
+                self.net.hangup();
+            }
+            22..24 if self.plan.has(Trouble::HomeCut) => {
+                self.say("the home's power fails");
+                self.net.cut();
+            }
+            24..28 if self.plan.has(Trouble::Slow) => {
+                self.say("the network fails");
+                self.net.set_up(false);
+            }
+            28..100 => self.net.set_up(true),
+            _ => {}
+        }
+    }
+
+    /// A name that only ever stood for whole files stands for one, whatever fails next.
+    fn check_whole(&mut self) -> Check {
+        if !self.rng.random_ratio(1, 50) {
+            return Ok(());
+        }
+        for (path, node) in files(&self.machine.image_after_cut()) {
+            let name = path.rsplit('/').next().unwrap_or_default();
+            if path.starts_with("/c") && matches!(name, "r0" | "r1" | "r2") && !is_whole(&node) {
+                let part = node[..node.len().min(24)].escape_ascii();
+                return Err(format!("I3: {path} is not whole at the home: {} bytes, {part}", node.len()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing goes wrong any more.
+    async fn settle(&mut self, clients: &mut [Client]) -> Check {
+        self.net.set_up(true);
+        while self.net.has_old_agents() {
+            sleep(Duration::from_millis(100)).await;
+        }
+        if self.gateway.end_is_due() {
+            self.gateway.end(false, None);
+        }
+        if !self.gateway.runs() {
+            self.gateway.bury();
+        }
+        self.start().await?;
+        for client in clients.iter_mut() {
+            client.flush().await.map_err(|why| format!("{}: {why}", client.name()))?;
+        }
+        {
+            let session = self.gateway.sessions().last().ok_or("no gateway")?;
+            let synced = session.vfs.sync(None, Duration::from_secs(600)).await;
+            let status = session.vfs.status();
+            if let Err(unsent) = synced {
+                return Err(format!("L1: not everything went home: {unsent:?} {:?}", status.volumes));
+            }
+            for v in &status.volumes {
+                if v.conflicts > 0 || !v.parked.is_empty() || v.suspended.is_some() || v.journal.is_some() {
+                    return Err(format!("I7: {v:?}"));
+                }
+            }
+            if status.dirty_bytes > 0 {
+                return Err(format!("I9: {} bytes are pinned, but nothing is unsent", status.dirty_bytes));
+            }
+            self.say("settled");
+        }
+        for client in clients.iter_mut() {
+            compare(client, &self.machine.image_after_cut())
+                .map_err(|e| format!("I13, after a power cut: {e}"))?;
+            compare(client, &self.machine.image())?;
+            client.look_at_all().await.map_err(|why| format!("{}: {why}", client.name()))?;
+        }
+        self.no_leftovers(clients)
+    }
+
+    /// Nothing of ours is left at the home.
+    fn no_leftovers(&self, clients: &[Client]) -> Check {
+        let image = self.machine.image();
+        let top = home_of(&image).ok_or("the account's home directory is gone")?;
+        let known: Vec<String> = clients.iter().map(|c| c.name().to_owned()).collect();
+        for name in image.get(top).iter().flat_map(|d| d.names.keys()) {
+            let name = String::from_utf8_lossy(name).into_owned();
+            if name != ".cache" && !known.contains(&name) {
+                return Err(format!("I6: {name} is left in the home directory"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn home_of(image: &Fs) -> Option<Ino> {
+    image.child(image.child(ROOT, b"home")?, b"ann")
+}
+
+/// Files below the account's home directory.
+fn files(image: &Fs) -> BTreeMap<String, Arc<Vec<u8>>> {
+    let Some(top) = home_of(image) else { return BTreeMap::new() };
+    let all = image.walk(top).into_iter();
+    let file = |ino| image.get(ino).filter(|n| n.kind == FileType::File).map(|n| n.data.clone());
+    all.filter_map(|(path, ino)| Some((path, file(ino)?))).collect()
+}
+
+/// Compares what is at the home with what a client did.
+fn compare(client: &Client, image: &Fs) -> Check {
+    let who = client.name();
+    let top = home_of(image).and_then(|home| image.child(home, who.as_bytes()));
+    let top = top.ok_or_else(|| format!("{who} is not at the home"))?;
+    let (have, want) = (image.walk(top), client.model.paths());
+    let (names, wanted): (Vec<_>, Vec<_>) = (have.iter().map(|(p, _)| p).collect(), want.keys().collect());
+    let (mut names, mut wanted) = (names, wanted);
+    names.sort();
+    wanted.sort();
+    if names != wanted {
+        return Err(format!("{who} has {names:?} at the home, and should have {wanted:?}"));
+    }
+    for (path, ino) in have {
+        let (Some(node), Some(id)) = (image.get(ino), want.get(&path)) else { continue };
+        let o = &client.model.objs[*id];
+        let kind = if node.kind == FileType::Dir { Kind::Dir } else { Kind::File };
+        let mtime = o.mtime.unwrap_or(node.mtime);
+        let (have, want) = (
+            (kind, node.mode, image.links(ino), node.mtime),
+            (o.kind, o.mode, client.model.links(*id), mtime),
+        );
+        if have != want {
+            return Err(format!("{who}{path} (object {id}) is {have:?} at the home, and should be {want:?}"));
+        }
+        if o.kind == Kind::File {
+            same_bytes(&node.data, o).map_err(|e| format!("{who}{path} (object {id}) at the home: {e}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// How much goes wrong in a world.
+fn faults(rng: &mut StdRng, plan: &Plan) -> Faults {
+    let mut often = |most: u32, trouble| {
+        let chance = if rng.random_bool(0.5) { rng.random_range(0..=most) } else { 0 };
+        if plan.has(trouble) { chance } else { 0 }
+    };
+    Faults {
+        question_lost: often(20, Trouble::Lost),
+        answer_lost: often(20, Trouble::Lost),
+        stall: often(10, Trouble::Slow),
+        kill: often(150, Trouble::AgentKill),
+        cut: often(60, Trouble::HomeCut),
+        hangup: often(150, Trouble::Hangup),
+        slow: often(300, Trouble::Slow),
+        goes_on: plan.has(Trouble::OldAgents),
+    }
+}
