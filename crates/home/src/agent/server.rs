@@ -280,12 +280,10 @@ impl<S: Serve> Server<S> {
 
 /// The page without the entries that would make it longer than [`LIST_BYTES_MAX`].
 fn bounded(mut page: Page) -> Page {
-    let mut bytes = 0;
+    let mut w = Writer::new();
     let fits = page.entries.iter().position(|entry| {
-        let mut w = Writer::new();
         entry.encode(&mut w);
-        bytes += w.len();
-        bytes > LIST_BYTES_MAX
+        w.len() > LIST_BYTES_MAX
     });
     if let Some(n) = fits {
         page.entries.truncate(n.max(1));

@@ -10,6 +10,7 @@ use crate::xattr::XattrHow;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, CWD, OFlags, RenameFlags, StatxFlags, Timespec};
 use rustix::io::{Errno, retry_on_intr};
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
 
@@ -26,6 +27,12 @@ pub struct Lacks {
     pub openat2: bool,
     /// `RENAME_EXCHANGE` and `RENAME_NOREPLACE`: NFS.
     pub rename_flags: bool,
+}
+
+thread_local! {
+    /// Where getdents64(2) puts names: used again, because the kernel takes back and zeroes a piece of this size each
+    /// time that it is freed.
+    static NAMES_BUFFER: RefCell<Vec<MaybeUninit<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// fcntl(2): the signal that tells of a broken lease (asm-generic/fcntl.h).
@@ -343,19 +350,21 @@ impl Sys for Linux {
     }
 
     fn names(&self, fd: &OwnedFd, max: usize) -> Sysult<Vec<Vec<u8>>> {
-        let mut buf: Vec<MaybeUninit<u8>> = vec![MaybeUninit::uninit(); limits::GETDENTS_BUFFER];
-        let mut dir = fs::RawDir::new(fd.as_fd(), &mut buf);
-        let mut names = Vec::new();
-        while let Some(entry) = dir.next() {
-            let name = entry?.file_name().to_bytes().to_vec();
-            if name != b"." && name != b".." {
-                names.push(name);
+        NAMES_BUFFER.with_borrow_mut(|buf| {
+            buf.resize(limits::GETDENTS_BUFFER, MaybeUninit::uninit());
+            let mut dir = fs::RawDir::new(fd.as_fd(), buf);
+            let mut names = Vec::new();
+            while let Some(entry) = dir.next() {
+                let name = entry?.file_name().to_bytes().to_vec();
+                if name != b"." && name != b".." {
+                    names.push(name);
+                }
+                if names.len() >= max {
+                    break;
+                }
             }
-            if names.len() >= max {
-                break;
-            }
-        }
-        Ok(names)
+            Ok(names)
+        })
     }
 
     fn chmod(&self, fd: &OwnedFd, mode: u32) -> Sysult<()> {

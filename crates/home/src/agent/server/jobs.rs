@@ -23,23 +23,36 @@ struct State {
     count: usize,
     bytes: usize,
     closed: bool,
+    /// Threads that wait: for a read, for a change, for room. Each is woken only for what it can use, because to wake
+    /// all of them for each job would cost more than a short job takes.
+    waiting: [usize; 3],
+}
+
+/// What a thread waits for.
+#[derive(Clone, Copy)]
+enum For {
+    Read,
+    Change,
+    Room,
 }
 
 /// Both lines.
 pub(super) struct Jobs {
     state: Mutex<State>,
-    changed: Condvar,
+    news: [Condvar; 3],
 }
 
 impl Jobs {
     pub fn new() -> Jobs {
-        Jobs { state: Mutex::default(), changed: Condvar::new() }
+        Jobs { state: Mutex::default(), news: Default::default() }
     }
 
     /// Waits for room. Answers false once closed.
     pub fn push(&self, job: Job, change: bool) -> bool {
-        let full = |s: &mut State| !s.closed && (s.count >= IN_FLIGHT_MAX || s.bytes >= 2 * REQUESTS_MAX);
-        let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        while !state.closed && (state.count >= IN_FLIGHT_MAX || state.bytes >= 2 * REQUESTS_MAX) {
+            state = self.wait(state, For::Room);
+        }
         if state.closed {
             return false;
         }
@@ -50,7 +63,7 @@ impl Jobs {
         } else {
             state.reads[job.class as usize].push_back(job);
         }
-        self.changed.notify_all();
+        self.tell(&state, if change { For::Change } else { For::Read });
         true
     }
 
@@ -68,7 +81,7 @@ impl Jobs {
             if job.is_some() {
                 return job;
             }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state = self.wait(state, if change { For::Change } else { For::Read });
         }
     }
 
@@ -77,7 +90,7 @@ impl Jobs {
         let mut state = self.lock();
         state.count -= 1;
         state.bytes -= size;
-        self.changed.notify_all();
+        self.tell(&state, For::Room);
     }
 
     /// Forgets a read that no thread has taken. Changes are not forgotten: later ones may build on them.
@@ -94,7 +107,21 @@ impl Jobs {
     /// Forgets everything; threads leave when they come for more.
     pub fn close(&self) {
         self.lock().closed = true;
-        self.changed.notify_all();
+        self.news.iter().for_each(Condvar::notify_all);
+    }
+
+    fn wait<'a>(&self, mut state: MutexGuard<'a, State>, what: For) -> MutexGuard<'a, State> {
+        state.waiting[what as usize] += 1;
+        let mut state = self.news[what as usize].wait(state).unwrap_or_else(PoisonError::into_inner);
+        state.waiting[what as usize] -= 1;
+        state
+    }
+
+    /// There is something for one thread. One that is awake already looks before it waits.
+    fn tell(&self, state: &State, what: For) {
+        if state.waiting[what as usize] > 0 {
+            self.news[what as usize].notify_one();
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -14,30 +14,42 @@ struct State {
     frames: [VecDeque<Frame>; CLASSES],
     bytes: usize,
     closed: bool,
+    /// The writer waits.
+    idle: bool,
+    /// Threads that wait for room.
+    held: usize,
 }
 
 /// The line of answers.
 pub(super) struct Outbox {
     state: Mutex<State>,
-    changed: Condvar,
+    /// For the writer.
+    work: Condvar,
+    /// For everybody else.
+    room: Condvar,
 }
 
 impl Outbox {
     pub fn new() -> Outbox {
-        Outbox { state: Mutex::default(), changed: Condvar::new() }
+        Outbox { state: Mutex::default(), work: Condvar::new(), room: Condvar::new() }
     }
 
     /// Bytes that are no frame.
     pub fn push_raw(&self, bytes: Bytes) {
-        self.lock().raw.push_back(bytes);
-        self.changed.notify_all();
+        let mut state = self.lock();
+        state.raw.push_back(bytes);
+        self.wake_writer(&state);
     }
 
     /// Frames of one answer, which stay in this order. Waits for room, except for signs of life.
     pub fn push(&self, frames: Vec<Frame>) {
         let control = frames.iter().all(|f| f.header.class as usize == 0);
-        let full = |s: &mut State| !s.closed && !control && s.bytes >= ANSWERS_MAX;
-        let mut state = self.changed.wait_while(self.lock(), full).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        while !state.closed && !control && state.bytes >= ANSWERS_MAX {
+            state.held += 1;
+            state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.held -= 1;
+        }
         if state.closed {
             return;
         }
@@ -45,7 +57,14 @@ impl Outbox {
             state.bytes += frame.len();
             state.frames[frame.header.class as usize].push_back(frame);
         }
-        self.changed.notify_all();
+        self.wake_writer(&state);
+    }
+
+    /// Nobody is woken who cannot use it: that would cost more than a short answer takes.
+    fn wake_writer(&self, state: &State) {
+        if state.idle {
+            self.work.notify_one();
+        }
     }
 
     /// Writes until closed and empty, or until the pipe breaks; then nothing more is kept.
@@ -57,15 +76,19 @@ impl Outbox {
             }
         }
         let mut state = self.lock();
-        *state = State { closed: true, ..State::default() };
-        self.changed.notify_all();
+        *state = State { closed: true, held: state.held, ..State::default() };
+        self.room.notify_all();
     }
 
     /// Fills `batch` with what goes first, up to about one part; waits for the first frame.
     fn take(&self, batch: &mut Vec<Bytes>) -> bool {
         batch.clear();
-        let empty = |s: &mut State| !s.closed && s.raw.is_empty() && s.frames.iter().all(VecDeque::is_empty);
-        let mut state = self.changed.wait_while(self.lock(), empty).unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        while !state.closed && state.raw.is_empty() && state.frames.iter().all(VecDeque::is_empty) {
+            state.idle = true;
+            state = self.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.idle = false;
+        }
         batch.extend(state.raw.drain(..));
         let mut bytes = 0;
         while bytes < PART_MAX {
@@ -75,14 +98,17 @@ impl Outbox {
             batch.push(Bytes::copy_from_slice(&frame.header.encode()));
             batch.extend(frame.body);
         }
-        self.changed.notify_all();
+        if state.held > 0 {
+            self.room.notify_all();
+        }
         !batch.is_empty()
     }
 
     /// The writer leaves when it has written what is there.
     pub fn close(&self) {
         self.lock().closed = true;
-        self.changed.notify_all();
+        self.work.notify_all();
+        self.room.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
