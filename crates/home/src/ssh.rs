@@ -82,6 +82,7 @@ impl Channel {
         }
         command.arg("-T");
         target.add_control(&mut command);
+        target.add_ciphers(&mut command);
         target.add_login(&mut command);
         match far {
             Far::Command(text) => command.args(["--", &target.host, text]),

@@ -25,6 +25,37 @@ pub struct Facts {
     pub careless: bool,
     /// Whether the configuration refuses a host that is not known, without a question.
     pub strict: bool,
+    /// The ciphers that are allowed, in another order than the configuration has them, where nobody chose one.
+    pub ciphers: Option<&'static str>,
+}
+
+/// What OpenSSH allows where nothing is configured (ssh_config(5) `Ciphers`), to version 9 and from 10 on, and the same
+/// with those first that processors have instructions for: long transfers then take a quarter less CPU time.
+const CIPHERS: [(&str, &str); 2] = [
+    (
+        "chacha20-poly1305@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr,aes128-gcm@openssh.com,aes256-gcm@openssh.com",
+        "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr",
+    ),
+    (
+        "chacha20-poly1305@openssh.com,aes128-gcm@openssh.com,aes256-gcm@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr",
+        "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes128-ctr,aes192-ctr,aes256-ctr",
+    ),
+];
+
+/// The order that suits a processor with instructions for AES; `None` where somebody chose ciphers.
+fn quicker(configured: &str) -> Option<&'static str> {
+    CIPHERS.iter().find(|(usual, _)| *usual == configured).map(|(_, quicker)| *quicker)
+}
+
+/// Whether this processor has instructions for AES and for what GCM adds to it.
+fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes")
+        && std::arch::is_aarch64_feature_detected!("pmull");
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    false
 }
 
 /// How long a master lives when nothing uses it.
@@ -74,6 +105,7 @@ impl Facts {
             jump,
             careless: matches!(value("stricthostkeychecking"), Some("no" | "off" | "false")),
             strict: matches!(value("stricthostkeychecking"), Some("yes" | "true")),
+            ciphers: value("ciphers").and_then(quicker).filter(|_| has_aes()),
         })
     }
 }
@@ -119,6 +151,26 @@ mod tests {
         assert_eq!(facts.control_persist, Persist::No);
         assert!(facts.certificates.is_empty() && !facts.gssapi && !facts.careless && !facts.strict);
         assert!(Facts::parse(&text.replace("checking ask", "checking true")).unwrap().strict);
+    }
+
+    #[test]
+    fn ciphers_are_put_in_another_order_only_where_nobody_chose_them() {
+        let sorted = |list: &str| {
+            let mut list: Vec<_> = list.split(',').map(str::to_owned).collect();
+            list.sort();
+            list
+        };
+        for (usual, _) in CIPHERS {
+            let quicker = quicker(usual).unwrap();
+            assert_eq!(sorted(quicker), sorted(usual), "none more, none less");
+            assert!(quicker.starts_with("aes128-gcm@openssh.com,"));
+        }
+        assert_eq!(quicker("chacha20-poly1305@openssh.com"), None);
+        assert_eq!(quicker("aes256-ctr,chacha20-poly1305@openssh.com"), None);
+        let text = "user ann\nhostname lab\nport 22\n";
+        assert_eq!(Facts::parse(text).unwrap().ciphers, None);
+        let text = format!("{text}ciphers {}\n", CIPHERS[0].0);
+        assert_eq!(Facts::parse(&text).unwrap().ciphers.is_some(), has_aes());
     }
 
     #[test]

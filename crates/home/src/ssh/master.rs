@@ -62,9 +62,10 @@ impl SshTarget {
     /// failed. Answers whether a master is used as well.
     pub(crate) fn through(&self, facts: &Facts, avoid: bool) -> (SshTarget, bool) {
         let living = || Master::of(facts, self.masters.as_deref()).filter(Master::is_alive);
+        let target = self.clone().with_ciphers(facts.ciphers);
         match (!avoid).then(living).flatten() {
-            Some(master) => (self.clone().with_control(Control::Over(master.socket)), true),
-            None => (self.clone().with_control(Control::Alone), false),
+            Some(master) => (target.with_control(Control::Over(master.socket)), true),
+            None => (target.with_control(Control::Alone), false),
         }
     }
 
@@ -98,6 +99,7 @@ impl SshTarget {
         };
         command.arg("-o").arg(format!("ControlPersist={persist}"));
         command.args(["-f", "-N", "-T"]);
+        self.clone().with_ciphers(facts.ciphers).add_ciphers(&mut command);
         self.add_login(&mut command);
         command.args(["--", &self.host]);
         // SAFETY: signal is async-signal-safe. The master leaves the terminal by itself, but the process that it runs for

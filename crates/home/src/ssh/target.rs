@@ -26,6 +26,8 @@ pub struct SshTarget {
     pub(super) login: Vec<String>,
     /// Which master a connection goes over.
     pub(super) control: Control,
+    /// See [`Facts::ciphers`].
+    pub(super) ciphers: Option<&'static str>,
 }
 
 /// Which master connection an `ssh` uses.
@@ -92,6 +94,7 @@ impl SshTarget {
             masters: None,
             login: vec!["trellis".into(), "login".into()],
             control: Control::AsConfigured,
+            ciphers: None,
         })
     }
 
@@ -118,6 +121,11 @@ impl SshTarget {
     /// Uses this master.
     pub fn with_control(self, control: Control) -> SshTarget {
         SshTarget { control, ..self }
+    }
+
+    /// Prefers ciphers as [`Facts::ciphers`] says.
+    pub(super) fn with_ciphers(self, ciphers: Option<&'static str>) -> SshTarget {
+        SshTarget { ciphers, ..self }
     }
 
     /// The words of the command that answers questions, as a person types them, without the host.
@@ -160,6 +168,12 @@ impl SshTarget {
         let mut option = std::ffi::OsString::from("ControlPath=");
         option.push(path);
         command.arg("-o").arg(option).args(["-o", "ControlMaster=no"]);
+    }
+
+    pub(super) fn add_ciphers(&self, command: &mut Command) {
+        if let Some(ciphers) = self.ciphers {
+            command.args(["-o", &format!("Ciphers={ciphers}")]);
+        }
     }
 
     pub(super) fn add_login(&self, command: &mut Command) {
