@@ -35,7 +35,7 @@ impl From<ModeName> for vfs::Mode {
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Options {
     /// Listen here; port 0 is chosen once and then kept [default: 127.0.0.1:0]
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = address)]
     pub listen: Vec<SocketAddr>,
 
     /// Who may connect: address, address/prefix or name, with :ro for reading only [default: this machine]
@@ -163,6 +163,13 @@ impl FromStr for Seconds {
             .map(Seconds)
             .ok_or_else(|| "a time lies between 0 and a year".into())
     }
+}
+
+/// An address to listen on, as a person types it.
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| {
+        "write ADDR:PORT, such as 127.0.0.1:2049 or [::1]:0; ADDR is a number, not a name".to_owned()
+    })
 }
 
 /// A value that the file may write as a number or as text, parsed as on the command line.

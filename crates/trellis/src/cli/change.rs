@@ -204,7 +204,7 @@ pub(super) async fn ln(args: LnArgs) -> Done {
             None => follow(&mut *reach.tree, &split(&to).0).await.map(|dir| (dir, split(&to).1)),
         };
         let done = match place {
-            Ok((dir, name)) => ln_one(&mut *reach.tree, source, &dir, &name, &args).await,
+            Ok((dir, name)) => ln_one(&mut *reach.tree, (arg, source), &dir, &name, &args).await,
             Err(e) => Err(e),
         };
         each.note(
@@ -233,7 +233,7 @@ fn link_text(target: &[u8]) -> Result<Vec<u8>, Failure> {
 
 async fn ln_one(
     tree: &mut dyn Tree,
-    source: &[u8],
+    (arg, source): (&OsString, &[u8]),
     dir: &Node,
     name: &[u8],
     args: &LnArgs,
@@ -243,7 +243,7 @@ async fn ln_one(
         false => Some(
             look(tree, source)
                 .await
-                .map_err(|e| Error::new(e.kind, format!("{}: {}", crate::show::text(source), e.detail)))?,
+                .map_err(|e| Error::new(e.kind, format!("{}: {}", shown(arg), e.detail)))?,
         ),
     };
     if object.as_ref().is_some_and(|o| o.attr.is_dir()) {

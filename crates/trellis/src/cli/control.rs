@@ -83,7 +83,7 @@ pub(super) async fn connect(state: &StateArg) -> Result<(Client, StateDir), Fail
         None => crate::state::usual_dir()?,
     };
     let shown = show::text(shown.as_os_str().as_bytes());
-    Err(format!("no server runs with state directory {shown}: start one with `trellis serve`, or name another with --state DIR").into())
+    Err(format!("no server runs with state directory {shown}: start one with `trellis mount` or `trellis serve`, or name another with --state DIR").into())
 }
 
 pub(super) async fn status(args: StatusArgs) -> Done {

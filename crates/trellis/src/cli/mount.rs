@@ -65,6 +65,10 @@ pub(super) async fn mount(args: MountArgs) -> Done {
         let dir = show::text(dir.as_os_str().as_bytes());
         return Ok(std::io::stdout().write_all(welcome(&dir, false, args.at.host()).as_bytes())?);
     }
+    if !make && matches!(dir.symlink_metadata(), Err(e) if e.kind() == std::io::ErrorKind::NotFound) {
+        // No server is started for it.
+        return Err(place::missing(&dir).into());
+    }
     // Where the state may lie is the server's decision at its start.
     let state = StateDir::create(args.state.dir.as_deref(), true)?;
     if service::start(&state).await? == Started::Now {

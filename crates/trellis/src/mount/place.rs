@@ -42,7 +42,11 @@ pub fn canonical(dir: &Path) -> Result<PathBuf, String> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
         return dir.canonicalize().map_err(fail);
     };
-    let at = parent.canonicalize().map_err(fail)?.join(name);
+    let no_parent = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => missing(dir),
+        _ => fail(e),
+    };
+    let at = parent.canonicalize().map_err(no_parent)?.join(name);
     if mounts::fuse_points().contains(&at) || !at.symlink_metadata().is_ok_and(|m| m.is_symlink()) {
         return Ok(at);
     }
@@ -144,9 +148,14 @@ fn check_surroundings(dir: &Path) -> Result<(), String> {
     }
 }
 
+/// What a person can do about a directory that is not there.
+pub fn missing(dir: &Path) -> String {
+    format!("{0} does not exist: make it with `mkdir -p {0}`", shown(dir))
+}
+
 fn check_directory(dir: &Path) -> Result<(), String> {
     let meta = dir.symlink_metadata().map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => format!("{0} does not exist: make it with `mkdir {0}`", shown(dir)),
+        std::io::ErrorKind::NotFound => missing(dir),
         _ => format!("{}: {e}", shown(dir)),
     })?;
     let me = rustix::process::geteuid().as_raw();
