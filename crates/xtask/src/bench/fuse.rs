@@ -3,6 +3,9 @@
 //! Each job runs on every mount in turn, `runs` times. Each mount has files of its own, new ones in each run, so that
 //! "first" means that this mount has not seen them, and "again" that it has, with the kernel's own caches dropped. In
 //! particular no two mounts share a git index: it holds the inode numbers of the mount that wrote it last.
+//!
+//! The home is on this machine, whose kernel forgets the home's files as well. A home is another machine in life, and
+//! keeps what it has in memory; so it reads its files again before the clock runs.
 
 use super::report;
 use crate::e2e::{
@@ -67,6 +70,15 @@ const JOBS: &[Job] = &[
         rest: Duration::ZERO,
         script: "mkdir $M/small-$W; exec python3 -c 'import os,sys\nfor i in range(500):\n  with \
                  open(sys.argv[1] + \"/%d\" % i, \"wb\") as f: f.write(b\"x\" * 4096)' $M/small-$W",
+    },
+    Job {
+        name: "make 500 files, fsync each",
+        cold_kernel: false,
+        fsync: true,
+        rest: Duration::ZERO,
+        script: "mkdir $M/synced-$W; exec python3 -c 'import os,sys\nfor i in range(500):\n  with \
+                 open(sys.argv[1] + \"/%d\" % i, \"wb\") as f: f.write(b\"x\" * 4096); f.flush(); os.fsync(f)' \
+                 $M/synced-$W",
     },
     Job {
         name: "find 2,000 files, first",
@@ -268,6 +280,11 @@ fn rclone(world: &World, port: u16, files: &Path) -> Result<Mounted> {
 fn once(world: &World, job: &Job, mount: &Mounted, run: usize) -> Result<Times> {
     if job.cold_kernel {
         fs::write("/proc/sys/vm/drop_caches", "3")?;
+        let own = own(mount.name, run);
+        let files = ["big", "tree"].map(|kind| format!("{kind}-{own}"));
+        let read = "find \"$@\" -type f -exec cat {} + >/dev/null";
+        let mut cmd = Command::new("sh");
+        run::output(cmd.args(["-euc", read, "-"]).args(files).current_dir(world.home_dir(ANN, "bench")?))?;
     }
     let mut cmd = Command::new("bash");
     cmd.args(["-euc", job.script]).uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir("/").env_clear();
@@ -297,7 +314,8 @@ fn table(
     };
     let mut out = format!(
         "Made by `cargo xtask bench fuse --runs {runs}` on {}, {}, {}.\nMedians of {runs} interleaved runs: seconds, and \
-         CPU seconds of the mount's process and what it started.\n\n",
+         CPU seconds of the mount's process and what it started. Ratios are of the seconds of one run to those of \
+         the other with the least median: median, least and greatest.\n\n",
         report::machine()?,
         version("sshfs", "--version")?,
         version("rclone", "version")?,
@@ -309,24 +327,40 @@ fn table(
         "---|".repeat(names.len())
     );
     for job in jobs {
-        let median = |name: &&str| -> Times {
-            let all = &figures[&(job.name, *name)];
-            let (mut took, mut spent): (Vec<_>, Vec<_>) = all.iter().copied().unzip();
-            took.sort_by(f64::total_cmp);
-            spent.sort_by(f64::total_cmp);
-            (took[took.len() / 2], spent[spent.len() / 2])
-        };
-        let cells: Vec<Times> = names.iter().map(median).collect();
-        let promises = |mount: &&Mounted| !job.fsync || mount.name != RCLONE;
-        let others = mounts.iter().zip(&cells).filter(|(m, _)| !m.name.starts_with(TRELLIS));
-        let best = others.filter(|(m, _)| promises(m)).map(|(_, c)| c.0).fold(f64::INFINITY, f64::min);
-        let shown = mounts.iter().zip(&cells).map(|(mount, (took, spent))| {
-            let less = if promises(&mount) { "" } else { "†" };
-            format!("{took:.2}{less} @ {spent:.2}")
-        });
-        let (shown, ratios) = (shown.collect::<Vec<_>>().join(" | "), [cells[0].0 / best, cells[1].0 / best]);
-        out += &format!("| {} | {shown} | {:.2} | {:.2} |\n", job.name, ratios[0], ratios[1]);
+        out += &line(figures, job, mounts);
     }
     out += "\n† Does not count as other: rclone answers fsync(2) at once, and syncs nothing.\n";
     Ok(out)
+}
+
+/// The row of a job.
+fn line(figures: &BTreeMap<(&str, &str), Vec<Times>>, job: &Job, mounts: &[Mounted]) -> String {
+    let all = |mount: &Mounted| &figures[&(job.name, mount.name)];
+    let took = |mount: &Mounted| all(mount).iter().map(|t| t.0).collect::<Vec<_>>();
+    let promises = |mount: &Mounted| !job.fsync || mount.name != RCLONE;
+    let others = mounts.iter().filter(|m| !m.name.starts_with(TRELLIS) && promises(m));
+    let best = others.min_by(|a, b| median(took(a)).total_cmp(&median(took(b))));
+    let cells = mounts.iter().map(|mount| {
+        let less = if promises(mount) { "" } else { "†" };
+        let spent = median(all(mount).iter().map(|t| t.1).collect());
+        format!("{:.2}{less} @ {spent:.2}", median(took(mount)))
+    });
+    // Run by run, so that the load of the machine meets both sides.
+    let ratio = |ours: &Mounted| {
+        let mut ratios: Vec<f64> = match best {
+            Some(best) => took(ours).iter().zip(took(best)).map(|(ours, other)| ours / other).collect(),
+            None => return "–".to_owned(),
+        };
+        ratios.sort_by(f64::total_cmp);
+        let (least, most) = (ratios[0], ratios[ratios.len() - 1]);
+        format!("{:.2} ({least:.2}–{most:.2})", median(ratios))
+    };
+    let ours = mounts.iter().filter(|m| m.name.starts_with(TRELLIS));
+    let cells: Vec<_> = cells.chain(ours.map(ratio)).collect();
+    format!("| {} | {} |\n", job.name, cells.join(" | "))
+}
+
+fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
 }
