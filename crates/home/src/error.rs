@@ -66,6 +66,8 @@ oncrpc::xdr! {
         NoLocks = 29,
         /// The object has no extended attribute of that name.
         NoAttribute = 30,
+        /// Another agent writes for the volume; nothing happened, claim it first.
+        NotClaimed = 31,
     }
 }
 
@@ -139,6 +141,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Deadlock => "waiting for the lock would be a deadlock",
             ErrorKind::NoLocks => "too many locks",
             ErrorKind::NoAttribute => "no such extended attribute",
+            ErrorKind::NotClaimed => "another agent writes for the volume",
         })
     }
 }

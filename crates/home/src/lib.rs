@@ -231,6 +231,18 @@ pub trait Home: Send + Sync {
     /// then fails with [`ErrorKind::NotStaged`] and has no effect.
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
 
+    /// Takes over the changes of a volume of a gateway: from then on nothing has an effect that was sent before, however
+    /// late it arrives. Answers the numbers from `since` on of the operations that may have been executed, in their
+    /// order; what is sent again of them has its first outcome. All others were not executed. `None`: the home cannot
+    /// tell. At most the last [`limits::OUTCOMES_KEPT`] are known.
+    ///
+    /// Who has claimed once has to do so again when an operation fails with [`ErrorKind::NotClaimed`], which means that
+    /// nothing happened: the connection is another one, or somebody else has taken over.
+    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        let _ = (gateway, volume, since);
+        Ok(None)
+    }
+
     /// Executes operations in order and makes them durable. Stops after the first outcome that is not
     /// [`Outcome::Done`], so that the answer is a prefix of the request. An operation that was executed
     /// before has its first outcome again.

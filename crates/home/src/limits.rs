@@ -9,6 +9,16 @@ pub mod remote;
 pub const STAGED_BYTES: usize = 64 << 20;
 /// Outcomes of executed operations that are kept to answer a repeated one.
 pub const OUTCOMES_KEPT: usize = 8192;
+/// Length from which the log of a volume at its home is written anew with the outcomes that are kept, in bytes.
+pub const LOG_BYTES: u64 = 4 << 20;
+/// Length of such a log beyond which it is not read any more, in bytes.
+pub const LOG_BYTES_MAX: u64 = 64 << 20;
+/// How often a fence that somebody else has locked is tried, with a pause of [`FENCE_PAUSE`] before each further attempt.
+pub const FENCE_ATTEMPTS: u32 = 1000;
+/// After so many attempts whoever has it locked is ended.
+pub const FENCE_PATIENCE: u32 = 100;
+/// The pause.
+pub const FENCE_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 /// Files of which the state that we left them in is remembered.
 pub const LEFT_KEPT: usize = 8192;
 /// Files and directories held open until they are synced together.

@@ -242,6 +242,27 @@ impl<R, D> Op<R, D> {
         attr.filter(|attr| writes && attr.kind == Kind::File)
     }
 
+    /// The directories that the operation names.
+    pub fn dirs(&self) -> impl Iterator<Item = &R> {
+        let dirs = match self {
+            Op::Create { dir, .. } | Op::Remove { dir, .. } | Op::Link { dir, .. } => [Some(dir), None],
+            Op::Rename { from, to, .. } => [Some(from), Some(to)],
+            Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => [None, None],
+        };
+        dirs.into_iter().flatten()
+    }
+
+    /// What the operation works on, or the first directory that it names.
+    pub fn place(&self) -> &R {
+        match self {
+            Op::Create { dir, .. } | Op::Remove { dir, .. } | Op::Link { dir, .. } => dir,
+            Op::Rename { from, .. } => from,
+            Op::Write { file: object, .. } | Op::SetAttr { object, .. } | Op::SetXattr { object, .. } => {
+                object
+            }
+        }
+    }
+
     /// The same change with other references.
     pub fn try_map<S, C, E>(
         self,

@@ -28,8 +28,9 @@ use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, 
 use crate::{Result, Seen, StatFs, Status, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
@@ -127,6 +128,8 @@ struct State {
     clock_ahead_s: Option<f64>,
     /// The account has changed, which only [`Home::attach`] accepts.
     foreign: Option<Error>,
+    /// Volumes that were claimed, each with the connection of its last claim.
+    claims: HashMap<(u64, u32), Weak<dyn Connection>>,
     /// The home made its token for this connection, and nobody has been told.
     new_token: bool,
     task: Option<AbortHandle>,
@@ -151,6 +154,7 @@ impl RemoteHome {
             weaker: Vec::new(),
             clock_ahead_s: None,
             foreign: None,
+            claims: HashMap::new(),
             new_token: false,
             task: None,
         };
@@ -442,7 +446,21 @@ impl Home for RemoteHome {
         self.same_account().await?.stage(op, at, data).await
     }
 
+    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        let connection = self.same_account().await?;
+        let begun = connection.claim(gateway, volume, since).await?;
+        self.shared.state.lock().claims.insert((gateway, volume), Arc::downgrade(&connection));
+        Ok(begun)
+    }
+
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
-        self.same_account().await?.apply(ops).await
+        let connection = self.same_account().await?;
+        if let Some(OpId { gateway, volume, .. }) = ops.first().map(|placed| placed.id) {
+            let claimed = self.shared.state.lock().claims.get(&(gateway, volume)).cloned();
+            if claimed.is_some_and(|claimed| !Weak::ptr_eq(&claimed, &Arc::downgrade(&connection))) {
+                return Err(ErrorKind::NotClaimed.into());
+            }
+        }
+        connection.apply(ops).await
     }
 }

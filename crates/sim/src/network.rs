@@ -18,6 +18,7 @@ use home::{
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Net {
     state: Mutex<State>,
     coverage: Arc<Mutex<Coverage>>,
     meddler: Mutex<Option<Arc<dyn Meddler>>>,
+    /// Volumes that were ever claimed.
+    claims: Mutex<BTreeSet<(u64, u32)>>,
 }
 
 struct State {
@@ -74,6 +77,8 @@ struct Agent {
     process: Arc<Process>,
     control: Arc<Control>,
     connected: AtomicBool,
+    /// Volumes that were claimed over its connection.
+    claims: Mutex<BTreeSet<(u64, u32)>>,
 }
 
 /// What happens to an agent, step by step.
@@ -150,7 +155,13 @@ impl Net {
     pub fn new(machine: Arc<Machine>, seed: u64, faults: Faults, coverage: Arc<Mutex<Coverage>>) -> Arc<Net> {
         let rng = StdRng::seed_from_u64(seed);
         let state = State { rng, faults, agent: None, old: Vec::new(), up: true };
-        Arc::new(Net { machine, state: Mutex::new(state), coverage, meddler: Mutex::new(None) })
+        Arc::new(Net {
+            machine,
+            state: Mutex::new(state),
+            coverage,
+            meddler: Mutex::new(None),
+            claims: Mutex::default(),
+        })
     }
 
     /// Another program acts between the steps of the agent from now on.
@@ -253,7 +264,13 @@ impl Net {
         let process = self.machine.process(control.clone());
         let sys = SimSys::new(self.machine.clone(), process.clone());
         let posix = Posix::over(sys, b"/")?;
-        let agent = Arc::new(Agent { posix, process, control, connected: AtomicBool::new(true) });
+        let agent = Arc::new(Agent {
+            posix,
+            process,
+            control,
+            connected: AtomicBool::new(true),
+            claims: Mutex::default(),
+        });
         state.agent = Some(agent.clone());
         Ok(agent)
     }
@@ -277,16 +294,15 @@ impl Net {
         plan.at = plan.what.map(|_| plan.step + state.rng.random_range(1..=within));
     }
 
-    /// Executes a batch, whoever waits for it.
-    async fn drive(
+    /// Does a piece of work that takes its time, whoever waits for it.
+    async fn drive<T: Send + 'static>(
         self: Arc<Net>,
         agent: Arc<Agent>,
-        ops: Vec<Placed>,
-        tell: oneshot::Sender<Result<Vec<Outcome>>>,
+        work: impl FnOnce(&Posix<SimSys>) -> Result<T> + Send + 'static,
+        tell: oneshot::Sender<Result<T>>,
     ) {
-        self.arm(&agent, ops.len());
         let inside = agent.clone();
-        let mut run = Coroutine::new(move || inside.posix.apply(ops));
+        let mut run = Coroutine::new(move || work(&inside.posix));
         let mut tell = Some(tell);
         let answer = loop {
             match run.resume() {
@@ -345,6 +361,24 @@ impl Line {
         let answer = question(&agent.posix);
         self.net.survived(&agent)?;
         self.back(&agent).await?;
+        answer
+    }
+
+    /// Work that changes the home: to the agent, and its answer back.
+    async fn work<T: Send + 'static>(
+        &self,
+        agent: &Arc<Agent>,
+        ops: usize,
+        work: impl FnOnce(&Posix<SimSys>) -> Result<T> + Send + 'static,
+    ) -> Result<T> {
+        self.living().await?;
+        self.there(agent).await?;
+        self.net.arm(agent, ops);
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(self.net.clone().drive(agent.clone(), work, tell));
+        let answer = told.await.map_err(|_| lost("the connection is lost"))?;
+        self.net.survived(agent)?;
+        self.back(agent).await?;
         answer
     }
 
@@ -418,15 +452,20 @@ impl Home for Line {
         self.ask(|posix| posix.stage(op, at, data)).await
     }
 
-    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
-        self.living().await?;
+    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
         let agent = self.net.agent().await?;
-        self.there(&agent).await?;
-        let (tell, told) = oneshot::channel();
-        tokio::spawn(self.net.clone().drive(agent.clone(), ops, tell));
-        let answer = told.await.map_err(|_| lost("the connection is lost"))?;
-        self.net.survived(&agent)?;
-        self.back(&agent).await?;
-        answer
+        let begun = self.work(&agent, 4, move |posix| posix.claim(gateway, volume, since)).await?;
+        agent.claims.lock().insert((gateway, volume));
+        self.net.claims.lock().insert((gateway, volume));
+        Ok(begun)
+    }
+
+    async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
+        let agent = self.net.agent().await?;
+        let volume = ops.first().map(|placed| (placed.id.gateway, placed.id.volume));
+        if volume.is_some_and(|v| self.net.claims.lock().contains(&v) && !agent.claims.lock().contains(&v)) {
+            return Err(ErrorKind::NotClaimed.into());
+        }
+        self.work(&agent, ops.len(), move |posix| posix.apply(ops)).await
     }
 }

@@ -120,6 +120,8 @@ pub struct Volume {
     pub guard: Mutex<Arc<Guard>>,
     /// Space of the home as of the last question.
     pub space: Mutex<Option<home::StatFs>>,
+    /// The home lets only us change it for this volume, as far as we know.
+    pub claimed: AtomicBool,
     /// Wakes the sender.
     pub wake: Notify,
     /// Counts outcomes, for those who wait for the queue to shrink.
@@ -172,6 +174,7 @@ impl Volume {
             suspended: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
             space: Mutex::new(None),
+            claimed: AtomicBool::new(false),
             wake: Notify::new(),
             outcomes: news::Sender::new(0),
             conflicts: Mutex::new(0),

@@ -150,6 +150,8 @@ async fn an_object_whose_outcome_was_proven_by_a_later_one_keeps_its_id_when_the
     let (lab, p) = (e.lab().await, e.find("/lab/p").await.unwrap());
     e.names(lab).await;
     e.names(p).await;
+    e.vfs.setattr(e.ctx(), p, SetAttrs { mode: Some(0o700), ..SetAttrs::default() }, None).await.unwrap();
+    e.sync().await;
     world.fault(Fault::Unreachable);
     let d = e.vfs.mkdir(e.ctx(), p, b"d", SetAttrs::default()).await.unwrap().oid;
     e.vfs.rename(e.ctx(), lab, b"p", lab, b"q", RenameHow::Replace).await.unwrap();

@@ -36,6 +36,7 @@ pub fn status(kind: ErrorKind) -> NfsStat3 {
         ErrorKind::Busy => NfsStat3::Jukebox,
         // Version 3 has neither locks nor extended attributes, so nothing in it leads to these.
         ErrorKind::NotStaged
+        | ErrorKind::NotClaimed
         | ErrorKind::Locked
         | ErrorKind::Deadlock
         | ErrorKind::NoLocks
@@ -160,7 +161,7 @@ mod tests {
     use super::*;
 
     /// RFC 1813 §2.6 by number, so that a wrong name in the table above shows.
-    const STATUSES: [(ErrorKind, u32); 30] = [
+    const STATUSES: [(ErrorKind, u32); 31] = [
         (ErrorKind::NotFound, 2),
         (ErrorKind::Exists, 17),
         (ErrorKind::NotDir, 20),
@@ -185,6 +186,7 @@ mod tests {
         (ErrorKind::Login, 13),
         (ErrorKind::UnknownHost, 2),
         (ErrorKind::NotStaged, 10006),
+        (ErrorKind::NotClaimed, 10006),
         (ErrorKind::NotSync, 10002),
         (ErrorKind::TextBusy, 13),
         (ErrorKind::Locked, 10006),

@@ -13,7 +13,7 @@ mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
-use super::verbs::{XATTRS, XattrsArgs};
+use super::verbs::{CLAIMS, ClaimArgs, XATTRS, XattrsArgs};
 use crate::limits::agent::{APPLY_MAX, BODY_MAX, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{Chunk, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome, Page};
@@ -116,7 +116,7 @@ impl Session {
         // Held until the answer is there: the bound covers requests on their way, too.
         let _room = self.shared.room.acquire_many(size as u32).await.map_err(|_| closed())?;
         let (sender, receiver) = oneshot::channel();
-        let change = matches!(request, Request::Stage(_) | Request::Apply(_));
+        let change = matches!(request, Request::Stage(_) | Request::Apply(_) | Request::Claim(_));
         let id = self.shared.table.lock().push(class, w.into_segments(), weight, sender)?;
         self.shared.work.notify_one();
         let guard = CallGuard { shared: &self.shared, id, change };
@@ -390,6 +390,16 @@ impl Home for Session {
         match answers.last() {
             Some(Reply::Stage(held)) => Ok(*held),
             other => Err(other.map_or_else(closed, unexpected)),
+        }
+    }
+
+    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        if self.accept.features & CLAIMS == 0 {
+            return Ok(None);
+        }
+        match self.call(Class::Data, Request::Claim(ClaimArgs { gateway, volume, since })).await? {
+            Reply::Claim(begun) => Ok(begun),
+            other => Err(unexpected(&other)),
         }
     }
 

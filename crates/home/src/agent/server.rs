@@ -49,6 +49,8 @@ pub trait Serve: Send + Sync + 'static {
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
     /// See [`crate::Home::apply`]. Only one `stage` or `apply` runs at a time.
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
+    /// See [`crate::Home::claim`]. Never runs beside `stage` or `apply`.
+    fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>>;
     /// No operation begins from now on, not even one of a batch that runs: whoever sent it has gone, looks for what was
     /// done of it, and sends the rest by another agent.
     fn leave(&self) {}
@@ -81,6 +83,9 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         self.apply(ops)
+    }
+    fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        self.claim(gateway, volume, since)
     }
     fn leave(&self) {
         self.leave();
@@ -196,7 +201,7 @@ impl<S: Serve> Server<S> {
                 self.hello(offer)
             }
             Ok(request) if *greeted => {
-                let change = matches!(request, Request::Stage(_) | Request::Apply(_));
+                let change = matches!(request, Request::Stage(_) | Request::Apply(_) | Request::Claim(_));
                 if self.jobs.push(Job { id: header.id, class: header.class, request, size }, change) {
                     return Ok(());
                 }
@@ -258,6 +263,7 @@ impl<S: Serve> Server<S> {
             Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
             Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
             Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
+            Request::Claim(a) => Reply::Claim(home.claim(a.gateway, a.volume, a.since)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
         })
     }

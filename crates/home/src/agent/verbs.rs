@@ -12,8 +12,10 @@ pub const CODEC_NONE: u32 = 0;
 
 /// A feature: extended attributes, asked for by XATTRS and LISTX and changed by [`crate::Op::SetXattr`].
 pub const XATTRS: u64 = 1;
+/// A feature: changes of a volume are claimed by CLAIM, which ends the effect of whatever was sent before.
+pub const CLAIMS: u64 = 2;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS;
+pub const FEATURES: u64 = XATTRS | CLAIMS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -39,6 +41,8 @@ oncrpc::xdr! {
         Xattrs(XattrsArgs) = 9,
         /// A page of a directory that also tells which objects have no extended attributes; with the same feature.
         Listx(ListArgs) = 10,
+        /// Take over the changes of a volume; where the feature [`CLAIMS`] is agreed on.
+        Claim(ClaimArgs) = 11,
     }
 
     /// What the server answers.
@@ -66,6 +70,8 @@ oncrpc::xdr! {
         Xattrs(Xattrs) = 9,
         /// The page and its bare objects.
         Listx(BarePage) = 10,
+        /// The numbers of the operations that may have been executed, if that is known.
+        Claim(Option<Vec<u64>>) = 11,
     }
 
     /// One object of a STAT.
@@ -75,6 +81,17 @@ oncrpc::xdr! {
         Seen(Seen) = 0,
         /// Why there are none.
         Failed(Failure) = 1,
+    }
+
+    /// Arguments of CLAIM: see [`crate::Home::claim`].
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct ClaimArgs {
+        /// The state directory of the gateway, as in [`OpId`].
+        pub gateway: u64,
+        /// The volume in it.
+        pub volume: u32,
+        /// The first number that is asked about.
+        pub since: u64,
     }
 
     /// What the client can do.

@@ -16,7 +16,7 @@ use crate::{
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
 use tree::{Body, GID, Tree, UID};
@@ -70,6 +70,9 @@ struct State {
     memo: Memo,
     staged: StagedStore,
     counters: Counters,
+    /// Volumes that were claimed, and whether the agent that runs knows of it.
+    claims: HashMap<(u64, u32), bool>,
+    keeps_log: bool,
     token: [u8; 16],
     token_is_new: bool,
 }
@@ -110,6 +113,8 @@ impl MemoryHome {
             memo: Memo::default(),
             staged: StagedStore::default(),
             counters: Counters::default(),
+            claims: HashMap::new(),
+            keeps_log: false,
             token: *b"a token for test",
             token_is_new: true,
         };
@@ -121,11 +126,19 @@ impl MemoryHome {
         self.state.lock().counters
     }
 
-    /// Forgets what a killed agent forgets: staged bytes, outcomes, the applied number.
+    /// Forgets what a killed agent forgets: staged bytes, who claimed what, and without a log the outcomes.
     pub fn restart(&self) {
         let mut state = self.state.lock();
-        state.memo = Memo::default();
+        if !state.keeps_log {
+            state.memo = Memo::default();
+        }
         state.staged = StagedStore::default();
+        state.claims.values_mut().for_each(|claimed| *claimed = false);
+    }
+
+    /// Whether it tells in a claim what was executed, as it does not at first.
+    pub fn set_keeps_log(&self, keeps: bool) {
+        self.state.lock().keeps_log = keeps;
     }
 
     /// How many bytes all files together may have; beyond is [`ErrorKind::NoSpace`].
@@ -282,9 +295,21 @@ impl Home for MemoryHome {
         state.staged.put(op, at, data)
     }
 
+    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        let mut state = self.state.lock();
+        if !state.keeps_log {
+            return Ok(None);
+        }
+        state.claims.insert((gateway, volume), true);
+        Ok(Some(state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect()))
+    }
+
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let mut state = self.state.lock();
         state.counters.apply += 1;
+        if ops.iter().any(|one| state.claims.get(&(one.id.gateway, one.id.volume)) == Some(&false)) {
+            return Err(ErrorKind::NotClaimed.into());
+        }
         if ops.iter().any(|one| carried(&one.op) > limits::agent::BODY_MAX) {
             return Err(Error::new(
                 ErrorKind::Invalid,

@@ -90,6 +90,10 @@ impl<S: Sys> Home for PosixHome<S> {
         self.run(move |posix| posix.stage(op, at, data)).await
     }
 
+    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        self.run(move |posix| posix.claim(gateway, volume, since)).await
+    }
+
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         self.run(move |posix| posix.apply(ops)).await
     }

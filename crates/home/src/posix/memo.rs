@@ -69,6 +69,13 @@ impl Memo {
         self.applied.get(&self.serving).copied().unwrap_or(0)
     }
 
+    /// The numbers of a volume's operations that were done, in their order, as far as they are remembered.
+    #[cfg(feature = "testing")]
+    pub fn executed(&self, (gateway, volume): (u64, u32)) -> impl Iterator<Item = u64> {
+        let own = move |op: &&OpId| (op.gateway, op.volume) == (gateway, volume);
+        self.outcomes.order.iter().filter(own).map(|op| op.seq)
+    }
+
     /// What became of an operation that was done.
     pub fn outcome(&self, op: OpId) -> Option<&Outcome> {
         self.outcomes.map.get(&op)

@@ -8,6 +8,7 @@
 //! - [`xattrs`]: extended attributes.
 //! - [`account`]: who are we there; the token.
 //! - [`memo`]: staged bytes, outcomes of recent operations, the state we left files in.
+//! - [`claim`]: who may change the home for a volume, and what became of its operations.
 //! - [`apply`]: changes, in place or by exchange, and their batches.
 //! - [`adapter`]: the same as a [`Home`](crate::Home), for the gateway itself.
 
@@ -15,6 +16,7 @@ pub mod account;
 #[cfg(feature = "client")]
 pub mod adapter;
 pub mod apply;
+mod claim;
 pub mod ident;
 pub mod listing;
 pub mod memo;
@@ -54,6 +56,8 @@ pub struct Posix<S: Sys = Linux> {
     memo: Mutex<memo::Memo>,
     /// Held while a batch runs.
     applying: Mutex<()>,
+    /// Volumes that this process writes for.
+    claims: Mutex<std::collections::HashMap<claim::Volume, claim::Claim<S>>>,
     /// Nobody waits for outcomes any more.
     leaving: std::sync::atomic::AtomicBool,
 }
@@ -91,6 +95,7 @@ impl<S: Sys> Posix<S> {
             staged: Default::default(),
             memo: Default::default(),
             applying: Default::default(),
+            claims: Default::default(),
             leaving: Default::default(),
         })
     }
@@ -157,6 +162,11 @@ impl<S: Sys> Posix<S> {
     /// Holds bytes for the operation `op`; answers how many are held from the start without a gap.
     pub fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
         lock(&self.staged).put(op, at, data)
+    }
+
+    /// Takes over the changes of a volume; see [`crate::Home::claim`].
+    pub fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        claim::claim(self, (gateway, volume), since, apply::recover::recover)
     }
 
     /// Executes operations in order; durable when it returns. Stops after the first that is not done.

@@ -231,6 +231,16 @@ pub trait Sys: Send + Sync + 'static {
     fn write_back(&self, fd: &Self::Fd, wait: bool);
     /// Makes content and attributes durable.
     fn sync(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Makes everything on the file system of an object durable.
+    fn sync_file_system(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Locks a file for whoever has this descriptor; `EAGAIN` while somebody else has it locked.
+    fn try_lock(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Gives the lock back.
+    fn unlock(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Ends the other processes of this machine that have the file locked, where the account may.
+    fn end_holders(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Waits for [`limits::FENCE_PAUSE`](crate::limits::FENCE_PAUSE).
+    fn pause(&self);
     /// Asks for a read lease on a file opened for reading and gives it back at once: `EAGAIN` means that
     /// some process has the file open for writing.
     fn probe_writers(&self, fd: &Self::Fd) -> Sysult<()>;

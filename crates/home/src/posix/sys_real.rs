@@ -142,6 +142,25 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     })
 }
 
+/// All processes of this machine that can be seen.
+fn processes() -> impl Iterator<Item = rustix::process::Pid> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|e| rustix::process::Pid::from_raw(e.file_name().to_str()?.parse().ok()?))
+}
+
+/// Whether a process has a file open that it has locked by flock(2): `/proc/PID/fdinfo` tells the locks.
+fn holds_lock(pid: rustix::process::Pid, file: &fs::Stat) -> bool {
+    let proc = format!("/proc/{}", pid.as_raw_nonzero());
+    let open = std::fs::read_dir(format!("{proc}/fd")).into_iter().flatten().flatten();
+    open.filter(|fd| {
+        fs::stat(fd.path()).is_ok_and(|stat| (stat.st_dev, stat.st_ino) == (file.st_dev, file.st_ino))
+    })
+    .any(|fd| {
+        let info = std::fs::read_to_string(format!("{proc}/fdinfo/{}", fd.file_name().to_string_lossy()));
+        info.is_ok_and(|info| info.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK")))
+    })
+}
+
 /// The length, type and bytes of struct file_handle, with room for `MAX_HANDLE_SZ`.
 #[repr(C)]
 struct RawHandle {
@@ -498,6 +517,38 @@ impl Sys for Linux {
 
     fn sync(&self, fd: &OwnedFd) -> Sysult<()> {
         retry_on_intr(|| fs::fsync(fd))
+    }
+
+    fn sync_file_system(&self, fd: &OwnedFd) -> Sysult<()> {
+        // Not every O_PATH descriptor will do (syncfs(2)), and those that can be opened are of the same file system.
+        let opened =
+            fs::open(proc_path(fd), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, fs::Mode::empty())?;
+        fs::syncfs(opened)
+    }
+
+    fn try_lock(&self, fd: &OwnedFd) -> Sysult<()> {
+        retry_on_intr(|| fs::flock(fd, fs::FlockOperation::NonBlockingLockExclusive))
+    }
+
+    fn unlock(&self, fd: &OwnedFd) -> Sysult<()> {
+        fs::flock(fd, fs::FlockOperation::Unlock)
+    }
+
+    fn end_holders(&self, fd: &OwnedFd) -> Sysult<()> {
+        let wanted = fs::fstat(fd)?;
+        for pid in processes() {
+            if holds_lock(pid, &wanted) && pid != rustix::process::getpid() {
+                match rustix::process::kill_process(pid, rustix::process::Signal::KILL) {
+                    Ok(()) | Err(Errno::SRCH) => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn pause(&self) {
+        std::thread::sleep(limits::FENCE_PAUSE);
     }
 
     fn probe_writers(&self, fd: &OwnedFd) -> Sysult<()> {

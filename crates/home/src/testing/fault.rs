@@ -135,6 +135,10 @@ impl Home for FaultHome {
         self.through(self.inner.stage(op, at, data)).await
     }
 
+    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+        self.through(self.inner.claim(gateway, volume, since)).await
+    }
+
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let mut fault = self.fault.subscribe();
         let now = fault.wait_for(|f| *f != Fault::HangChanges).await.map(|f| *f).unwrap_or_default();

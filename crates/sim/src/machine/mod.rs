@@ -86,6 +86,8 @@ struct State {
     boot: u64,
     generations: u64,
     opens: BTreeMap<Ino, Opens>,
+    /// Files that a process has locked.
+    locks: BTreeMap<Ino, Arc<Process>>,
 }
 
 /// Who has an object open.
@@ -106,6 +108,7 @@ impl Machine {
             boot: 1,
             generations: 0,
             opens: BTreeMap::new(),
+            locks: BTreeMap::new(),
         };
         let machine = Arc::new(Machine { state: Mutex::new(state), clock });
         {
@@ -151,6 +154,7 @@ impl Machine {
         state.durable = state.now.clone();
         state.log.clear();
         state.opens.clear();
+        state.locks.clear();
     }
 }
 

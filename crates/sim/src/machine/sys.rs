@@ -531,6 +531,46 @@ impl Sys for SimSys {
         })
     }
 
+    fn sync_file_system(&self, fd: &SimFd) -> Sysult<()> {
+        self.call("syncfs", fd, true, |state, _| {
+            let all: Vec<Ino> = state.now.nodes.keys().copied().collect();
+            all.into_iter().for_each(|ino| state.sync(ino));
+            Ok(())
+        })
+    }
+
+    fn try_lock(&self, fd: &SimFd) -> Sysult<()> {
+        self.look("flock", fd, |state| match state.locks.get(&fd.ino) {
+            Some(holder) if holder.is_alive() && !Arc::ptr_eq(holder, &self.process) => Err(Errno::AGAIN),
+            _ => {
+                state.locks.insert(fd.ino, self.process.clone());
+                Ok(())
+            }
+        })
+    }
+
+    fn unlock(&self, fd: &SimFd) -> Sysult<()> {
+        self.look("flock", fd, |state| {
+            let held = state.locks.get(&fd.ino).is_some_and(|holder| Arc::ptr_eq(holder, &self.process));
+            if held {
+                state.locks.remove(&fd.ino);
+            }
+            Ok(())
+        })
+    }
+
+    fn end_holders(&self, fd: &SimFd) -> Sysult<()> {
+        self.look("kill", fd, |state| {
+            let holder = state.locks.get(&fd.ino).filter(|holder| !Arc::ptr_eq(holder, &self.process));
+            holder.into_iter().for_each(|holder| holder.kill());
+            Ok(())
+        })
+    }
+
+    fn pause(&self) {
+        crate::coroutine::pause();
+    }
+
     fn probe_writers(&self, fd: &SimFd) -> Sysult<()> {
         self.look("lease", fd, |state| {
             let writers = state.opens.get(&fd.ino).map_or(0, |o| Arc::strong_count(&o.writing) - 1);

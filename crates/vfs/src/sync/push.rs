@@ -11,6 +11,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use home::op::Staged;
 use home::{Error, ErrorKind, OpId, Outcome, Payload, Placed, Result};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -95,10 +96,15 @@ impl Volume {
         }
         self.tree.lock().queue.begin(ready.iter().flat_map(|r| r.group.seqs.clone()));
         let answer = self.home.apply(placed).await;
-        // But for this reason a part may have been executed.
-        let lost = matches!(&answer, Err(e) if e.kind != ErrorKind::NotStaged);
+        if matches!(&answer, Err(e) if e.kind == ErrorKind::NotClaimed) {
+            self.claimed.store(false, Ordering::Relaxed);
+        }
+        // But for these reasons a part may have been executed.
+        let nothing = [ErrorKind::NotStaged, ErrorKind::NotClaimed];
+        let lost = matches!(&answer, Err(e) if !nothing.contains(&e.kind));
         let taken = match answer {
             Ok(outcomes) => self.take(&ready, outcomes).await.map(|()| Sent::Some),
+            Err(e) if e.kind == ErrorKind::NotClaimed => Ok(Sent::Some),
             Err(e) => Err(e),
         };
         self.tree.lock().queue.end(lost);

@@ -68,8 +68,13 @@ pub struct Queue {
     urgent: u64,
     /// Operations that may have been executed and whose outcome is not known.
     under_way: HashSet<u64>,
-    /// Operations whose answers are lost and that were not looked for at the home since.
+    /// Operations that may have been executed and whose answers are lost.
     lost: BTreeSet<u64>,
+    /// Answers were lost since the home was last asked about them.
+    unasked: bool,
+    /// Operations under whose numbers the home knows what may have been executed: what is sent again of that has to be
+    /// what it was.
+    known: BTreeSet<u64>,
     /// By object, the operations that take a name away from it.
     moves: HashMap<u64, Vec<u64>>,
     /// By object, the operations on its extended attributes.
@@ -103,8 +108,8 @@ impl Queue {
         self.ops.insert(seq, op);
     }
 
-    /// These operations may be executed from now on. No other one can have been whose outcome is not known: all that
-    /// answers were lost of before has been looked for.
+    /// These operations may be executed from now on. No other one can have been whose outcome is not known, but for
+    /// those of [`Queue::lost`].
     pub fn begin(&mut self, seqs: impl IntoIterator<Item = u64>) {
         self.under_way = seqs.into_iter().collect();
     }
@@ -136,11 +141,17 @@ impl Queue {
             if let Some(op) = self.ops.get_mut(seq) {
                 op.resent = true;
                 self.lost.insert(*seq);
+                self.unasked = true;
             }
         }
     }
 
-    /// Operations whose answers are lost and that were not looked for at the home since, in order.
+    /// Whether answers were lost since the home was last asked about them.
+    pub fn is_unasked(&self) -> bool {
+        self.unasked
+    }
+
+    /// Operations that may have been executed and whose answers are lost, in order.
     pub fn lost(&self) -> impl Iterator<Item = (u64, &Pending)> {
         self.lost.iter().filter_map(|seq| Some((*seq, self.ops.get(seq)?)))
     }
@@ -160,6 +171,28 @@ impl Queue {
     /// All of them were looked for: what the home shows of them has left the queue.
     pub fn looked_for(&mut self) {
         self.lost.clear();
+        self.known.clear();
+        self.unasked = false;
+    }
+
+    /// The home told the numbers of all operations that may have been executed. Others of mode `wb` were not; those of
+    /// mode `strict` are looked for.
+    pub fn told(&mut self, begun: &[u64]) {
+        self.known = begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
+        let is_write = |p: &Pending| matches!(p.change.op, Op::Write { .. });
+        let known = self.known.iter().filter_map(|seq| Some((seq, self.ops.get(seq)?)));
+        // By file: writes before one of these travelled with it, or went before.
+        let written: HashMap<u64, u64> =
+            known.filter(|(_, p)| is_write(p)).map(|(seq, p)| (p.change.object, *seq)).collect();
+        for seq in std::mem::take(&mut self.lost) {
+            let Some(op) = self.ops.get_mut(&seq).filter(|op| !op.change.plain) else { continue };
+            let with_later = written.get(&op.change.object).is_some_and(|last| is_write(op) && seq < *last);
+            op.resent = with_later || self.known.contains(&seq);
+            if op.resent {
+                self.lost.insert(seq);
+            }
+        }
+        self.unasked = false;
     }
 
     /// Operations made in mode `strict`, in order; costs nothing where there are none.
@@ -175,13 +208,14 @@ impl Queue {
 
     /// Whether operations may have been executed whose answers are lost.
     pub fn is_in_doubt(&self) -> bool {
-        self.under_way.iter().any(|seq| self.ops.get(seq).is_some_and(|p| p.resent && p.parked.is_none()))
+        let mut sent = self.under_way.iter().chain(&self.lost);
+        sent.any(|seq| self.ops.get(seq).is_some_and(|p| p.resent && p.parked.is_none()))
     }
 
     /// Whether an operation that takes a name away from an object may have been executed already.
     pub fn is_moving(&self, id: u64) -> bool {
         let moving =
-            |seq| self.under_way.contains(seq) && self.ops.get(seq).is_some_and(|p| p.parked.is_none());
+            |seq: &u64| self.is_under_way(*seq) && self.ops.get(seq).is_some_and(|p| p.parked.is_none());
         self.moves.get(&id).is_some_and(|seqs| seqs.iter().any(moving))
     }
 
@@ -192,6 +226,7 @@ impl Queue {
         self.hidden -= usize::from(!op.overlaid);
         self.plain -= usize::from(op.change.plain);
         self.lost.remove(&seq);
+        self.known.remove(&seq);
         for id in moved(&op.change) {
             take_from(&mut self.moves, id, seq);
         }
@@ -289,7 +324,7 @@ impl Queue {
     pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
         let mut batch = Selection { now, ..Selection::default() };
         for (seq, op) in self.ops.range(..=last) {
-            if batch.is_full() || !batch.take(*seq, op) {
+            if batch.is_full() || !batch.take(*seq, op, &self.known) {
                 break;
             }
         }
@@ -367,7 +402,8 @@ impl Selection {
     }
 
     /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.
-    fn take(&mut self, seq: u64, op: &Pending) -> bool {
+    /// `known`: see [`Queue::known`].
+    fn take(&mut self, seq: u64, op: &Pending, known: &BTreeSet<u64>) -> bool {
         let change = &op.change;
         if op.is_held(self.now) || self.waiting.concerns(change) {
             self.waiting.add(change);
@@ -377,6 +413,7 @@ impl Selection {
         let newborn = last.is_some_and(|l| l.newborn);
         if let Op::Write { base, .. } = &change.op {
             match last {
+                Some(Last { write: Some(group), .. }) if self.ends_with(group, known) => return false,
                 Some(Last { write: Some(group), newborn, .. }) => {
                     // The group moves to the place of its last record, so that a record whose effect is seen at
                     // the home proves all operations before it.
@@ -416,6 +453,11 @@ impl Selection {
         }
         self.last.insert(change.object, Last { write, newborn, blind });
         true
+    }
+
+    /// Whether the last record of a group gave a number to what may have been executed.
+    fn ends_with(&self, group: usize, known: &BTreeSet<u64>) -> bool {
+        self.groups[group].seqs.last().is_some_and(|last| known.contains(last))
     }
 
     /// Counts what travels of a record. A write takes away from what its group would have carried.

@@ -1,5 +1,8 @@
 //! Finds out how far a batch came whose answer was lost.
 //!
+//! A home that keeps a log tells it when the volume is claimed: what is sent again of the operations that it knows has
+//! its first outcome, and the others were not executed. Of any other home we look for marks.
+//!
 //! Operations run in order, and each leaves the exact time of its record on what it changed. So the last
 //! operation whose mark is found proves all before it. Only a write may have travelled later than its place, with
 //! the last one of a run of writes to the same file: it counts as done if that one is proven, or if its own object
@@ -16,6 +19,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, HomePath, Loc, Op, Result};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A record that was sent, and what the home has where it would have left its mark.
 struct Trace {
@@ -29,10 +33,30 @@ struct Trace {
 }
 
 impl Volume {
-    /// Takes in what was done by a send whose answer was lost.
+    /// Makes sure that nothing that was sent before has an effect any more, and finds out what had one.
     pub async fn resume(self: &Arc<Self>, class: Class) -> Result<()> {
+        let claimed = self.claimed.load(Ordering::Relaxed);
+        let since = {
+            let queue = &self.tree.lock().queue;
+            if claimed && !queue.is_unasked() {
+                return Ok(());
+            }
+            queue.lost().next().map_or(u64::MAX, |(seq, _)| seq)
+        };
+        let begun = self.home.claim(self.shared.gateway, self.id, since).await?;
+        self.claimed.store(true, Ordering::Relaxed);
+        match begun {
+            Some(begun) => self.tree.lock().queue.told(&begun),
+            None => self.look_for_lost(class).await?,
+        }
+        Ok(())
+    }
+
+    /// Takes in what was done by a send whose answer was lost, as far as the home shows it.
+    async fn look_for_lost(self: &Arc<Self>, class: Class) -> Result<()> {
         let sent = self.sent();
         if sent.is_empty() {
+            self.tree.lock().queue.looked_for();
             return Ok(());
         }
         let traces = self.look(sent, class).await?;

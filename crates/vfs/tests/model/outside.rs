@@ -45,6 +45,7 @@ impl Two {
         tokio::spawn(clock.clone().run());
         let mut rng = StdRng::seed_from_u64(seed);
         let mut world = World::new(Mode::Wb);
+        world.memory.set_keeps_log(rng.random_bool(0.5));
         world.staleness = Duration::from_millis([0, 300, 100_000][rng.random_range(0..3)]);
         world.mkdir("d");
         let e = start(&world, &clock, seed).await;

@@ -87,6 +87,7 @@ impl Run {
         let mut world = World::new(plan.mode);
         world.staleness =
             Duration::from_millis(*[0, 300, 5_000, 100_000].get(rng.random_range(0..4)).unwrap());
+        world.memory.set_keeps_log(rng.random_bool(0.5));
         if plan.big {
             world.cache = 10 << 20;
         }

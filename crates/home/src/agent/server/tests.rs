@@ -38,6 +38,9 @@ pub(crate) fn attr(size: u64) -> Attr {
 }
 
 impl Serve for Gated {
+    fn claim(&self, _: u64, _: u32, _: u64) -> Result<Option<Vec<u64>>> {
+        Ok(None)
+    }
     fn hello(&self) -> Result<Hello> {
         Ok(Hello {
             class: crate::Class::Posix,

@@ -1,5 +1,6 @@
 //! Changes of content: which way to take, and the way in place.
 
+use super::super::claim::Intent;
 use super::super::sys::{Mode, Stamp, Sys, Sysult};
 use super::{Act, Batch, Fail};
 use crate::attr::{Attr, HomeId, Kind, Version};
@@ -34,15 +35,21 @@ impl<S: Sys> Batch<'_, S> {
         base: Option<&Version>,
         pieces: &[Piece<Payload>],
     ) -> Act<Done> {
+        if let Some(done) = self.swapped_before(placed, at)? {
+            return Ok(done);
+        }
         let target = self.target(placed, at, base.is_some())?;
         let pieces = self.pieces(pieces)?;
         let mut resume = false;
         if !placed.plain && !self.matches(base, &target.file.attr) {
             let base = base.ok_or(ErrorKind::Stale)?;
             if placed.resent && self.is_done(placed, base, &target.file, &pieces) {
-                return Ok(Done { attr: Some(target.file.attr), dirs: Vec::new() });
+                let attr = target.file.attr;
+                self.sync_attrs(placed, at, target.file)?;
+                return Ok(Done { attr: Some(attr), dirs: Vec::new() });
             }
-            resume = placed.resent && self.is_half_done(base, &target.file, &pieces);
+            let began = self.intent(placed) == Some(&Intent::InPlace(target.file.attr.id));
+            resume = placed.resent && (began || self.is_half_done(base, &target.file, &pieces));
             if !resume {
                 return Err(Fail::Conflict(Some(target.file.attr)));
             }
@@ -119,6 +126,7 @@ impl<S: Sys> Batch<'_, S> {
         if target.guarded && !placed.plain && !now.version().same_content(&old.version()) {
             return Err(Fail::Conflict(Some(now)));
         }
+        self.intend(Intent::InPlace(old.id));
         let written = self.write_pieces(&fd, pieces);
         if let Err(e) = written {
             if is_append(old.size, pieces) {

@@ -6,11 +6,13 @@
 //! other case it goes back. Where the file system has no exchange, the file is moved aside, verified,
 //! and the copy is linked to the name, which cannot overwrite; the name is absent for that moment.
 
+use super::super::claim::{self, Intent};
 use super::super::sys::{Mode, Rename, Stamp, Sys, Sysult};
 use super::content::Target;
 use super::create::SET_ID;
+use super::staging::COPY;
 use super::{Act, Batch, Fail};
-use crate::attr::{Attr, Version};
+use crate::attr::{Attr, HomeId, Version};
 use crate::error::ErrorKind;
 use crate::limits;
 use crate::op::{Done, Piece, Placed};
@@ -49,16 +51,16 @@ impl<S: Sys> Batch<'_, S> {
     ) -> Act<Option<Done>> {
         let Ok(at) = self.staging(&target.path, &target.dir) else { return Ok(None) };
         self.close(target.file.attr.id);
-        let temp = self.unique(b"new-")?;
+        let temp = self.unique(COPY)?;
         let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
         let copy = self.sys().create(&stage, &temp, 0o600)?;
         let swapped = match self.build(placed, target, pieces, &copy) {
-            Ok(Copy::Whole) => self.swap(&stage, &temp, target),
+            Ok(Copy::Whole) => self.swap(at, &stage, &temp, target),
             Ok(Copy::NotWorthIt) => Ok(Swap::Apart),
             Err(fail) => Err(fail),
         };
         let swapped = match swapped {
-            Ok(Swap::Unsupported) => self.swap_by_link(&stage, &temp, target),
+            Ok(Swap::Unsupported) => self.swap_by_link(at, &stage, &temp, target),
             other => other,
         };
         // Gone already if all went well.
@@ -68,9 +70,15 @@ impl<S: Sys> Batch<'_, S> {
             Swap::Unsupported | Swap::Apart => return Ok(None),
         }
         let attr = self.home.attr_of(&copy)?;
-        lock(&self.home.memo).succeed(target.file.attr.id, attr.id);
+        self.succeed(target.file.attr.id, attr.id);
         self.keep_open(copy, attr.id, true);
         Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&target.dir, placed)?] }))
+    }
+
+    /// Notes that an object has another inode now.
+    pub(super) fn succeed(&mut self, old: HomeId, new: HomeId) {
+        lock(&self.home.memo).succeed(old, new);
+        self.succeeds = Some(old);
     }
 
     /// Fills the copy with the changed content and the attributes, and makes it durable.
@@ -174,9 +182,11 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// Exchange, verify, and dispose or undo.
-    fn swap(&mut self, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
+    fn swap(&mut self, at: usize, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
         let (dir, name) = (&target.dir.fd, target.name.as_bytes());
         let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
+        let old = self.taking_out(at, temp, (&target.path, &target.name), &target.file.attr, true);
+        self.intend(Intent::Swap(claim::Swap { new: copy.id, old }));
         match self.sys().rename(stage, temp, dir, name, Rename::Exchange) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Err(Fail::Conflict(None)),
@@ -211,9 +221,12 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// The same without exchange.
-    fn swap_by_link(&mut self, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
+    fn swap_by_link(&mut self, at: usize, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
         let (dir, name) = (&target.dir.fd, target.name.as_bytes());
         let aside = self.unique(b"old-")?;
+        let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
+        let old = self.taking_out(at, &aside, (&target.path, &target.name), &target.file.attr, true);
+        self.intend(Intent::Swap(claim::Swap { new: copy.id, old }));
         match self.sys().rename(dir, name, stage, &aside, Rename::Replace) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Err(Fail::Conflict(None)),

@@ -7,6 +7,7 @@
 //! - [`exchange`]: changes of content in a copy that then takes the file's place.
 //! - [`names`]: removal and renaming.
 //! - [`attrs`]: mode, group and times. [`xattrs`]: extended attributes.
+//! - [`recover`]: what an agent left that was killed in the middle of an operation.
 //! - [`staging`]: private directories for copies and for what was moved aside.
 //!
 //! # Two ways
@@ -22,9 +23,11 @@ pub(super) mod content;
 pub(super) mod create;
 pub(super) mod exchange;
 pub(super) mod names;
+pub(super) mod recover;
 pub(super) mod staging;
 pub(super) mod xattrs;
 
+use super::claim::{self, Claim};
 use super::resolve::Found;
 use super::sys::{Mode, Stamp, Sys};
 use super::{Posix, lock};
@@ -92,8 +95,14 @@ pub(super) struct Batch<'a, S: Sys> {
     touched: Vec<Touched<S>>,
     open: Vec<Open<S>>,
     stagings: Vec<Staging<S>>,
+    /// File systems with effects of an earlier execution that may not be durable.
+    file_systems: Vec<(u64, S::Fd)>,
+    /// Our right to do this, where it was claimed.
+    claim: Option<&'a mut Claim<S>>,
     /// Files made by the operation that is being executed.
     made: bool,
+    /// The file in whose place the operation that is being executed put another.
+    succeeds: Option<HomeId>,
     results: Vec<Executed>,
     /// How many of `results` are durable.
     settled: usize,
@@ -104,7 +113,7 @@ struct Executed {
     op: OpId,
     outcome: Outcome,
     made: bool,
-    /// Whether the outcome comes from an earlier execution.
+    /// Whether the outcome comes from an earlier execution, and is durable.
     repeated: bool,
 }
 
@@ -112,17 +121,18 @@ struct Executed {
 pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
     let _one_at_a_time = lock(&home.applying);
     check_staged(home, &ops)?;
-    let mut batch = Batch {
-        home,
-        touched: Vec::new(),
-        open: Vec::new(),
-        stagings: Vec::new(),
-        made: false,
-        results: Vec::with_capacity(ops.len()),
-        settled: 0,
+    let mut claims = lock(&home.claims);
+    let mut claim = match ops.first().map(|first| volume_of(first.id)) {
+        Some(volume) if ops.iter().all(|placed| volume_of(placed.id) == volume) => claims.get_mut(&volume),
+        Some(_) => return Err(Error::new(ErrorKind::Invalid, "a batch of several volumes")),
+        None => None,
     };
+    if let Some(claim) = &mut claim {
+        claim.enter(home)?;
+    }
+    let mut batch = Batch::new(home, claim);
     for placed in &ops {
-        if home.leaving.load(Ordering::Relaxed) || !batch.run(placed) {
+        if !batch.may_go_on() || !batch.run(placed) {
             break;
         }
         if batch.touched.len() + batch.open.len() >= limits::BATCH_OPEN && !batch.settle() {
@@ -131,9 +141,16 @@ pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Out
     }
     batch.settle();
     let results = std::mem::take(&mut batch.results);
+    if let Some(claim) = &batch.claim {
+        claim.leave(&home.sys);
+    }
     drop(batch);
     remember(home, &ops, &results);
     Ok(results.into_iter().map(|r| r.outcome).collect())
+}
+
+fn volume_of(op: OpId) -> claim::Volume {
+    (op.gateway, op.volume)
 }
 
 /// Refuses the whole batch while nothing has happened.
@@ -174,13 +191,43 @@ fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
 }
 
 impl<'a, S: Sys> Batch<'a, S> {
+    fn new(home: &'a Posix<S>, claim: Option<&'a mut Claim<S>>) -> Self {
+        Batch {
+            home,
+            touched: Vec::new(),
+            open: Vec::new(),
+            stagings: Vec::new(),
+            file_systems: Vec::new(),
+            claim,
+            made: false,
+            succeeds: None,
+            results: Vec::new(),
+            settled: 0,
+        }
+    }
+
+    /// Whether whoever sent the batch is still there, and nobody has taken the volume over.
+    fn may_go_on(&self) -> bool {
+        !self.home.leaving.load(Ordering::Relaxed)
+            && self.claim.as_ref().is_none_or(|claim| claim.holds(&self.home.sys))
+    }
+
     /// Executes one operation; whether it was done.
     fn run(&mut self, placed: &Placed) -> bool {
         if let Some(first) = lock(&self.home.memo).outcome(placed.id).cloned() {
-            self.results.push(Executed { op: placed.id, outcome: first, made: false, repeated: true });
+            let unsettled = self.claim.as_ref().is_some_and(|claim| claim.is_unsettled(placed.id.seq));
+            if unsettled && let Err(Fail::Refused(kind)) = self.secure(placed) {
+                let outcome = Outcome::Refused(kind);
+                self.results.push(Executed { op: placed.id, outcome, made: false, repeated: true });
+                return false;
+            }
+            self.results.push(Executed { op: placed.id, outcome: first, made: false, repeated: !unsettled });
             return true;
         }
-        self.made = false;
+        (self.made, self.succeeds) = (false, None);
+        if let Some(claim) = &mut self.claim {
+            claim.begin(&self.home.sys, placed.id.seq);
+        }
         let outcome = match self.execute(placed) {
             Ok(done) => Outcome::Done(done),
             Err(Fail::Conflict(there)) => Outcome::Conflict(there),
@@ -192,8 +239,36 @@ impl<'a, S: Sys> Batch<'a, S> {
         {
             lock(&self.home.memo).left(&attr, self.made);
         }
+        if let Some(claim) = &mut self.claim {
+            let wrote = matches!(&outcome, Outcome::Done(done) if placed.op.leaves(done.attr).is_some());
+            let (seq, made, outcome) = (placed.id.seq, self.made, outcome.clone());
+            claim.end(&self.home.sys, claim::Ended { seq, outcome, wrote, made, succeeds: self.succeeds });
+        }
         self.results.push(Executed { op: placed.id, outcome, made: self.made, repeated: false });
         done
+    }
+
+    /// What an earlier agent did and perhaps did not make durable becomes so with this batch.
+    fn secure(&mut self, placed: &Placed) -> Act<()> {
+        for dir in placed.op.dirs() {
+            if let Ok(found) = self.home.find_dir(dir) {
+                self.touch(&found, placed)?;
+            }
+        }
+        // Later operations may have moved or removed it: what is left of its path is on its file system.
+        let mut at = placed.op.place().path.clone();
+        loop {
+            match self.home.open_path(&at) {
+                Ok(fd) => {
+                    let fs = self.home.attr_of(&fd)?.id.fs;
+                    if self.file_systems.iter().all(|(known, _)| *known != fs) {
+                        self.file_systems.push((fs, fd));
+                    }
+                    return Ok(());
+                }
+                Err(e) => at = at.split().ok_or(e)?.0,
+            }
+        }
     }
 
     fn execute(&mut self, placed: &Placed) -> Act<Done> {
@@ -260,6 +335,10 @@ impl<'a, S: Sys> Batch<'a, S> {
         self.remove_stagings();
         let synced = self.sync_all();
         if let Err(Fail::Refused(kind)) = synced {
+            let fresh = self.results.iter().skip(self.settled).filter(|r| !r.repeated).map(|r| r.op.seq);
+            if let Some(claim) = &mut self.claim {
+                claim.unsettle(&self.home.sys, fresh);
+            }
             let first =
                 self.results.iter().skip(self.settled).position(|r| !r.repeated).map(|n| n + self.settled);
             if let Some(first) = first {
@@ -268,13 +347,20 @@ impl<'a, S: Sys> Batch<'a, S> {
             }
         }
         self.refresh();
+        if let (Ok(()), Some(claim)) = (&synced, &mut self.claim) {
+            claim.settle(&self.home.sys);
+        }
         self.settled = self.results.len();
+        self.file_systems.clear();
         self.touched.clear();
         self.open.clear();
         synced.is_ok()
     }
 
     fn sync_all(&mut self) -> Act<()> {
+        for (_, fd) in &self.file_systems {
+            self.home.sys.sync_file_system(fd)?;
+        }
         // With all data on its way first, one commit of the file system's journal serves many files.
         for file in &self.open {
             self.home.sys.write_back(&file.fd, true);

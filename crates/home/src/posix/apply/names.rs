@@ -3,6 +3,7 @@
 //! What an operation may only remove in a known version is first moved aside (or exchanged), then
 //! verified, then unlinked; else it goes back.
 
+use super::super::claim::Intent;
 use super::super::sys::{Rename, Sys};
 use super::{Act, Batch, Fail};
 use crate::attr::{Attr, Kind, Version};
@@ -45,7 +46,8 @@ impl<S: Sys> Batch<'_, S> {
             if placed.plain && !placed.resent {
                 return Err(ErrorKind::NotFound.into());
             }
-            return Ok(Done { attr: None, dirs: vec![spot.dir.attr] });
+            let dir = if placed.resent { self.touch(&spot.dir, placed)? } else { spot.dir.attr };
+            return Ok(Done { attr: None, dirs: vec![dir] });
         };
         let attr = found.attr;
         if !self.same(object.id, attr.id) {
@@ -81,6 +83,8 @@ impl<S: Sys> Batch<'_, S> {
         let stage = self.sys().open_name(&self.stagings[index].fd, b".")?;
         let aside = self.unique(b"old-")?;
         let (dir, name) = spot.raw();
+        let old = self.taking_out(index, &aside, (&spot.at.path, spot.name), found, false);
+        self.intend(Intent::TakeOut(old));
         match self.sys().rename(dir, name, &stage, &aside, Rename::Replace) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
@@ -250,6 +254,6 @@ impl<S: Sys> Batch<'_, S> {
 }
 
 /// What shall go away may be gone.
-fn gone(e: Errno) -> std::result::Result<(), Errno> {
+pub(super) fn gone(e: Errno) -> std::result::Result<(), Errno> {
     if e == Errno::NOENT { Ok(()) } else { Err(e) }
 }

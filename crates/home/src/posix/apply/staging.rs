@@ -5,6 +5,7 @@
 //! and leaves nothing behind, not even a new modification time of its parent.
 
 use super::super::account::cache_dir;
+use super::super::claim::Stage;
 use super::super::ident;
 use super::super::sys::{FileType, Make, Mode, Stamp, Stat, Sys, Sysult};
 use super::{Act, Batch};
@@ -13,12 +14,16 @@ use crate::error::ErrorKind;
 use crate::posix::Posix;
 use crate::posix::resolve::Found;
 use crate::{HomePath, limits};
+use bytes::Bytes;
 use rustix::io::Errno;
 
 /// How the name of a staging directory begins.
 const PREFIX: &[u8] = b".trellis-stage-";
 /// The file in a staging directory that tells it from a user's directory of such a name.
-const MARKER: &[u8] = b".trellis-staging";
+pub(super) const MARKER: &[u8] = b".trellis-staging";
+
+/// How the names of copies in it begin.
+pub(super) const COPY: &[u8] = b"new-";
 
 /// A staging directory.
 pub(super) struct Staging<S: Sys> {
@@ -29,6 +34,8 @@ pub(super) struct Staging<S: Sys> {
     /// The parent's time before and after the directory was made.
     parent_times: (Time, Time),
     name: Vec<u8>,
+    /// The same for the log.
+    pub stage: Stage,
     /// The directory itself.
     pub fd: S::Fd,
 }
@@ -79,12 +86,15 @@ impl<S: Sys> Batch<'_, S> {
         let mut last = Errno::ACCESS;
         for candidate in 0..3 {
             let parent = match candidate {
-                0 => cache_dir(self.home).ok().filter(|fd| self.place_of(fd) == Some(place)),
-                1 => self.highest_of_ours(path, place)?,
-                _ => Some(self.sys().open_name(&dir.fd, b".")?),
+                0 => cache_dir(self.home)
+                    .ok()
+                    .filter(|fd| self.place_of(fd) == Some(place))
+                    .map(|fd| (fd, None)),
+                1 => self.highest_of_ours(path, place)?.map(|(fd, at)| (fd, Some(at))),
+                _ => Some((self.sys().open_name(&dir.fd, b".")?, Some(path.clone()))),
             };
-            let Some(parent) = parent else { continue };
-            match self.make_staging(parent, place) {
+            let Some((parent, below)) = parent else { continue };
+            match self.make_staging(parent, below, place) {
                 Ok(made) => {
                     self.stagings.push(made);
                     return Ok(self.stagings.len() - 1);
@@ -100,7 +110,7 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// The highest directory above the target that is ours to write on the same mount.
-    fn highest_of_ours(&self, path: &HomePath, place: (u64, u64)) -> Act<Option<S::Fd>> {
+    fn highest_of_ours(&self, path: &HomePath, place: (u64, u64)) -> Act<Option<(S::Fd, HomePath)>> {
         let mut at = HomePath::root();
         let mut names = path.names();
         loop {
@@ -108,7 +118,7 @@ impl<S: Sys> Batch<'_, S> {
             let stat = self.sys().stat(&fd)?;
             let ours = stat.uid == self.home.account.uid && self.sys().access(&fd, 3);
             if (stat.dev, stat.mount) == place && ours {
-                return Ok(Some(fd));
+                return Ok(Some((fd, at)));
             }
             match names.next() {
                 Some(name) => at.push(&name),
@@ -117,8 +127,17 @@ impl<S: Sys> Batch<'_, S> {
         }
     }
 
-    fn make_staging(&self, parent: S::Fd, place: (u64, u64)) -> Sysult<Staging<S>> {
+    fn make_staging(
+        &mut self,
+        parent: S::Fd,
+        below: Option<HomePath>,
+        place: (u64, u64),
+    ) -> Sysult<Staging<S>> {
         let name = self.unique(PREFIX)?;
+        let stage = Stage { below, name: Bytes::copy_from_slice(&name) };
+        if let Some(claim) = &mut self.claim {
+            claim.stage(&self.home.sys, &stage);
+        }
         let before = self.sys().stat(&parent)?;
         let parent_id = self.home.attr_of(&parent).map_err(|_| Errno::ACCESS)?.id;
         self.sys().make(&parent, &name, Make::Dir(0o700))?;
@@ -127,7 +146,7 @@ impl<S: Sys> Batch<'_, S> {
             self.sys().unlink(&parent, &name, true).ok();
         })?;
         let after = self.sys().stat(&parent)?;
-        Ok(Staging { place, parent, parent_id, parent_times: (before.mtime, after.mtime), name, fd })
+        Ok(Staging { place, parent, parent_id, parent_times: (before.mtime, after.mtime), name, stage, fd })
     }
 
     /// Opens the new directory, checks that it is what was made, and marks it.

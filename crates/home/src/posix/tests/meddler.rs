@@ -101,6 +101,9 @@ impl Sys for Meddler {
     fn default_acl(&self, fd: &OwnedFd) -> bool {
         self.linux.default_acl(fd)
     }
+    fn pause(&self) {
+        self.linux.pause();
+    }
     fn write_back(&self, fd: &OwnedFd, wait: bool) {
         self.linux.write_back(fd, wait);
     }
@@ -143,5 +146,9 @@ impl Sys for Meddler {
         fn clone_file(&self, from: &OwnedFd, to: &OwnedFd) -> Sysult<()>;
         fn copy(&self, from: &OwnedFd, to: &OwnedFd, at: u64, len: u64) -> Sysult<u64>;
         fn probe_writers(&self, fd: &OwnedFd) -> Sysult<()>;
+        fn sync_file_system(&self, fd: &OwnedFd) -> Sysult<()>;
+        fn try_lock(&self, fd: &OwnedFd) -> Sysult<()>;
+        fn unlock(&self, fd: &OwnedFd) -> Sysult<()>;
+        fn end_holders(&self, fd: &OwnedFd) -> Sysult<()>;
     }
 }

@@ -27,6 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pauses between two kills, in milliseconds: short ones hit logins, long ones hit work.
 const PAUSES: [u64; 5] = [1700, 600, 1100, 250, 2300];
 
+/// How long an agent without a connection stands still: longer than it takes to log in again.
+const LATE: Duration = Duration::from_millis(400);
+
 /// The compact version.
 pub fn run(world: &World) -> Result<()> {
     crash(world, 10)
@@ -114,14 +117,22 @@ fn n_steps(step: &AtomicU32) -> u32 {
     step.load(Relaxed)
 }
 
-/// Kills one part: the server with everything below it, its ssh, or whatever runs at the home.
+/// Kills one part: the server with everything below it, its ssh, or whatever runs at the home; or lets what runs at the
+/// home go on only when its ssh is dead and another connection may be at work.
 fn kill(world: &World, server: &mut Server, n: usize) -> Result<()> {
-    match n % 3 {
+    match n % 4 {
         0 => {
             server.kill()?;
             server.restart().with_context(|| format!("kill {n}; state in {}", world.dir.display()))?;
         }
         1 => proc::signal_all(&processes(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
+        2 => {
+            let old = processes(ANN.uid, |name| !name.starts_with("sshd"));
+            proc::signal_all(&old, Signal::STOP);
+            proc::signal_all(&processes(GATEWAY.uid, |name| name == "ssh"), Signal::KILL);
+            std::thread::sleep(LATE);
+            proc::signal_all(&old, Signal::CONT);
+        }
         _ => proc::signal_all(&processes(ANN.uid, |name| !name.starts_with("sshd")), Signal::KILL),
     }
     server.must_run()

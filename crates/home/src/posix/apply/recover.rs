@@ -1,0 +1,134 @@
+//! What an agent left that was killed in the middle of an operation. The log tells what it was about to do; what it did of
+//! that is seen. Afterwards the operation is done or not, and nothing is left of it: what was taken out of its place is
+//! removed if it is what might be removed, and goes back otherwise.
+
+use super::super::account::cache_dir;
+use super::super::claim::{Intent, Leftovers, Stage, TakeOut};
+use super::super::sys::{Mode, Rename, Sys};
+use super::names::gone;
+use super::staging::{COPY, MARKER};
+use super::{Act, Batch};
+use crate::attr::{Attr, HomeId};
+use crate::op::{Done, Placed};
+use crate::posix::Posix;
+use crate::{HomePath, Loc, Name, limits};
+use bytes::Bytes;
+use rustix::io::Errno;
+
+/// Mends what an earlier agent left. What cannot be mended stays, and is shown after a while.
+pub(in crate::posix) fn recover<S: Sys>(home: &Posix<S>, left: Leftovers) {
+    let batch = Batch::new(home, None);
+    for intent in &left.intents {
+        // Without its staging directory there is nothing to put right.
+        let _ = match intent {
+            Intent::Swap(swap) => batch.put_right(&swap.old, Some(swap.new)),
+            Intent::TakeOut(old) => batch.put_right(old, None),
+            Intent::InPlace(_) => Ok(()),
+        };
+    }
+    for stage in &left.stages {
+        let _ = batch.clear_away(stage);
+    }
+}
+
+impl<S: Sys> Batch<'_, S> {
+    /// The place for the log of what is about to be taken out of a directory.
+    pub(super) fn taking_out(
+        &self,
+        staging: usize,
+        aside: &[u8],
+        (dir, name): (&HomePath, &Name),
+        found: &Attr,
+        sole: bool,
+    ) -> TakeOut {
+        TakeOut {
+            version: found.version(),
+            dir: dir.clone(),
+            name: name.clone(),
+            stage: self.stagings[staging].stage.clone(),
+            aside: Bytes::copy_from_slice(aside),
+            sole,
+        }
+    }
+
+    /// Notes what the operation is about to do.
+    pub(super) fn intend(&mut self, intent: Intent) {
+        if let Some(claim) = &mut self.claim {
+            claim.intend(&self.home.sys, intent);
+        }
+    }
+
+    /// What an earlier agent was about to do when it was killed.
+    pub(super) fn intent(&self, placed: &Placed) -> Option<&Intent> {
+        self.claim.as_ref()?.intent(placed.id.seq)
+    }
+
+    /// The outcome of a change of content whose copy has the name already.
+    pub(super) fn swapped_before(&mut self, placed: &Placed, at: &Loc) -> Act<Option<Done>> {
+        let Some(Intent::Swap(swap)) = self.intent(placed) else { return Ok(None) };
+        let (old, new) = (swap.old.version.id, swap.new);
+        let Ok((_, dir, name)) = self.parent(&at.path) else { return Ok(None) };
+        let Some(file) = self.home.find_in(&dir.fd, &name)?.filter(|f| f.attr.id == new) else {
+            return Ok(None);
+        };
+        self.succeed(old, new);
+        let attr = file.attr;
+        self.sync_attrs(placed, at, file)?;
+        Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&dir, placed)?] }))
+    }
+
+    /// Removes what was taken out of its place, or gives it back. `copy`: ours, which was to have the name instead.
+    fn put_right(&self, old: &TakeOut, copy: Option<HomeId>) -> Act<()> {
+        let stage = self.open_stage(&old.stage)?;
+        let there = match self.sys().open_name(&stage, &old.aside) {
+            Ok(fd) => self.home.attr_of(&fd)?,
+            // Nothing was taken out, or it is removed already.
+            Err(Errno::NOENT) => return Ok(()),
+            Err(e) => return Err(e.into()),
+        };
+        if copy == Some(there.id) {
+            // It never had the name, or not for long.
+            return Ok(self.sys().unlink(&stage, &old.aside, false)?);
+        }
+        let dir = self.home.find_dir(&Loc { path: old.dir.clone(), id: None })?;
+        let now = self.home.find_in(&dir.fd, &old.name)?.map(|now| now.attr.id);
+        let replaced = copy.is_some() && copy == now;
+        // By exchange it came here only when the copy took the name.
+        let wanted = copy.is_none() || replaced || old.aside.starts_with(COPY);
+        if wanted && self.is_as_found(&stage, &old.aside, &old.version, old.sole) {
+            return Ok(self.sys().unlink(&stage, &old.aside, false)?);
+        }
+        let (aside, to) = ((&stage, &old.aside[..]), (&dir.fd, old.name.as_bytes()));
+        if replaced && self.sys().rename(aside.0, aside.1, to.0, to.1, Rename::Exchange).is_ok() {
+            return Ok(self.sys().unlink(&stage, &old.aside, false)?);
+        }
+        match self.move_free(aside, to) {
+            Ok(()) => Ok(()),
+            Err(_) => self.rescue(aside, to.0, to.1),
+        }
+    }
+
+    /// Removes a staging directory with the copies in it that were never used. What else is in it stays, and is shown.
+    fn clear_away(&self, stage: &Stage) -> Act<()> {
+        let parent = self.stage_parent(stage)?;
+        let fd = self.sys().open_name(&parent, &stage.name)?;
+        let names = self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::LISTING_KEPT_MIN)?;
+        for name in names.iter().filter(|name| name.starts_with(COPY)) {
+            self.sys().unlink(&fd, name, false)?;
+        }
+        self.sys().unlink(&fd, MARKER, false).or_else(gone)?;
+        Ok(self.sys().unlink(&parent, &stage.name, true)?)
+    }
+
+    fn stage_parent(&self, stage: &Stage) -> Act<S::Fd> {
+        match &stage.below {
+            None => Ok(cache_dir(self.home)?),
+            Some(path) => Ok(self.home.open_path(path)?),
+        }
+    }
+
+    fn open_stage(&self, stage: &Stage) -> Act<S::Fd> {
+        let parent = self.stage_parent(stage)?;
+        Ok(self.sys().open_name(&parent, &stage.name)?)
+    }
+}

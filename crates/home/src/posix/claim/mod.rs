@@ -1,0 +1,388 @@
+//! Who may change a home for a volume, and what became of the operations that were begun.
+//!
+//! For each volume of a gateway that writes here `~/.cache/trellis/volumes/GATEWAY-VOLUME` has two files.
+//!
+//! - `fence` holds a random word of the agent that took over last, and is locked (flock(2)) while a batch runs. Who
+//!   takes over writes its word first, so that the agent before it stops at its next operation, and then waits for the
+//!   lock. An agent of this machine that does not give it back is ended. After that nothing of it has an effect.
+//! - `log` has a [`Record`] before and after each operation. It is not synced: it tells exactly what an agent that was
+//!   killed had done, and nothing after the machine was restarted.
+//!
+//! Where the files cannot be kept there is neither fence nor log, as on a full or read-only home directory.
+
+mod record;
+
+use super::account::cache_dir;
+use super::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
+use super::{Posix, failed, lock};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits;
+use crate::{Done, OpId, Outcome};
+use bytes::Bytes;
+pub(super) use record::{Ended, Intent, Stage, Swap, TakeOut};
+use record::{Record, decode, encode};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashSet, VecDeque};
+
+/// A gateway and a volume of it.
+pub(super) type Volume = (u64, u32);
+
+/// Bytes that tell one agent from all others.
+const WORD: usize = 16;
+
+/// The right of this process to change the home for a volume, as long as nobody takes it over.
+pub(super) struct Claim<S: Sys> {
+    dir: S::Fd,
+    fence: S::Fd,
+    word: [u8; WORD],
+    boot: Vec<u8>,
+    log: Option<Log<S>>,
+    /// Operations that were done, the oldest first, for the next log.
+    kept: VecDeque<Ended>,
+    /// Operations that were done and that may not be durable.
+    unsettled: HashSet<u64>,
+    /// Operations that were begun and not ended, each with what it was about to do.
+    doubt: BTreeMap<u64, Option<Intent>>,
+    /// The one that was begun last.
+    current: u64,
+    /// Staging directories that an earlier agent may have left.
+    stages: Vec<Stage>,
+    /// Whether the log tells of everything that was begun.
+    complete: bool,
+}
+
+/// What an earlier agent may have left in the middle of an operation.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    /// What it was about to do.
+    pub intents: Vec<Intent>,
+    /// Staging directories that it made.
+    pub stages: Vec<Stage>,
+}
+
+/// The open log.
+struct Log<S: Sys> {
+    fd: S::Fd,
+    end: u64,
+}
+
+/// Takes over a volume, after `recover` has mended what an earlier agent left. See [`crate::Home::claim`].
+pub(super) fn claim<S: Sys>(
+    home: &Posix<S>,
+    volume: Volume,
+    since: u64,
+    recover: impl FnOnce(&Posix<S>, Leftovers),
+) -> Result<Option<Vec<u64>>> {
+    let _no_batch_runs = lock(&home.applying);
+    let mut claims = lock(&home.claims);
+    claims.remove(&volume);
+    let mut claim = match Claim::take(home, volume, recover) {
+        Ok(claim) => claim,
+        Err(Errno::AGAIN) => {
+            let text = "an earlier agent is still at work there and cannot be ended";
+            return Err(Error::new(ErrorKind::Unreachable, text));
+        }
+        Err(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::NOTSUP) => {
+            return Ok(None);
+        }
+        Err(e) => return Err(failed(e, "take over the volume at the home")),
+    };
+    let mut memo = lock(&home.memo);
+    for ended in &claim.kept {
+        let op = OpId { gateway: volume.0, volume: volume.1, seq: ended.seq };
+        if let (Some(old), Outcome::Done(Done { attr: Some(new), .. })) = (ended.succeeds, &ended.outcome) {
+            memo.succeed(old, new.id);
+        }
+        memo.done(op, &ended.outcome, ended.left());
+    }
+    claim.doubt.retain(|seq, _| *seq >= since);
+    let begun = claim.begun(since);
+    claims.insert(volume, claim);
+    Ok(begun)
+}
+
+impl Ended {
+    /// The state that it left a file's content in, and whether it made the file.
+    fn left(&self) -> Option<(crate::Attr, bool)> {
+        match &self.outcome {
+            Outcome::Done(done) if self.wrote => done.attr.map(|attr| (attr, self.made)),
+            _ => None,
+        }
+    }
+}
+
+impl<S: Sys> Claim<S> {
+    fn take(home: &Posix<S>, volume: Volume, recover: impl FnOnce(&Posix<S>, Leftovers)) -> Sysult<Claim<S>> {
+        let sys = &home.sys;
+        let all = directory(home, &cache_dir(home)?, b"volumes")?;
+        let dir = directory(home, &all, format!("{:016x}-{:08x}", volume.0, volume.1).as_bytes())?;
+        let (fence, _) = file(home, &dir, b"fence")?;
+        let mut word = [0; WORD];
+        sys.random(&mut word)?;
+        if sys.write(&fence, 0, &word)? != WORD {
+            return Err(Errno::NOSPC);
+        }
+        acquire(sys, &fence)?;
+        let mut claim = Claim {
+            dir,
+            fence,
+            word,
+            boot: sys.boot_id(),
+            log: None,
+            kept: VecDeque::new(),
+            unsettled: HashSet::new(),
+            doubt: BTreeMap::new(),
+            current: 0,
+            stages: Vec::new(),
+            complete: false,
+        };
+        let ready = claim.start(home, recover);
+        sys.unlock(&claim.fence).ok();
+        ready.map(|()| claim)
+    }
+
+    /// Reads the log, with the fence locked.
+    fn start(&mut self, home: &Posix<S>, recover: impl FnOnce(&Posix<S>, Leftovers)) -> Sysult<()> {
+        if !self.holds(&home.sys) {
+            // Somebody else took over meanwhile.
+            return Err(Errno::AGAIN);
+        }
+        let (fd, size) = file(home, &self.dir, b"log")?;
+        let mut bytes = vec![0; size.min(limits::LOG_BYTES_MAX) as usize];
+        let mut have = 0;
+        while have < bytes.len() {
+            match home.sys.read(&fd, have as u64, &mut bytes[have..])? {
+                0 => break,
+                n => have += n,
+            }
+        }
+        bytes.truncate(have);
+        let (records, end) = decode(Bytes::from(bytes));
+        let taken =
+            records.iter().rev().find_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
+        self.complete = taken.is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
+        let end = if self.complete { end } else { 0 };
+        if size != end {
+            home.sys.truncate(&fd, end)?;
+        }
+        records.into_iter().for_each(|record| self.replay(record));
+        let intents = self.doubt.values().flatten().cloned().collect();
+        recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages) });
+        if !self.complete {
+            (self.kept, self.unsettled, self.doubt) = Default::default();
+        }
+        self.log = Some(Log { fd, end });
+        self.append(&home.sys, &Record::Taken(Bytes::from(self.boot.clone())));
+        Ok(())
+    }
+
+    fn replay(&mut self, record: Record) {
+        match record {
+            Record::Taken(_) => {}
+            Record::Begun(seq) => {
+                self.current = seq;
+                self.question(seq);
+            }
+            Record::Intent(intent) => drop(self.doubt.insert(self.current, Some(intent))),
+            Record::Ended(ended) => {
+                self.doubt.remove(&ended.seq);
+                if matches!(ended.outcome, Outcome::Done(_)) {
+                    self.unsettled.insert(ended.seq);
+                    self.keep(ended);
+                }
+            }
+            Record::Durable => {
+                self.unsettled.clear();
+                self.stages.clear();
+            }
+            Record::Staged(stage) => self.stages.push(stage),
+        }
+    }
+
+    /// The outcome of an operation is not known, or not any more.
+    fn question(&mut self, seq: u64) {
+        self.doubt.entry(seq).or_default();
+        if self.unsettled.remove(&seq) {
+            self.kept.retain(|ended| ended.seq != seq);
+        }
+    }
+
+    fn keep(&mut self, ended: Ended) {
+        self.kept.push_back(ended);
+        if self.kept.len() > limits::OUTCOMES_KEPT {
+            self.kept.pop_front();
+        }
+    }
+
+    fn begun(&self, since: u64) -> Option<Vec<u64>> {
+        let all = self.kept.iter().map(|e| e.seq).chain(self.doubt.keys().copied());
+        self.complete.then(|| all.filter(|seq| *seq >= since).collect())
+    }
+
+    /// Whether nobody has taken over, as far as can be seen. Certain while the fence is locked.
+    pub fn holds(&self, sys: &S) -> bool {
+        let mut word = [0; WORD];
+        let linked = sys.stat(&self.fence).is_ok_and(|stat| stat.nlink > 0);
+        linked && sys.read(&self.fence, 0, &mut word) == Ok(WORD) && word == self.word
+    }
+
+    /// Locks the fence for a batch; see [`Claim::leave`].
+    pub fn enter(&mut self, home: &Posix<S>) -> Result<()> {
+        let lost = || Error::new(ErrorKind::NotClaimed, "another agent has taken over");
+        if !self.holds(&home.sys) {
+            return Err(lost());
+        }
+        acquire(&home.sys, &self.fence).map_err(|_| lost())?;
+        if !self.holds(&home.sys) {
+            self.leave(&home.sys);
+            return Err(lost());
+        }
+        if self.log.as_ref().is_some_and(|log| log.end > limits::LOG_BYTES) && self.unsettled.is_empty() {
+            // Where there is no space for a second one the first one grows.
+            self.begin_log(home).ok();
+        }
+        Ok(())
+    }
+
+    /// Unlocks the fence.
+    pub fn leave(&self, sys: &S) {
+        sys.unlock(&self.fence).ok();
+    }
+
+    /// A new log with what is still wanted of the old one.
+    fn begin_log(&mut self, home: &Posix<S>) -> Sysult<()> {
+        let sys = &home.sys;
+        match sys.unlink(&self.dir, b"log.new", false) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(e) => return Err(e),
+        }
+        let mut bytes = encode(&Record::Taken(Bytes::from(self.boot.clone())));
+        self.kept.iter().for_each(|ended| bytes.extend(encode(&Record::Ended(ended.clone()))));
+        bytes.extend(encode(&Record::Durable));
+        for (seq, intent) in &self.doubt {
+            bytes.extend(encode(&Record::Begun(*seq)));
+            bytes.extend(intent.iter().flat_map(|intent| encode(&Record::Intent(intent.clone()))));
+        }
+        let fd = sys.create(&self.dir, b"log.new", 0o600)?;
+        let mut log = Log { fd, end: 0 };
+        log.append(sys, &bytes)?;
+        sys.rename(&self.dir, b"log.new", &self.dir, b"log", Rename::Replace)?;
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// An operation begins.
+    pub fn begin(&mut self, sys: &S, seq: u64) {
+        self.append(sys, &Record::Begun(seq));
+    }
+
+    /// A staging directory is about to be made.
+    pub fn stage(&mut self, sys: &S, stage: &Stage) {
+        self.append(sys, &Record::Staged(stage.clone()));
+    }
+
+    /// The operation that has begun is about to do this.
+    pub fn intend(&mut self, sys: &S, intent: Intent) {
+        self.append(sys, &Record::Intent(intent));
+    }
+
+    /// The operation that had begun has an outcome.
+    pub fn end(&mut self, sys: &S, ended: Ended) {
+        self.doubt.remove(&ended.seq);
+        self.append(sys, &Record::Ended(ended.clone()));
+        if matches!(ended.outcome, Outcome::Done(_)) {
+            self.unsettled.insert(ended.seq);
+            self.keep(ended);
+        }
+    }
+
+    /// Operations that were ended could not be made durable.
+    pub fn unsettle(&mut self, sys: &S, seqs: impl IntoIterator<Item = u64>) {
+        for seq in seqs {
+            self.append(sys, &Record::Begun(seq));
+            self.question(seq);
+        }
+    }
+
+    /// Everything is durable.
+    pub fn settle(&mut self, sys: &S) {
+        self.unsettled.clear();
+        self.append(sys, &Record::Durable);
+    }
+
+    /// What an earlier agent was about to do with an operation that it did not end.
+    pub fn intent(&self, seq: u64) -> Option<&Intent> {
+        self.doubt.get(&seq)?.as_ref()
+    }
+
+    /// Whether this operation was done, and perhaps not durably.
+    pub fn is_unsettled(&self, seq: u64) -> bool {
+        self.unsettled.contains(&seq)
+    }
+
+    /// A log that tells a part would tell a lie: where a record cannot be added there is none from then on.
+    fn append(&mut self, sys: &S, record: &Record) {
+        let Some(log) = &mut self.log else { return };
+        if log.append(sys, &encode(record)).is_err() {
+            sys.truncate(&log.fd, 0).ok();
+            sys.unlink(&self.dir, b"log", false).ok();
+            self.log = None;
+        }
+    }
+}
+
+impl<S: Sys> Log<S> {
+    fn append(&mut self, sys: &S, bytes: &[u8]) -> Sysult<()> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match sys.write(&self.fd, self.end, rest)? {
+                0 => return Err(Errno::NOSPC),
+                n => {
+                    self.end += n as u64;
+                    rest = &rest[n..];
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Locks a fence. Whoever holds it is asked to leave by the word in it, and ended if it does not.
+fn acquire<S: Sys>(sys: &S, fence: &S::Fd) -> Sysult<()> {
+    for attempt in 0..limits::FENCE_ATTEMPTS {
+        match sys.try_lock(fence) {
+            Err(Errno::AGAIN) => {}
+            done => return done,
+        }
+        if attempt == limits::FENCE_PATIENCE {
+            sys.end_holders(fence)?;
+        }
+        sys.pause();
+    }
+    Err(Errno::AGAIN)
+}
+
+/// A directory of ours; made if need be.
+fn directory<S: Sys>(home: &Posix<S>, parent: &S::Fd, name: &[u8]) -> Sysult<S::Fd> {
+    match home.sys.make(parent, name, Make::Dir(0o700)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e),
+    }
+    let fd = home.sys.open_name(parent, name)?;
+    let stat = home.sys.stat(&fd)?;
+    if stat.kind == FileType::Dir && stat.uid == home.account.uid { Ok(fd) } else { Err(Errno::PERM) }
+}
+
+/// A file of ours, open for reading and writing, and its length; made if need be.
+fn file<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: &[u8]) -> Sysult<(S::Fd, u64)> {
+    match home.sys.create(dir, name, 0o600) {
+        Err(Errno::EXIST) => {}
+        created => return created.map(|fd| (fd, 0)),
+    }
+    let fd = home.sys.open_name(dir, name)?;
+    let stat = home.sys.stat(&fd)?;
+    if stat.kind != FileType::File || stat.uid != home.account.uid {
+        return Err(Errno::PERM);
+    }
+    Ok((home.sys.reopen(&fd, Mode::ReadWrite)?, stat.size))
+}

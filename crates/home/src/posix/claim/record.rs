@@ -1,0 +1,174 @@
+//! What a log says, and how: records with a length and a checksum, one behind the other. The first one that is not whole
+//! ends the log.
+
+use crate::attr::{HomeId, Version};
+use crate::{HomePath, Name, Outcome};
+use bytes::Bytes;
+use oncrpc::xdr::{Writer, Xdr};
+
+oncrpc::xdr! {
+    /// A record of a log.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union Record {
+        /// An agent took over, on the machine and in the boot that this tells.
+        Taken(Bytes) = 1,
+        /// An operation begins.
+        Begun(u64) = 2,
+        /// The operation that has begun is about to change.
+        Intent(Intent) = 3,
+        /// What became of it.
+        Ended(Ended) = 4,
+        /// All before this is durable, and nothing is left of any staging directory.
+        Durable = 5,
+        /// A staging directory is about to be made.
+        Staged(Stage) = 6,
+    }
+
+    /// What an operation is about to do that cannot be told afterwards from what others do.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union Intent {
+        /// A file takes a name, and what had it is taken out.
+        Swap(Swap) = 1,
+        /// What has a name is taken out.
+        TakeOut(TakeOut) = 2,
+        /// This file is written in place.
+        InPlace(HomeId) = 3,
+    }
+
+    /// A file takes a name.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Swap {
+        /// The file.
+        pub new: HomeId,
+        /// What becomes of that which has the name.
+        pub old: TakeOut,
+    }
+
+    /// Something is moved from its name into a staging directory, to be removed there if it is what it should be.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct TakeOut {
+        /// What may be removed.
+        pub version: Version,
+        /// The directory of its name.
+        pub dir: HomePath,
+        /// Its name.
+        pub name: Name,
+        /// Where it goes.
+        pub stage: Stage,
+        /// Its name there.
+        pub aside: Bytes,
+        /// Whether it must have no further names.
+        pub sole: bool,
+    }
+
+    /// A staging directory.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Stage {
+        /// The directory that it lies in; `None`: the account's own cache directory.
+        pub below: Option<HomePath>,
+        /// Its name.
+        pub name: Bytes,
+    }
+
+    /// An operation with its outcome.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Ended {
+        /// Its number.
+        pub seq: u64,
+        /// What became of it.
+        pub outcome: Outcome,
+        /// It determined the content of the file that the outcome shows.
+        pub wrote: bool,
+        /// It made the file.
+        pub made: bool,
+        /// The file that the one of the outcome took the place of, as the same object in our book.
+        pub succeeds: Option<HomeId>,
+    }
+}
+
+/// Bytes before each record: its length and its checksum.
+const HEAD: usize = 8;
+
+/// A record as it stands in the file.
+pub fn encode(record: &Record) -> Vec<u8> {
+    let mut w = Writer::new();
+    record.encode(&mut w);
+    let body = w.into_bytes();
+    let mut out = Vec::with_capacity(HEAD + body.len());
+    out.extend_from_slice(&(body.len() as u32).to_be_bytes());
+    out.extend_from_slice(&checksum(&body));
+    out.extend_from_slice(&body);
+    out
+}
+
+/// The records of a file, and how many of its bytes they are.
+pub fn decode(mut file: Bytes) -> (Vec<Record>, u64) {
+    let (mut records, mut whole) = (Vec::new(), 0);
+    while file.len() >= HEAD {
+        let head = file.split_to(HEAD);
+        let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+        if length > file.len() {
+            break;
+        }
+        let body = file.split_to(length);
+        if checksum(&body)[..] != head[4..] {
+            break;
+        }
+        let Ok(record) = Record::from_bytes(body) else { break };
+        whole += (HEAD + length) as u64;
+        records.push(record);
+    }
+    (records, whole)
+}
+
+fn checksum(body: &[u8]) -> [u8; 4] {
+    let hash = blake3::hash(body);
+    let [a, b, c, d, ..] = *hash.as_bytes();
+    [a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ErrorKind;
+
+    #[test]
+    fn what_is_not_whole_ends_the_log() {
+        let id = HomeId { fs: 1, ino: 2, generation: 3 };
+        let version = Version { id, size: 4, mtime: Default::default(), ctime: Default::default() };
+        let stage = Stage { below: None, name: Bytes::from_static(b"stage") };
+        let (dir, name) = (HomePath::root(), Name::new(b"f").unwrap());
+        let aside = Bytes::from_static(b"old-1");
+        let old = TakeOut { version, dir, name, stage: stage.clone(), aside, sole: true };
+        let ended = Ended {
+            seq: 7,
+            outcome: Outcome::Refused(ErrorKind::Quota),
+            wrote: true,
+            made: false,
+            succeeds: Some(id),
+        };
+        let records = [
+            Record::Taken(Bytes::from_static(b"boot")),
+            Record::Begun(7),
+            Record::Staged(stage),
+            Record::Intent(Intent::Swap(Swap { new: HomeId { ino: 9, ..id }, old })),
+            Record::Intent(Intent::InPlace(id)),
+            Record::Ended(ended),
+            Record::Durable,
+        ];
+        let parts: Vec<Vec<u8>> = records.iter().map(encode).collect();
+        let file = parts.concat();
+        assert_eq!(decode(file.clone().into()), (records.to_vec(), file.len() as u64));
+        let last = (file.len() - parts[6].len()) as u64;
+        for cut in 1..parts[6].len() {
+            let torn = Bytes::copy_from_slice(&file[..file.len() - cut]);
+            assert_eq!(decode(torn), (records[..6].to_vec(), last));
+        }
+        for byte in parts[0].len()..file.len() {
+            let mut damaged = file.clone();
+            damaged[byte] ^= 0x40;
+            let (found, _) = decode(damaged.into());
+            assert!(found.len() < records.len() && records.starts_with(&found), "byte {byte}");
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! An agent dies at any call of its machine, or goes on after another one has taken over: each operation of what was sent
+//! is done once, and nothing of ours is left.
+
+use super::meddler::{Event, Meddler};
+use super::*;
+use crate::op::SetAttr;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+const GATEWAY: u64 = 7;
+const VOLUME: u32 = 1;
+
+/// The tree that every run begins with.
+fn begin() -> Place {
+    let place = Place::new();
+    place.write("w/f", b"base content");
+    place.write("w/over", b"to be replaced");
+    place.write("w/moves", b"moves");
+    place.write("w/gone", b"to be removed");
+    place.write("w/linked", b"has two names");
+    std::fs::hard_link(place.path("w/linked"), place.path("w/second")).unwrap();
+    place.write("w/log", b"grows");
+    std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+    place
+}
+
+/// One operation of each kind, on the tree as it was read.
+fn batch(home: &Posix) -> Vec<Placed> {
+    let version = |path| Some(version(home, path));
+    let object = |path| Loc { id: Some(home.stat(&at(path)).unwrap().attr.id), ..at(path) };
+    let replaced = Some((object("w/over"), version("w/over")));
+    let rename = Op::Rename {
+        from: at("w"),
+        name: name("moves"),
+        object: object("w/moves"),
+        to: at("w"),
+        new_name: name("over"),
+        replaced,
+    };
+    let set = SetAttr { mode: Some(0o640), ..SetAttr::default() };
+    let mut rewrite = write("w/f", version("w/f"), 0, b"ours");
+    if let Op::Write { file, pieces, .. } = &mut rewrite {
+        *file = object("w/f");
+        pieces.insert(0, Piece::Truncate(2));
+    }
+    let gone = match remove("w", "gone", version("w/gone")) {
+        Op::Remove { dir, name, is_dir, base, .. } => {
+            Op::Remove { dir, name, object: object("w/gone"), is_dir, base }
+        }
+        other => other,
+    };
+    let linked = write("w/linked", version("w/linked"), 4, b"HERE");
+    let ops = [
+        Op::Create { dir: at("w"), name: name("d"), new: New::Dir, mode: 0o755 },
+        create("w/d", "new", 0o644),
+        write("w/d/new", None, 0, b"content of the new one"),
+        rewrite,
+        Op::SetAttr { object: object("w/f"), set },
+        linked,
+        write("w/log", version("w/log"), 5, b", and grows"),
+        rename,
+        gone,
+        Op::Link { object: object("w/f"), dir: at("w/d"), name: name("link") },
+    ];
+    ops.into_iter().map(placed).collect()
+}
+
+/// What is sent again when the home has told what was begun.
+fn again(ops: &[Placed], begun: &[u64]) -> Vec<Placed> {
+    ops.iter().map(|op| Placed { resent: begun.contains(&op.id.seq), ..op.clone() }).collect()
+}
+
+/// Everything of the tree that a user sees.
+fn state(place: &Place) -> Vec<String> {
+    let mut all = Vec::new();
+    for dir in ["w", "w/d"] {
+        for name in place.names(dir) {
+            let path = place.path(&format!("{dir}/{name}"));
+            let meta = std::fs::symlink_metadata(&path).unwrap();
+            let content = if meta.is_file() { std::fs::read(&path).unwrap() } else { Vec::new() };
+            let (mode, time) = (meta.permissions().mode(), (meta.mtime(), meta.mtime_nsec()));
+            let content = content.escape_ascii();
+            all.push(format!("{dir}/{name} {mode:o} {} {time:?} {content}", meta.nlink()));
+        }
+    }
+    all
+}
+
+/// Files that nobody touches keep their own times.
+fn without_old_times(state: Vec<String>) -> Vec<String> {
+    let ours = format!("({}, {})", THEN.sec, THEN.nsec);
+    state.into_iter().filter(|line| line.contains(&ours)).collect()
+}
+
+fn nothing_is_left(place: &Place, when: &str) {
+    assert_eq!(place.names(".cache/trellis"), ["volumes"], "{when}");
+    let all = place.names("w").into_iter().chain(place.names("w/d"));
+    let left: Vec<_> = all.filter(|name| name.contains("trellis")).collect();
+    assert_eq!(left, Vec::<String>::new(), "{when}");
+}
+
+fn all_done(outcomes: &[Outcome], ops: &[Placed], when: &str) {
+    assert_eq!(outcomes.len(), ops.len(), "{when}: {outcomes:?}");
+    assert!(outcomes.iter().all(|o| matches!(o, Outcome::Done(_))), "{when}: {outcomes:?}");
+}
+
+#[test]
+fn whatever_call_it_dies_at_each_operation_is_done_once() {
+    for lacks in [Lacks::default(), Lacks { openat2: false, rename_flags: true }] {
+        let expected = {
+            let place = begin();
+            let home = place.open(Linux::without(lacks));
+            home.claim(GATEWAY, VOLUME, 0).unwrap();
+            let ops = batch(&home);
+            all_done(&home.apply(ops.clone()).unwrap(), &ops, "undisturbed");
+            nothing_is_left(&place, "undisturbed");
+            state(&place)
+        };
+        for calls in 0.. {
+            let place = begin();
+            let ops = batch(&place.open(Linux::without(lacks)));
+            let dying = place.open(Meddler::new(lacks));
+            assert_eq!(dying.claim(GATEWAY, VOLUME, 0).unwrap(), None, "there was no log");
+            dying.sys.after(calls, Event::Death);
+            let _ = dying.apply(ops.clone());
+            let died = dying.sys.happened();
+            drop(dying);
+            let when = format!("{lacks:?}, death at call {calls}");
+            let next = place.open(Linux::without(lacks));
+            let begun = next.claim(GATEWAY, VOLUME, 0).unwrap().unwrap();
+            let ops = again(&ops, &begun);
+            all_done(&next.apply(ops.clone()).unwrap(), &ops, &when);
+            assert_eq!(without_old_times(state(&place)), without_old_times(expected.clone()), "{when}");
+            nothing_is_left(&place, &when);
+            if !died {
+                assert!(calls > 200, "{calls} calls");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn it_may_die_again_while_it_is_mended() {
+    let undisturbed = {
+        let place = begin();
+        let home = place.open(Linux::default());
+        let ops = batch(&home);
+        all_done(&home.apply(ops.clone()).unwrap(), &ops, "undisturbed");
+        without_old_times(state(&place))
+    };
+    // The first deaths are spread over the batch, the second ones over the claim and what is sent again.
+    for (first, second) in (0..60).map(|n| (n * 37 % 231, n * 53 % 97)) {
+        let when = format!("deaths at calls {first} and {second}");
+        let place = begin();
+        let ops = batch(&place.open(Linux::default()));
+        let dying = place.open(Meddler::new(Lacks::default()));
+        dying.claim(GATEWAY, VOLUME, 0).unwrap();
+        dying.sys.after(first, Event::Death);
+        let _ = dying.apply(ops.clone());
+        drop(dying);
+        let dying = place.open(Meddler::new(Lacks::default()));
+        dying.sys.after(second, Event::Death);
+        if let Ok(Some(begun)) = dying.claim(GATEWAY, VOLUME, 0) {
+            let _ = dying.apply(again(&ops, &begun));
+        }
+        drop(dying);
+        let next = place.open(Linux::default());
+        let begun = next.claim(GATEWAY, VOLUME, 0).unwrap().expect(&when);
+        let ops = again(&ops, &begun);
+        all_done(&next.apply(ops.clone()).unwrap(), &ops, &when);
+        assert_eq!(without_old_times(state(&place)), undisturbed, "{when}");
+        nothing_is_left(&place, &when);
+    }
+}
+
+#[test]
+fn who_was_taken_over_does_nothing_more() {
+    let place = begin();
+    let (old, new) = (place.open(Linux::default()), place.open(Linux::default()));
+    let ops = batch(&old);
+    old.claim(GATEWAY, VOLUME, 0).unwrap();
+    all_done(&old.apply(ops[..1].to_vec()).unwrap(), &ops[..1], "not taken over");
+    assert_eq!(new.claim(GATEWAY, VOLUME, 0).unwrap(), Some(vec![ops[0].id.seq]));
+    let before = state(&place);
+    assert_eq!(old.apply(ops[1..].to_vec()).unwrap_err().kind, ErrorKind::NotClaimed);
+    assert_eq!(state(&place), before);
+    all_done(&new.apply(ops[1..].to_vec()).unwrap(), &ops[1..], "the new one");
+    let begun: Vec<u64> = ops.iter().map(|op| op.id.seq).collect();
+    assert_eq!(old.claim(GATEWAY, VOLUME, begun[4]).unwrap().unwrap(), begun[4..], "and back");
+    assert_eq!(new.apply(ops).unwrap_err().kind, ErrorKind::NotClaimed);
+}
+
+#[test]
+fn a_claim_waits_for_the_operation_that_runs_and_stops_the_next() {
+    for calls in (5..230).step_by(9) {
+        let place = begin();
+        let ops = batch(&place.open(Linux::default()));
+        let old = place.open(Meddler::new(Lacks::default()));
+        old.claim(GATEWAY, VOLUME, 0).unwrap();
+        let (new, then) = std::thread::scope(|scope| {
+            let (sender, receiver) = std::sync::mpsc::channel();
+            let root = place.root.clone();
+            // In the middle of an operation another agent comes; this one goes on when that one has begun to claim.
+            let event = move || {
+                let other = Posix::over(Linux::default(), bytes(&root)).unwrap().with_home_dir(bytes(&root));
+                let claiming = std::thread::spawn(move || {
+                    let begun = other.claim(GATEWAY, VOLUME, 0).unwrap().unwrap();
+                    (other, begun)
+                });
+                sender.send(claiming).unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            };
+            old.sys.after(calls, Event::Outside(Box::new(event)));
+            let batch = ops.clone();
+            let old = &old;
+            let running = scope.spawn(move || old.apply(batch).map(|outcomes| outcomes.len()));
+            let (new, begun) = receiver.recv().unwrap().join().unwrap();
+            let after_claim = state_of_w(&place);
+            let done = running.join().unwrap().unwrap_or(0);
+            assert_eq!(begun.len(), done, "call {calls}: what was begun is done");
+            assert_eq!(state_of_w(&place), after_claim, "call {calls}: something was done after the claim");
+            (new, begun)
+        });
+        let ops = again(&ops, &then);
+        all_done(&new.apply(ops.clone()).unwrap(), &ops, &format!("call {calls}"));
+        nothing_is_left(&place, &format!("call {calls}"));
+    }
+}
+
+/// The names of `w` with their contents; `w/d` may not be there yet.
+fn state_of_w(place: &Place) -> Vec<(String, Option<Vec<u8>>)> {
+    let names = place.names("w").into_iter();
+    names.map(|name| (name.clone(), std::fs::read(place.path(&format!("w/{name}"))).ok())).collect()
+}
+
+#[test]
+fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
+    let place = begin();
+    std::fs::remove_dir_all(place.path(".cache")).unwrap();
+    let home = place.open(Meddler::new(Lacks::default()));
+    let ops = batch(&place.open(Linux::default()));
+    home.sys.after(0, Event::Failure(rustix::io::Errno::NOSPC));
+    assert_eq!(home.claim(GATEWAY, VOLUME, 0).unwrap(), None);
+    all_done(&home.apply(ops.clone()).unwrap(), &ops, "without a log");
+    // A log that lacks a record tells nothing.
+    let (mut unknown, mut refused_and_begun) = (0, 0);
+    for calls in 0..40 {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        home.claim(GATEWAY, VOLUME, 0).unwrap();
+        home.sys.after(calls, Event::Failure(rustix::io::Errno::NOSPC));
+        let create = placed(create("w", "one more", 0o644));
+        let Ok(outcomes) = home.apply(vec![create.clone()]) else { continue };
+        let done = matches!(outcomes[..], [Outcome::Done(_)]);
+        drop(home);
+        match place.open(Linux::default()).claim(GATEWAY, VOLUME, 0).unwrap() {
+            None => unknown += 1,
+            Some(begun) if done => assert_eq!(begun, [create.id.seq], "at call {calls}"),
+            Some(begun) => refused_and_begun += usize::from(!begun.is_empty()),
+        }
+    }
+    // What could not be synced was refused, and is there.
+    assert!(refused_and_begun >= 2, "{refused_and_begun} of the calls sync");
+    assert!((2..8).contains(&unknown), "{unknown} of the calls add to the log");
+}
+
+#[test]
+fn a_long_log_is_written_anew_with_what_is_still_wanted() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    home.claim(GATEWAY, VOLUME, 0).unwrap();
+    let mut last = Vec::new();
+    let log = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log"));
+    let (mut longest, mut shrank) = (0, false);
+    for n in 0..60 {
+        let ops: Vec<_> = (0..500)
+            .map(|i| placed(Op::SetAttr { object: at("w/f"), set: mode(0o600 + (n + i) % 64) }))
+            .collect();
+        home.apply(ops.clone()).unwrap();
+        last = ops;
+        let length = std::fs::metadata(&log).unwrap().len();
+        shrank |= length < longest;
+        longest = longest.max(length);
+    }
+    assert!(shrank && longest < 2 * crate::limits::LOG_BYTES, "{longest} bytes");
+    let next = place.open(Linux::default());
+    let begun = next.claim(GATEWAY, VOLUME, last[0].id.seq).unwrap().unwrap();
+    assert_eq!(begun, last.iter().map(|op| op.id.seq).collect::<Vec<_>>());
+}
+
+fn mode(mode: u32) -> SetAttr {
+    SetAttr { mode: Some(mode), ..SetAttr::default() }
+}
