@@ -133,6 +133,10 @@ async fn ls_one(
     if args.json {
         return write_json(tree, arg, inside, &listed).await;
     }
+    if listed.is_empty() && path.iter().all(|b| *b == b'/') {
+        // The root is not empty: it has every host, once it is named.
+        eprintln!("no home was used yet: name one, as in `trellis ls HOST:`");
+    }
     if let Some(later) = heading.filter(|_| inside) {
         let gap = if later { "\n" } else { "" };
         writeln!(std::io::stdout(), "{gap}{}:", show::text(arg))?;

@@ -9,7 +9,8 @@
 
 use super::report;
 use crate::e2e::{
-    ANN, Daemon, GATEWAY, Server, World, family, fuse, noise_file, processor_time, wait_for, with_variable,
+    ANN, Daemon, GATEWAY, Server, World, family, fuse, noise_file, of_user, processor_time, wait_for,
+    with_variable,
 };
 use crate::run;
 use anyhow::{Context, Result, ensure};
@@ -144,8 +145,8 @@ fn tag(name: &str) -> String {
     format!("{TAG}={name}")
 }
 
-/// Seconds of the clock and of the mount's own processes.
-type Times = (f64, f64);
+/// Seconds of the clock, of the mount's own processes, and of the account's at the home.
+type Times = [f64; 3];
 
 /// Measures and answers the table.
 pub fn measure(world: &World, runs: usize, only: &str) -> Result<String> {
@@ -175,7 +176,8 @@ pub fn measure(world: &World, runs: usize, only: &str) -> Result<String> {
             // Nobody is always the first.
             for mount in mounts.iter().cycle().skip(run).take(mounts.len()) {
                 let times = once(world, job, mount, run)?;
-                eprintln!("{} {}: {:.2} s @ {:.2} s", job.name, mount.name, times.0, times.1);
+                let [took, here, there] = times;
+                eprintln!("{} {}: {took:.2} s @ {here:.2} + {there:.2} s", job.name, mount.name);
                 figures.entry((job.name, mount.name)).or_default().push(times);
             }
             // What the job left to be sent must not be in the next one's way.
@@ -290,14 +292,16 @@ fn once(world: &World, job: &Job, mount: &Mounted, run: usize) -> Result<Times> 
     cmd.args(["-euc", job.script]).uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir("/").env_clear();
     cmd.env("PATH", "/usr/bin:/bin").env("HOME", world.home(GATEWAY)).env("M", &mount.dir);
     cmd.env("W", own(mount.name, run));
-    let processes = mount.processes();
-    let (cpu, began) = (processor_time(&processes)?, Instant::now());
+    let (here, there) = (mount.processes(), of_user(ANN.uid));
+    let both = || Ok::<_, anyhow::Error>([processor_time(&here)?, processor_time(&there)?]);
+    let (before, began) = (both()?, Instant::now());
     let output = cmd.output()?;
     let took = began.elapsed();
-    let spent = processor_time(&processes)?.saturating_sub(cpu);
+    let after = both()?;
+    let spent = |at: usize| after[at].saturating_sub(before[at]).as_secs_f64();
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{} on {}: {} {said}", job.name, mount.name, output.status);
-    Ok((took.as_secs_f64(), spent.as_secs_f64()))
+    Ok([took.as_secs_f64(), spent(0), spent(1)])
 }
 
 fn table(
@@ -314,8 +318,8 @@ fn table(
     };
     let mut out = format!(
         "Made by `cargo xtask bench fuse --runs {runs}` on {}, {}, {}.\nMedians of {runs} interleaved runs: seconds, and \
-         CPU seconds of the mount's process and what it started. Ratios are of the seconds of one run to those of \
-         the other with the least median: median, least and greatest.\n\n",
+         @ CPU seconds of the mount's process and what it started + of the account's processes at the home.\nRatios \
+         are of the seconds in the same run to those of the other with the least median: median (least–greatest).\n\n",
         report::machine()?,
         version("sshfs", "--version")?,
         version("rclone", "version")?,
@@ -336,14 +340,15 @@ fn table(
 /// The row of a job.
 fn line(figures: &BTreeMap<(&str, &str), Vec<Times>>, job: &Job, mounts: &[Mounted]) -> String {
     let all = |mount: &Mounted| &figures[&(job.name, mount.name)];
-    let took = |mount: &Mounted| all(mount).iter().map(|t| t.0).collect::<Vec<_>>();
+    let part = |mount: &Mounted, at: usize| all(mount).iter().map(|t| t[at]).collect::<Vec<_>>();
+    let took = |mount: &Mounted| part(mount, 0);
     let promises = |mount: &Mounted| !job.fsync || mount.name != RCLONE;
     let others = mounts.iter().filter(|m| !m.name.starts_with(TRELLIS) && promises(m));
     let best = others.min_by(|a, b| median(took(a)).total_cmp(&median(took(b))));
     let cells = mounts.iter().map(|mount| {
         let less = if promises(mount) { "" } else { "†" };
-        let spent = median(all(mount).iter().map(|t| t.1).collect());
-        format!("{:.2}{less} @ {spent:.2}", median(took(mount)))
+        let [took, here, there] = [0, 1, 2].map(|at| median(part(mount, at)));
+        format!("{took:.2}{less} @ {here:.2} + {there:.2}")
     });
     // Run by run, so that the load of the machine meets both sides.
     let ratio = |ours: &Mounted| {

@@ -24,7 +24,7 @@ mod world;
 
 pub use accounts::{ANN, GATEWAY};
 pub use isolate::start as start_isolated;
-pub use proc::{Daemon, family, processor_time, wait_for, with_variable};
+pub use proc::{Daemon, family, of_user, processor_time, wait_for, with_variable};
 pub use server::Server;
 pub use sshd::Sshd;
 pub use trees::noise_file;

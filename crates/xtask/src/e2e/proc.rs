@@ -124,6 +124,21 @@ pub fn with_variable(variable: &str) -> Vec<Pid> {
     found
 }
 
+/// Every process that runs as this user.
+pub fn of_user(uid: u32) -> Vec<Pid> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let real =
+            status.lines().find_map(|l| l.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
+        if real == Some(uid) {
+            found.extend(Pid::from_raw(pid));
+        }
+    }
+    found
+}
+
 /// Processor time of processes so far, with what they started that has ended and was waited for.
 pub fn processor_time(pids: &[Pid]) -> Result<Duration> {
     let mut ticks = 0;
