@@ -5,6 +5,7 @@
 //! The agent's code is called directly, not through its frames: its server reads from threads, whose order nobody
 //! could fix.
 
+use crate::client::Trace;
 use crate::coroutine::{self, Coroutine};
 use crate::coverage::Coverage;
 use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
@@ -12,8 +13,8 @@ use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
 use home::{
-    Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen,
-    Status, XattrName, Xattrs,
+    Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, Op, OpId, Outcome, Page, Payload, Piece,
+    Placed, Result, Seen, Status, XattrName, Xattrs,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -58,9 +59,8 @@ pub struct Net {
     machine: Arc<Machine>,
     state: Mutex<State>,
     coverage: Arc<Mutex<Coverage>>,
+    trace: Trace,
     meddler: Mutex<Option<Arc<dyn Meddler>>>,
-    /// Volumes that were ever claimed.
-    claims: Mutex<BTreeSet<(u64, u32)>>,
 }
 
 struct State {
@@ -131,6 +131,9 @@ impl Around for Control {
             hits.ended += u64::from(matches!(what, Some(What::Kill { .. } | What::Cut)));
             hits.paused += u64::from(what == Some(What::Hangup));
         }
+        if let Some(what) = what {
+            net.say(format!("home: {what:?} at {} in {}", call.name, call.place));
+        }
         match what {
             Some(What::Kill { after: false }) => return Fate::DiesBefore,
             Some(What::Kill { after: true }) => return Fate::DiesAfter,
@@ -152,16 +155,10 @@ fn lost(why: &str) -> Error {
 
 impl Net {
     /// A network to a machine.
-    pub fn new(machine: Arc<Machine>, seed: u64, faults: Faults, coverage: Arc<Mutex<Coverage>>) -> Arc<Net> {
+    pub fn new(machine: Arc<Machine>, seed: u64, trace: Trace, coverage: Arc<Mutex<Coverage>>) -> Arc<Net> {
         let rng = StdRng::seed_from_u64(seed);
-        let state = State { rng, faults, agent: None, old: Vec::new(), up: true };
-        Arc::new(Net {
-            machine,
-            state: Mutex::new(state),
-            coverage,
-            meddler: Mutex::new(None),
-            claims: Mutex::default(),
-        })
+        let state = State { rng, faults: Faults::default(), agent: None, old: Vec::new(), up: true };
+        Arc::new(Net { machine, state: Mutex::new(state), coverage, trace, meddler: Mutex::new(None) })
     }
 
     /// Another program acts between the steps of the agent from now on.
@@ -188,6 +185,10 @@ impl Net {
         // One that does nothing is known here alone.
         state.old.retain(|a| Arc::strong_count(a) > 1);
         !state.old.is_empty()
+    }
+
+    fn say(&self, what: String) {
+        self.trace.lock().push(what);
     }
 
     /// The connection ends. What the agent does about it is its own affair.
@@ -217,6 +218,7 @@ impl Net {
             agent.connected.store(false, Ordering::SeqCst);
             agent.process.kill();
         }
+        self.say("home: the power is cut".to_owned());
         self.machine.cut();
     }
 
@@ -331,17 +333,37 @@ impl Net {
     }
 }
 
+/// An operation in a line.
+fn shown(op: &Op<Loc, Payload>, resent: bool) -> String {
+    let again = if resent { " again" } else { "" };
+    let text = match op {
+        Op::Write { file, base, pieces } => {
+            let piece = |p: &Piece<Payload>| match p {
+                Piece::Truncate(size) => format!("cut to {size}"),
+                Piece::Data(at, Payload::Inline(d)) => format!("{} at {at}", d.len()),
+                Piece::Data(at, Payload::Staged(s)) => format!("{} staged at {at}", s.len),
+            };
+            let pieces: Vec<String> = pieces.iter().map(piece).collect();
+            format!("Write {} [{}] base {base:?}", file.path, pieces.join(", "))
+        }
+        op => format!("{op:?}"),
+    };
+    format!("{text}{again}")
+}
+
 /// The home as one process of the gateway sees it.
 pub struct Line {
     net: Arc<Net>,
     /// Tells whether that process is alive.
     disk: Arc<SimDisk>,
+    /// Volumes that it has claimed.
+    claims: Mutex<BTreeSet<(u64, u32)>>,
 }
 
 impl Line {
     /// For the process that a clone of the disk belongs to.
     pub fn new(net: Arc<Net>, disk: Arc<SimDisk>) -> Line {
-        Line { net, disk }
+        Line { net, disk, claims: Mutex::default() }
     }
 
     /// What a dead process does must not be seen by anybody.
@@ -455,17 +477,34 @@ impl Home for Line {
     async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
         let agent = self.net.agent().await?;
         let begun = self.work(&agent, 4, move |posix| posix.claim(gateway, volume, since)).await?;
+        self.net.say(format!("home: claimed; begun since {since}: {begun:?}"));
         agent.claims.lock().insert((gateway, volume));
-        self.net.claims.lock().insert((gateway, volume));
+        self.claims.lock().insert((gateway, volume));
         Ok(begun)
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let agent = self.net.agent().await?;
+        let count = ops.len();
         let volume = ops.first().map(|placed| (placed.id.gateway, placed.id.volume));
-        if volume.is_some_and(|v| self.net.claims.lock().contains(&v) && !agent.claims.lock().contains(&v)) {
+        if volume.is_some_and(|v| self.claims.lock().contains(&v) && !agent.claims.lock().contains(&v)) {
             return Err(ErrorKind::NotClaimed.into());
         }
-        self.work(&agent, ops.len(), move |posix| posix.apply(ops)).await
+        let net = self.net.clone();
+        let apply = move |posix: &Posix<SimSys>| {
+            for placed in &ops {
+                net.say(format!("home: do {} {}", placed.id.seq, shown(&placed.op, placed.resent)));
+            }
+            let seqs: Vec<u64> = ops.iter().map(|p| p.id.seq).collect();
+            let answer = posix.apply(ops);
+            for (seq, outcome) in seqs.iter().zip(answer.iter().flatten()) {
+                match outcome {
+                    Outcome::Done(_) => net.say(format!("home: {seq} is done")),
+                    other => net.say(format!("home: {seq} is {other:?}")),
+                }
+            }
+            answer
+        };
+        self.work(&agent, count, apply).await
     }
 }

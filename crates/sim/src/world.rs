@@ -116,7 +116,7 @@ impl World {
         let clock = Clock::new(1_700_000_000, if behind { 1_699_990_000 } else { 1_700_010_000 });
         let machine = Machine::new(rng.random(), clock.clone());
         let faults = faults(&mut rng, &plan);
-        let net = Net::new(machine.clone(), rng.random(), Faults::default(), coverage);
+        let net = Net::new(machine.clone(), rng.random(), trace.clone(), coverage);
         let size = Size {
             segment: 256 << 10,
             cache: [8 << 20, 64 << 20][rng.random_range(0..2)],

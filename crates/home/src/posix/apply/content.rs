@@ -161,6 +161,12 @@ impl<S: Sys> Batch<'_, S> {
         self.open.retain(|o| o.id != id);
     }
 
+    /// Makes content durable that this batch wrote, before it gets another name, so that a power cut does not show the
+    /// name with less, or loses one, after which it would not be synced any more.
+    pub(super) fn sync_before_name(&self, id: HomeId) -> Sysult<()> {
+        self.open.iter().filter(|o| o.id == id).try_for_each(|o| self.sys().sync(&o.fd))
+    }
+
     /// Whether some process has the file open for writing, as far as we may know.
     pub(super) fn has_writer(&self, fd: &S::Fd) -> bool {
         match self.sys().reopen(fd, Mode::Read) {

@@ -135,6 +135,7 @@ impl<S: Sys> Batch<'_, S> {
         if !self.same(object.id, source.attr.id) {
             return Err(ErrorKind::Stale.into());
         }
+        self.sync_before_name(source.attr.id)?;
         match self.sys().link(&from.fd, old.as_bytes(), &dir.fd, name.as_bytes()) {
             Ok(()) => {}
             Err(Errno::EXIST) => return self.linked_before(placed, dir, name, &source.attr),

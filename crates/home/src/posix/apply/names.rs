@@ -118,6 +118,7 @@ impl<S: Sys> Batch<'_, S> {
         };
         // Two names of one object: rename(2) leaves both.
         if !there.as_ref().is_some_and(|t| t.attr.id == source.attr.id && source.attr.kind != Kind::Dir) {
+            self.sync_before_name(source.attr.id)?;
             match placed.plain {
                 true => self.rename_plainly(&from, &to, there.as_ref(), replaced)?,
                 false => self.rename_carefully(&from, &to, &source, there.as_ref(), replaced)?,
@@ -210,6 +211,9 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Exchanges source and destination, so that the latter can be verified before it is lost.
     fn rename_over(&mut self, from: &Spot<S>, to: &Spot<S>, there: &Attr) -> Act<()> {
+        if there.nlink > 1 {
+            self.sync_before_name(there.id)?;
+        }
         self.close(there.id);
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
         match self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange) {
