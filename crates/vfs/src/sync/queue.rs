@@ -75,6 +75,8 @@ pub struct Queue {
     /// Operations under whose numbers the home knows what may have been executed: what is sent again of that has to be
     /// what it was.
     known: BTreeSet<u64>,
+    /// Writes that travelled under the number of a later one, which the home knows.
+    travelled: HashMap<u64, u64>,
     /// By object, the operations that take a name away from it.
     moves: HashMap<u64, Vec<u64>>,
     /// By object, the operations on its extended attributes.
@@ -172,6 +174,7 @@ impl Queue {
     pub fn looked_for(&mut self) {
         self.lost.clear();
         self.known.clear();
+        self.travelled.clear();
         self.unasked = false;
     }
 
@@ -179,17 +182,21 @@ impl Queue {
     /// mode `strict` are looked for.
     pub fn told(&mut self, begun: &[u64]) {
         self.known = begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
-        let is_write = |p: &Pending| matches!(p.change.op, Op::Write { .. });
-        let known = self.known.iter().filter_map(|seq| Some((seq, self.ops.get(seq)?)));
-        // By file: writes before one of these travelled with it, or went before.
-        let written: HashMap<u64, u64> =
-            known.filter(|(_, p)| is_write(p)).map(|(seq, p)| (p.change.object, *seq)).collect();
-        for seq in std::mem::take(&mut self.lost) {
-            let Some(op) = self.ops.get_mut(&seq).filter(|op| !op.change.plain) else { continue };
-            let with_later = written.get(&op.change.object).is_some_and(|last| is_write(op) && seq < *last);
-            op.resent = with_later || self.known.contains(&seq);
+        // A write may have travelled with the next ones to its file, under the number of the last of them.
+        self.travelled.clear();
+        let mut last: HashMap<u64, u64> = HashMap::new();
+        for (seq, op) in self.ops.iter().rev().filter(|(_, p)| matches!(p.change.op, Op::Write { .. })) {
+            if self.known.contains(seq) {
+                last.insert(op.change.object, *seq);
+            } else if let Some(last) = last.get(&op.change.object) {
+                self.travelled.insert(*seq, *last);
+            }
+        }
+        self.lost.clear();
+        for (seq, op) in self.ops.iter_mut().filter(|(_, op)| !op.change.plain) {
+            op.resent = self.known.contains(seq) || self.travelled.contains_key(seq);
             if op.resent {
-                self.lost.insert(seq);
+                self.lost.insert(*seq);
             }
         }
         self.unasked = false;
@@ -226,7 +233,10 @@ impl Queue {
         self.hidden -= usize::from(!op.overlaid);
         self.plain -= usize::from(op.change.plain);
         self.lost.remove(&seq);
-        self.known.remove(&seq);
+        self.travelled.remove(&seq);
+        if self.known.remove(&seq) {
+            self.travelled.retain(|_, last| *last != seq);
+        }
         for id in moved(&op.change) {
             take_from(&mut self.moves, id, seq);
         }
@@ -328,7 +338,9 @@ impl Queue {
                 break;
             }
         }
-        batch.groups.retain(|g| !g.seqs.is_empty());
+        // What has not come to the last record of what it was stands where that one does.
+        let is_whole = |last: &u64| !self.travelled.contains_key(last);
+        batch.groups.retain(|g| g.seqs.last().is_some_and(is_whole));
         batch.groups
     }
 }
