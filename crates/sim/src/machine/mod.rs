@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The account that everything runs as.
@@ -94,7 +94,8 @@ struct State {
 #[derive(Clone, Default)]
 struct Opens {
     any: Arc<()>,
-    writing: Arc<()>,
+    /// Open for writing, each with its process: the dead have nothing open.
+    writing: Vec<(Weak<()>, Arc<Process>)>,
 }
 
 impl Machine {

@@ -47,9 +47,11 @@ impl SimFd {
 }
 
 impl State {
-    fn open(&mut self, ino: Ino, mode: Option<Mode>) -> SimFd {
+    fn open(&mut self, ino: Ino, mode: Option<Mode>, process: &Arc<Process>) -> SimFd {
         let opens: &mut Opens = self.opens.entry(ino).or_default();
-        let writes = matches!(mode, Some(Mode::Write | Mode::ReadWrite)).then(|| opens.writing.clone());
+        let writes = matches!(mode, Some(Mode::Write | Mode::ReadWrite)).then(|| Arc::new(()));
+        opens.writing.retain(|(open, _)| open.strong_count() > 0);
+        opens.writing.extend(writes.iter().map(|open| (Arc::downgrade(open), process.clone())));
         let generation = self.now.get(ino).map_or(0, |n| n.generation);
         SimFd { ino, generation, mode, _open: opens.any.clone(), _writes: writes }
     }
@@ -195,7 +197,7 @@ impl Sys for SimSys {
         for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
             at = state.now.child(at, name).ok_or(Errno::NOENT)?;
         }
-        let fd = state.open(at, None);
+        let fd = state.open(at, None, &self.process);
         state.dir(&fd)?;
         Ok(fd)
     }
@@ -213,7 +215,7 @@ impl Sys for SimSys {
                     _ => {}
                 }
             }
-            Ok(state.open(at, None))
+            Ok(state.open(at, None, &self.process))
         })
     }
 
@@ -222,13 +224,13 @@ impl Sys for SimSys {
             if name == b"." {
                 let at = known(state, dir)?;
                 return if state.now.get(at).is_some_and(|n| n.kind == FileType::Dir) {
-                    Ok(state.open(at, None))
+                    Ok(state.open(at, None, &self.process))
                 } else {
                     Err(Errno::NOTDIR)
                 };
             }
             let ino = state.now.child(state.dir(dir)?, name).ok_or(Errno::NOENT)?;
-            Ok(state.open(ino, None))
+            Ok(state.open(ino, None, &self.process))
         })
     }
 
@@ -239,7 +241,7 @@ impl Sys for SimSys {
             match (kind, mode) {
                 (Some(FileType::Dir), Mode::Write | Mode::ReadWrite) => Err(Errno::ISDIR),
                 (Some(FileType::Symlink), _) => Err(Errno::LOOP),
-                _ => Ok(state.open(ino, Some(mode))),
+                _ => Ok(state.open(ino, Some(mode), &self.process)),
             }
         })
     }
@@ -247,7 +249,7 @@ impl Sys for SimSys {
     fn create(&self, dir: &SimFd, name: &[u8], mode: u32) -> Sysult<SimFd> {
         self.call("create", dir, true, |state, time| {
             let ino = state.make(dir, name, (FileType::File, mode & 0o7777), time)?;
-            Ok(state.open(ino, Some(Mode::ReadWrite)))
+            Ok(state.open(ino, Some(Mode::ReadWrite), &self.process))
         })
     }
 
@@ -573,8 +575,9 @@ impl Sys for SimSys {
 
     fn probe_writers(&self, fd: &SimFd) -> Sysult<()> {
         self.look("lease", fd, |state| {
-            let writers = state.opens.get(&fd.ino).map_or(0, |o| Arc::strong_count(&o.writing) - 1);
-            if writers > 0 { Err(Errno::AGAIN) } else { Ok(()) }
+            let open = state.opens.get(&fd.ino).into_iter().flat_map(|o| &o.writing);
+            let mut writers = open.filter(|(open, process)| open.strong_count() > 0 && process.is_alive());
+            if writers.next().is_some() { Err(Errno::AGAIN) } else { Ok(()) }
         })
     }
 }
