@@ -120,6 +120,10 @@ impl<S: Sys> Batch<'_, S> {
                 }
                 self.finish(placed, &dir, &found, mode)
             }
+            // An agent made it that did not come to give it mode and times.
+            true if attr.kind != Kind::File && ours && self.was_begun(placed) => {
+                self.finish(placed, &dir, &found, mode)
+            }
             true if attr.kind != Kind::File => {
                 Ok(Done { attr: Some(attr), dirs: vec![self.touch(&dir, placed)?] })
             }

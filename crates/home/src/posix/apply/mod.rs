@@ -290,6 +290,11 @@ impl<'a, S: Sys> Batch<'a, S> {
         }
     }
 
+    /// Whether an agent that was killed began this operation.
+    fn was_begun(&self, placed: &Placed) -> bool {
+        placed.resent && self.claim.as_ref().is_some_and(|claim| claim.was_begun(placed.id.seq))
+    }
+
     fn sys(&self) -> &'a S {
         &self.home.sys
     }

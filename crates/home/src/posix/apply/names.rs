@@ -112,8 +112,14 @@ impl<S: Sys> Batch<'_, S> {
         let (from, to) = (self.spot(from.0, from.1)?, self.spot(to.0, to.1)?);
         let source = self.home.find_in(&from.dir.fd, from.name)?;
         let there = self.home.find_in(&to.dir.fd, to.name)?;
+        let old = replaced.and_then(|(loc, _)| loc.id);
+        // An agent that was killed exchanged both: the name that was to be moved shows what it was to replace.
+        let exchanged = object.id.is_none()
+            && self.was_begun(placed)
+            && old.is_some()
+            && source.as_ref().is_some_and(|s| self.same(old, s.attr.id));
         let source = match source {
-            Some(source) if self.same(object.id, source.attr.id) => source,
+            Some(source) if !exchanged && self.same(object.id, source.attr.id) => source,
             other => return self.renamed_before(placed, object, other, (from, to), there, replaced),
         };
         // Two names of one object: rename(2) leaves both.
@@ -141,8 +147,12 @@ impl<S: Sys> Batch<'_, S> {
         there: Option<Found<S>>,
         replaced: Option<(&Loc, Option<&Version>)>,
     ) -> Act<Done> {
-        let arrived = there.filter(|t| object.id.is_some() && self.same(object.id, t.attr.id));
-        let base = replaced.and_then(|(_, base)| base);
+        let (old, base) = replaced.map_or((None, None), |(loc, base)| (loc.id, base));
+        let arrived = there.filter(|t| match object.id {
+            Some(_) => self.same(object.id, t.attr.id),
+            // It had been made a moment before, so that nobody knows it; but a move of it was begun, and it has moved.
+            None => self.was_begun(placed) && (old.is_none() || !self.same(old, t.attr.id)),
+        });
         if let (true, Some(_), Some(source)) = (placed.resent, &arrived, &source)
             && base.is_some_and(|base| base.same_content(&source.attr.version()))
         {

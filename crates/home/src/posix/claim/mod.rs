@@ -315,6 +315,11 @@ impl<S: Sys> Claim<S> {
         self.doubt.get(&seq)?.as_ref()
     }
 
+    /// Whether an earlier agent began this operation and did not end it.
+    pub fn was_begun(&self, seq: u64) -> bool {
+        self.doubt.contains_key(&seq)
+    }
+
     /// Whether this operation was done, and perhaps not durably.
     pub fn is_unsettled(&self, seq: u64) -> bool {
         self.unsettled.contains(&seq)
