@@ -19,9 +19,10 @@ pub use master::{Master, SOCKET_NAME_BYTES, short_hash};
 pub use target::{Account, Control, SshTarget, VIA};
 
 use crate::agent::verbs::printable;
-use crate::limits::remote::{FAREWELL, OUTPUT_BYTES, STDERR_BYTES};
+use crate::limits::remote::{FAREWELL, OUTPUT_BYTES, PIPE_BYTES, STDERR_BYTES};
 use crate::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
+use std::os::fd::AsRawFd;
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,6 +95,8 @@ impl Channel {
         let stdin = process.stdin.take().ok_or_else(broken)?;
         let stdout = process.stdout.take().ok_or_else(broken)?;
         let messages = process.stderr.take().ok_or_else(broken)?;
+        widen(&stdin);
+        widen(&stdout);
         let stderr = Arc::new(Mutex::new(Vec::new()));
         tokio::spawn(keep_last(messages, stderr.clone()));
         Ok(Channel { child: Child { process, stderr, target: target.clone() }, stdin, stdout })
@@ -110,6 +113,13 @@ fn base_command(target: &SshTarget) -> Command {
     // terminal: the ssh that ssh runs for a jump host is not in batch mode, and would stop there with a question.
     unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into)) };
     command
+}
+
+/// Lets a pipe hold what several packets of ssh carry: with the usual 64 KiB each side wakes the other for every packet
+/// or two of a long transfer.
+fn widen(pipe: &impl AsRawFd) {
+    // SAFETY: this fcntl touches no memory of ours. Refused where the user has many large pipes; then it stays small.
+    let _ = unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES) };
 }
 
 fn cannot_run(target: &SshTarget, e: &std::io::Error) -> Error {

@@ -30,6 +30,8 @@ pub const STDERR_BYTES: usize = 8 << 10;
 pub const OUTPUT_BYTES: u64 = 256 << 10;
 /// Bytes of ssh's messages that are quoted in a sentence.
 pub const QUOTE_BYTES: usize = 400;
+/// Bytes that the pipe to an ssh, and the one from it, hold; a user may have 64 MiB of such pipes.
+pub const PIPE_BYTES: i32 = 256 << 10;
 /// Bytes of a user or host name.
 pub const HOST_BYTES: usize = 255;
 
