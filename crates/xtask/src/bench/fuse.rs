@@ -317,7 +317,7 @@ fn table(
         Ok(named.unwrap_or(program).trim().to_owned())
     };
     let mut out = format!(
-        "Made by `cargo xtask bench fuse --runs {runs}` on {}, {}, {}.\nMedians of {runs} interleaved runs: seconds, and \
+        "Made by `cargo xtask bench fuse --runs {runs}` on {}, {}, {}.\nMedians of {runs} interleaved runs: seconds \
          @ CPU seconds of the mount's process and what it started + of the account's processes at the home.\nRatios \
          are of the seconds in the same run to those of the other with the least median: median (least–greatest).\n\n",
         report::machine()?,
