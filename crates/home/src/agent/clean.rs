@@ -1,4 +1,5 @@
-//! Takes away what we keep at an account: agents, and on request the account's token with its directory.
+//! Takes away what we keep at an account: agents, and on request the account's token and the logs of volumes with their
+//! directories.
 //!
 //! An agent that runs goes on; it is installed again when the account is used again.
 
@@ -16,7 +17,8 @@ use tokio::time::timeout;
 pub enum Extent {
     /// Programs: those that run somewhere else are sent again when needed.
     Agents,
-    /// The token too, by which the account is known again. Whoever has unsent changes for it must not do this.
+    /// The token too, by which the account is known again, and what is known of executed operations. Whoever has unsent
+    /// changes for it must not do this.
     Everything,
 }
 
@@ -45,9 +47,13 @@ pub async fn clean(target: &SshTarget, extent: Extent) -> Result<Vec<String>> {
 fn command(nonce: &str, extent: Extent) -> String {
     let names = match extent {
         Extent::Agents => "agent-* .new-*",
-        Extent::Everything => "agent-* .new-* token*",
+        Extent::Everything => "agent-* .new-* token* volumes/*/fence volumes/*/log*",
     };
-    let last = if extent == Extent::Everything { "rmdir \"$d\" 2>/dev/null;" } else { "" };
+    let last = if extent == Extent::Everything {
+        "rmdir \"$d\"/volumes/* \"$d/volumes\" \"$d\" 2>/dev/null;"
+    } else {
+        ""
+    };
     let script = SCRIPT.replace("@NONCE@", nonce).replace("@NAMES@", names).replace("@LAST@", last);
     format!("exec /bin/sh -c '{}'", script.split_whitespace().collect::<Vec<_>>().join(" "))
 }
@@ -84,15 +90,20 @@ mod tests {
     fn agents_go_and_the_token_stays_unless_everything_is_meant() {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("trellis");
-        std::fs::create_dir(&dir).unwrap();
-        for name in ["agent-1-linux-x86_64-0", "token", "somebody's file"] {
+        std::fs::create_dir_all(dir.join("volumes/0-1")).unwrap();
+        for name in
+            ["agent-1-linux-x86_64-0", "token", "somebody's file", "volumes/0-1/log", "volumes/0-1/fence"]
+        {
             std::fs::write(dir.join(name), "x").unwrap();
         }
         let said = run(temp.path(), Extent::Agents);
         assert_eq!(said, format!("NONCE {}/agent-1-linux-x86_64-0\nNONCE end\n", dir.display()));
         assert!(dir.join("token").exists());
         let said = run(temp.path(), Extent::Everything);
-        assert_eq!(said, format!("NONCE {}/token\nNONCE end\n", dir.display()));
+        let gone = ["token", "volumes/0-1/fence", "volumes/0-1/log"];
+        let gone: String = gone.iter().map(|name| format!("NONCE {}/{name}\n", dir.display())).collect();
+        assert_eq!(said, format!("{gone}NONCE end\n"));
+        assert!(!dir.join("volumes").exists());
         assert!(dir.join("somebody's file").exists(), "what is not ours stays, and its directory with it");
     }
 
