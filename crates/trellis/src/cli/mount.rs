@@ -67,6 +67,7 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     }
     if !make && matches!(dir.symlink_metadata(), Err(e) if e.kind() == std::io::ErrorKind::NotFound) {
         // No server is started for it.
+        place::check_surroundings(&dir)?;
         return Err(place::missing(&dir).into());
     }
     // Where the state may lie is the server's decision at its start.

@@ -137,7 +137,7 @@ pub fn explained(said: &str) -> String {
 }
 
 /// A mount of our tree inside our tree would be walked into without end.
-fn check_surroundings(dir: &Path) -> Result<(), String> {
+pub fn check_surroundings(dir: &Path) -> Result<(), String> {
     match mounts::fuse_points().iter().find(|point| dir.starts_with(point)) {
         Some(outer) => Err(format!(
             "{} is inside {}, where the tree is mounted already: choose a directory outside of it",
