@@ -5,6 +5,7 @@
 //! - [`network`]: connections and the agent's processes. [`coroutine`]: code that is left in the middle.
 //! - [`gateway`]: the engine's processes over a disk that loses power.
 //! - [`client`]: who calls the engine; [`model`]: what its tree has to be.
+//! - [`outsider`]: another program at the home; [`sharer`]: a client in the same folder; [`ledger`]: whose bytes may go.
 //! - [`world`]: all together, what goes wrong, and what has to hold in the end.
 //! - [`clock`]: virtual time. [`coverage`]: where things were interrupted.
 
@@ -13,7 +14,10 @@ pub mod clock;
 pub mod coroutine;
 pub mod coverage;
 pub mod gateway;
+pub mod ledger;
 pub mod machine;
 pub mod model;
 pub mod network;
+pub mod outsider;
+pub mod sharer;
 pub mod world;

@@ -20,9 +20,12 @@ struct Args {
     /// Calls of clients in each
     #[arg(long, default_value_t = 100)]
     ops: u64,
-    /// What may go wrong; everything but old-agents if nothing is said
+    /// What may go wrong; everything but outsider if nothing is said
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<Trouble>>,
+    /// Compares times and link counts of directories, too
+    #[arg(long)]
+    directories: bool,
     /// Goes on after a failure, and lists all
     #[arg(long)]
     keep_going: bool,
@@ -45,8 +48,12 @@ struct Sum {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let all = || Trouble::value_variants().iter().copied().filter(|t| *t != Trouble::OldAgents).collect();
-    let plan = Plan { ops: args.ops, troubles: args.only.clone().unwrap_or_else(all) };
+    let all = || Trouble::value_variants().iter().copied().filter(|t| *t != Trouble::Outsider).collect();
+    let plan = Plan {
+        ops: args.ops,
+        troubles: args.only.clone().unwrap_or_else(all),
+        directories: args.directories,
+    };
     let only = args.seed.is_some() && !std::env::args().any(|a| a.starts_with("--seeds"));
     if let (Some(seed), true) = (args.seed, only) {
         return one(seed, &plan, args.twice);

@@ -8,6 +8,7 @@
 use crate::client::Trace;
 use crate::coroutine::{self, Coroutine};
 use crate::coverage::Coverage;
+use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
 use bytes::Bytes;
 use home::attr::StatFs;
@@ -52,6 +53,8 @@ pub struct Faults {
 pub trait Meddler: Send + Sync {
     /// Does something, or nothing.
     fn meddle(&self);
+    /// The power failed; the tree was this before.
+    fn power_failed(&self, before: &Fs);
 }
 
 /// The network and what is behind it.
@@ -219,7 +222,10 @@ impl Net {
             agent.process.kill();
         }
         self.say("home: the power is cut".to_owned());
+        let before = self.machine.image();
         self.machine.cut();
+        let meddler = self.meddler.lock().clone();
+        meddler.iter().for_each(|m| m.power_failed(&before));
     }
 
     /// The answer of a dead agent is none.

@@ -4,10 +4,13 @@ use crate::client::{Check, Client, Trace, same_bytes};
 use crate::clock::Clock;
 use crate::coverage::Coverage;
 use crate::gateway::{Gateway, Size};
+use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::machine::fs::{Fs, Ino, ROOT};
 use crate::model::is_whole;
-use crate::network::{Faults, Net};
+use crate::network::{Faults, Meddler, Net};
+use crate::outsider::{FOLDER, Outsider};
+use crate::sharer::Sharer;
 use home::Kind;
 use home::posix::sys::FileType;
 use parking_lot::Mutex;
@@ -25,6 +28,8 @@ pub struct Plan {
     pub ops: u64,
     /// What may go wrong.
     pub troubles: Vec<Trouble>,
+    /// Times and link counts of directories are compared, too.
+    pub directories: bool,
 }
 
 /// What may go wrong.
@@ -46,6 +51,8 @@ pub enum Trouble {
     HomeCut,
     /// Agents whose connection is lost go on for a while.
     OldAgents,
+    /// Another program changes files at the home.
+    Outsider,
 }
 
 impl Plan {
@@ -82,6 +89,7 @@ struct World {
     trace: Trace,
     starts: u64,
     faults: Faults,
+    shared: Option<(Arc<Outsider>, Arc<Ledger>)>,
     plan: Plan,
 }
 
@@ -124,7 +132,12 @@ impl World {
         };
         let gateway = Gateway::new(net.clone(), clock, size, rng.random());
         trace.lock().push(format!("{faults:?} {size:?}"));
-        World { machine, net, gateway, rng, trace, starts: 0, faults, plan }
+        let shared = plan.has(Trouble::Outsider).then(|| {
+            let ledger = Arc::new(Ledger::default());
+            let outsider = Outsider::new(machine.clone(), ledger.clone(), trace.clone(), rng.random());
+            (outsider, ledger)
+        });
+        World { shared, machine, net, gateway, rng, trace, starts: 0, faults, plan }
     }
 
     fn say(&self, what: impl Into<String>) {
@@ -141,11 +154,25 @@ impl World {
         }
         self.start().await?;
         for client in &mut clients {
+            client.directories = plan.directories;
             client.begin().await?;
         }
         let rounds = 1 + plan.ops / 300;
+        let mut sharer = self.shared.as_ref().map(|(_, ledger)| {
+            let (machine, seed) = (self.machine.clone(), self.rng.random());
+            Sharer::new(&self.gateway, machine, ledger.clone(), seed, self.trace.clone())
+        });
         for _ in 0..rounds {
             self.net.set_faults(self.faults);
+            let outsider = self.shared.as_ref().map(|(outsider, _)| outsider.clone() as Arc<dyn Meddler>);
+            self.net.meddle_with(outsider);
+            let shares = plan.ops / rounds / 2;
+            let sharing = sharer.take().map(|mut sharer| {
+                tokio::task::spawn_local(async move {
+                    let done = sharer.work(shares).await;
+                    (sharer, done)
+                })
+            });
             let calls = plan.ops / rounds / count;
             let work = clients.into_iter().map(|mut client| {
                 tokio::task::spawn_local(async move {
@@ -153,7 +180,13 @@ impl World {
                     (client, done)
                 })
             });
-            clients = self.watch_over(work.collect()).await?;
+            clients = self.watch_over(work.collect(), sharing.as_ref()).await?;
+            if let Some(sharing) = sharing {
+                let (again, done) = sharing.await.map_err(|e| format!("a client panicked: {e}"))?;
+                done?;
+                sharer = Some(again);
+            }
+            self.net.meddle_with(None);
             self.net.set_faults(Faults { goes_on: self.faults.goes_on, ..Faults::default() });
             self.settle(&mut clients).await?;
         }
@@ -177,9 +210,10 @@ impl World {
     async fn watch_over(
         &mut self,
         mut work: Vec<tokio::task::JoinHandle<(Client, Check)>>,
+        sharing: Option<&tokio::task::JoinHandle<(Sharer, Check)>>,
     ) -> Result<Vec<Client>, String> {
         let mut clients = Vec::new();
-        while !work.is_empty() {
+        while !work.is_empty() || sharing.is_some_and(|s| !s.is_finished()) {
             if !self.gateway.runs() {
                 self.say("the gateway is dead");
                 self.gateway.bury();
@@ -189,6 +223,9 @@ impl World {
                 self.start().await?;
             }
             self.trouble();
+            if let Some((outsider, _)) = self.shared.as_ref().filter(|_| self.rng.random_ratio(1, 60)) {
+                outsider.act();
+            }
             self.check_whole()?;
             sleep(Duration::from_millis(5)).await;
             let mut running = Vec::new();
@@ -277,7 +314,11 @@ impl World {
                 return Err(format!("L1: not everything went home: {unsent:?} {:?}", status.volumes));
             }
             for v in &status.volumes {
-                if v.conflicts > 0 || !v.parked.is_empty() || v.suspended.is_some() || v.journal.is_some() {
+                if v.conflicts > 0 && self.shared.is_none()
+                    || !v.parked.is_empty()
+                    || v.suspended.is_some()
+                    || v.journal.is_some()
+                {
                     return Err(format!("I7: {v:?}"));
                 }
             }
@@ -298,11 +339,17 @@ impl World {
     /// Nothing of ours is left at the home.
     fn no_leftovers(&self, clients: &[Client]) -> Check {
         let image = self.machine.image();
+        if let Some((_, ledger)) = &self.shared {
+            let missing = ledger.missing(&image);
+            if !missing.is_empty() {
+                return Err(format!("I4, I5: {missing:?} are lost"));
+            }
+        }
         let top = home_of(&image).ok_or("the account's home directory is gone")?;
         let known: Vec<String> = clients.iter().map(|c| c.name().to_owned()).collect();
         for name in image.get(top).iter().flat_map(|d| d.names.keys()) {
             let name = String::from_utf8_lossy(name).into_owned();
-            if name != ".cache" && !known.contains(&name) {
+            if name != ".cache" && name != FOLDER && !known.contains(&name) {
                 return Err(format!("I6: {name} is left in the home directory"));
             }
         }
@@ -339,7 +386,8 @@ fn compare(client: &Client, image: &Fs) -> Check {
         let (Some(node), Some(id)) = (image.get(ino), want.get(&path)) else { continue };
         let o = &client.model.objs[*id];
         let kind = if node.kind == FileType::Dir { Kind::Dir } else { Kind::File };
-        let mtime = o.mtime.unwrap_or(node.mtime);
+        let strict = o.kind != Kind::Dir || client.directories;
+        let mtime = o.mtime.filter(|_| strict).unwrap_or(node.mtime);
         let (have, want) = (
             (kind, node.mode, image.links(ino), node.mtime),
             (o.kind, o.mode, client.model.links(*id), mtime),

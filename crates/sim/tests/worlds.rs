@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use sim::world::{Plan, Trouble, run};
 
 fn plan(ops: u64, troubles: &[Trouble]) -> Plan {
-    Plan { ops, troubles: troubles.to_vec() }
+    Plan { ops, troubles: troubles.to_vec(), directories: troubles.is_empty() }
 }
 
 #[test]

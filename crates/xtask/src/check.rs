@@ -28,7 +28,7 @@ pub fn test() -> Result<()> {
         // The scenarios that need it say so again, each for itself.
         eprintln!("{e:#}");
     }
-    all(&[CHECK, &[("end-to-end scenarios", e2e::ci_part)]].concat())
+    all(&[CHECK, &[("simulated worlds", simulated), ("end-to-end scenarios", e2e::ci_part)]].concat())
 }
 
 /// Takes every step, even after a failed one, so that one run tells all that is wrong.
@@ -44,6 +44,12 @@ fn all(steps: &[Step]) -> Result<()> {
         bail!("failed: {}", failed.join(", "));
     }
     Ok(())
+}
+
+/// What the simulation must always live through, in a minute at most.
+fn simulated() -> Result<()> {
+    let troubles = "lost,slow,gateway-kill,gateway-cut";
+    sim(&["--seeds", "3000", "--ops", "60", "--only", troubles].map(str::to_owned))
 }
 
 /// Lives through simulated worlds, in release mode.

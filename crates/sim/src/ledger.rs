@@ -1,0 +1,86 @@
+//! Who wrote what, and who may destroy it. Every token is written once; one that is required must be found in a file of
+//! the home in the end.
+
+use crate::machine::fs::{Fs, ROOT};
+use home::posix::sys::FileType;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+
+/// Tokens.
+pub type Tokens = BTreeSet<String>;
+
+/// The book of all tokens.
+#[derive(Default)]
+pub struct Ledger {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u32,
+    required: Tokens,
+    /// Destroyed by somebody who had seen it, or by its author, or perhaps.
+    excused: Tokens,
+    /// Removals that were begun.
+    removals: u64,
+}
+
+/// The tokens in some bytes, which may have gaps between them.
+pub fn tokens(data: &[u8]) -> Tokens {
+    let is_token =
+        |p: &&[u8]| matches!(p[0], b'X' | b'O') && p[7] == b';' && p[1..7].iter().all(u8::is_ascii_digit);
+    data.windows(8).filter(is_token).map(|p| String::from_utf8_lossy(p).into_owned()).collect()
+}
+
+/// The tokens in all files of an image; `shown`: only those that a person finds.
+pub fn tokens_in(image: &Fs, shown: bool) -> Tokens {
+    let mut found = Tokens::new();
+    for (path, ino) in image.walk(ROOT) {
+        let hidden = shown && path.starts_with("/home/ann/.cache/");
+        if let Some(node) = image.get(ino).filter(|n| n.kind == FileType::File && !hidden) {
+            found.extend(tokens(&node.data));
+        }
+    }
+    found
+}
+
+impl Ledger {
+    /// A token that was never written.
+    pub fn token(&self, author: char) -> String {
+        let mut state = self.state.lock();
+        state.next += 1;
+        format!("{author}{:06};", state.next)
+    }
+
+    /// It is written, and must not be lost.
+    pub fn require(&self, token: &str) {
+        self.state.lock().required.insert(token.to_owned());
+    }
+
+    /// These may be gone.
+    pub fn excuse(&self, tokens: impl IntoIterator<Item = String>) {
+        self.state.lock().excused.extend(tokens);
+    }
+
+    /// Somebody begins to remove something.
+    pub fn removal(&self) {
+        self.state.lock().removals += 1;
+    }
+
+    /// How many removals were begun.
+    pub fn removals(&self) -> u64 {
+        self.state.lock().removals
+    }
+
+    /// What must be there and is not.
+    pub fn missing(&self, image: &Fs) -> Vec<String> {
+        let there = tokens_in(image, true);
+        let state = self.state.lock();
+        state
+            .required
+            .iter()
+            .filter(|t| !state.excused.contains(*t) && !there.contains(*t))
+            .cloned()
+            .collect()
+    }
+}

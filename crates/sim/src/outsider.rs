@@ -1,0 +1,165 @@
+//! Another program of the account, which changes files in a folder that clients work in too, at any moment: also between
+//! two system calls of the agent.
+
+use crate::client::Trace;
+use crate::ledger::{Ledger, Tokens, tokens_in};
+use crate::machine::fs::Fs;
+use crate::machine::{Around, Call, Fate, Machine, SimFd, SimSys};
+use crate::network::Meddler;
+use home::posix::sys::{Make, Mode, Rename, Sys, Sysult};
+use parking_lot::Mutex;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+
+/// The folder, below the account's home directory.
+pub const FOLDER: &str = "shared";
+/// The names in it that both change.
+pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The program.
+pub struct Outsider {
+    machine: Arc<Machine>,
+    ledger: Arc<Ledger>,
+    trace: Trace,
+    state: Mutex<State>,
+}
+
+struct State {
+    rng: StdRng,
+    sys: SimSys,
+    /// A file that it has open for writing, and the removals there were when it was opened.
+    open: Option<(SimFd, u64)>,
+    temp: u32,
+}
+
+struct Undisturbed;
+
+impl Around for Undisturbed {
+    fn before(&self, _: Call) -> Fate {
+        Fate::Goes
+    }
+}
+
+fn process(machine: &Arc<Machine>) -> SimSys {
+    SimSys::new(machine.clone(), machine.process(Arc::new(Undisturbed)))
+}
+
+impl Outsider {
+    /// Makes the folder.
+    pub fn new(machine: Arc<Machine>, ledger: Arc<Ledger>, trace: Trace, seed: u64) -> Arc<Outsider> {
+        let sys = process(&machine);
+        let made =
+            sys.open_root(b"/home/ann").and_then(|top| sys.make(&top, FOLDER.as_bytes(), Make::Dir(0o755)));
+        let synced = sys.open_root(b"/home/ann").and_then(|top| sys.sync(&sys.reopen(&top, Mode::Read)?));
+        debug_assert!(made.is_ok() && synced.is_ok());
+        let state = State { rng: StdRng::seed_from_u64(seed), sys, open: None, temp: 0 };
+        Arc::new(Outsider { machine, ledger, trace, state: Mutex::new(state) })
+    }
+
+    /// Does one thing. What that destroys is its own affair.
+    pub fn act(&self) {
+        let state = &mut *self.state.lock();
+        let before = tokens_in(&self.machine.image(), false);
+        let name = NAMES[state.rng.random_range(0..NAMES.len())];
+        let text = match self.one_act(state, name) {
+            Ok(text) => text,
+            Err(_) => return,
+        };
+        let gone: Tokens = before.difference(&tokens_in(&self.machine.image(), false)).cloned().collect();
+        self.trace.lock().push(format!("outside: {text}; gone: {gone:?}"));
+        self.ledger.excuse(gone);
+    }
+
+    fn one_act(&self, s: &mut State, name: &str) -> Sysult<String> {
+        let sys = s.sys.clone();
+        let dir = sys.open_root(format!("/home/ann/{FOLDER}").as_bytes())?;
+        let token = self.ledger.token('X');
+        match s.rng.random_range(0..12) {
+            0 | 1 => {
+                let file = sys.create(&dir, name.as_bytes(), 0o644)?;
+                sys.write(&file, 0, token.as_bytes())?;
+                self.ledger.require(&token);
+                Ok(format!("creates {name} with {token}"))
+            }
+            2 | 3 => {
+                let file = sys.reopen(&sys.open_name(&dir, name.as_bytes())?, Mode::Write)?;
+                self.append(&sys, &file, &token)?;
+                self.ledger.require(&token);
+                Ok(format!("appends {token} to {name}"))
+            }
+            4 => {
+                let file = sys.reopen(&sys.open_name(&dir, name.as_bytes())?, Mode::Write)?;
+                sys.truncate(&file, 0)?;
+                sys.write(&file, 0, token.as_bytes())?;
+                self.ledger.require(&token);
+                Ok(format!("writes {token} over {name}"))
+            }
+            5 => {
+                s.temp += 1;
+                let temp = format!(".x{}", s.temp);
+                let file = sys.create(&dir, temp.as_bytes(), 0o644)?;
+                sys.write(&file, 0, token.as_bytes())?;
+                sys.rename(&dir, temp.as_bytes(), &dir, name.as_bytes(), Rename::Replace)?;
+                self.ledger.removal();
+                self.ledger.require(&token);
+                Ok(format!("replaces {name} by {token}"))
+            }
+            6 => {
+                sys.unlink(&dir, name.as_bytes(), false)?;
+                self.ledger.removal();
+                Ok(format!("removes {name}"))
+            }
+            7 => {
+                let other = NAMES[s.rng.random_range(0..NAMES.len())];
+                sys.rename(&dir, name.as_bytes(), &dir, other.as_bytes(), Rename::Replace)?;
+                self.ledger.removal();
+                Ok(format!("renames {name} to {other}"))
+            }
+            _ => self.with_open_file(s, &dir, name, &token),
+        }
+    }
+
+    /// Opens a file for writing, and writes to it and closes it at some later time.
+    fn with_open_file(&self, s: &mut State, dir: &SimFd, name: &str, token: &str) -> Sysult<String> {
+        let Some((file, removals)) = s.open.take() else {
+            let file = s.sys.reopen(&s.sys.open_name(dir, name.as_bytes())?, Mode::Write)?;
+            s.open = Some((file, self.ledger.removals()));
+            return Ok(format!("opens {name}"));
+        };
+        if s.rng.random_bool(0.3) {
+            return Ok("closes its file".into());
+        }
+        self.append(&s.sys, &file, token)?;
+        let named = s.sys.stat(&file)?.nlink > 0;
+        // A file that nobody has meant to remove is still there.
+        if named || removals == self.ledger.removals() {
+            self.ledger.require(token);
+        }
+        s.open = Some((file, removals));
+        Ok(format!("appends {token} to its open file, which has a name: {named}"))
+    }
+
+    fn append(&self, sys: &SimSys, file: &SimFd, token: &str) -> Sysult<()> {
+        let size = sys.stat(file)?.size;
+        sys.write(file, size, token.as_bytes()).map(drop)
+    }
+}
+
+impl Meddler for Outsider {
+    fn meddle(&self) {
+        let acts = self.state.lock().rng.random_ratio(1, 60);
+        if acts {
+            self.act();
+        }
+    }
+
+    fn power_failed(&self, before: &Fs) {
+        let gone: Tokens =
+            tokens_in(before, false).difference(&tokens_in(&self.machine.image(), false)).cloned().collect();
+        // What it had not synced is its own to lose.
+        self.ledger.excuse(gone.into_iter().filter(|t| t.starts_with('X')));
+        let state = &mut *self.state.lock();
+        (state.sys, state.open) = (process(&self.machine), None);
+    }
+}

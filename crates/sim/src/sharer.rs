@@ -1,0 +1,167 @@
+//! A client that works in the same folder as another program at the home: neither may destroy what it has not seen.
+
+use crate::client::{Check, Trace};
+use crate::gateway::{Gateway, Session, Sessions, cred, home_dir};
+use crate::ledger::{Ledger, Tokens, tokens};
+use crate::machine::Machine;
+use crate::outsider::{FOLDER, NAMES};
+use home::{Error, ErrorKind};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::sleep;
+use vfs::{CreateHow, Cred, Ctx, Oid, SetAttrs, Stability};
+
+/// The client.
+pub struct Sharer {
+    sessions: Arc<Sessions>,
+    machine: Arc<Machine>,
+    ledger: Arc<Ledger>,
+    cred: Cred,
+    rng: StdRng,
+    trace: Trace,
+}
+
+/// Errors that a program has to expect where another one works.
+const USUAL: [ErrorKind; 5] =
+    [ErrorKind::NotFound, ErrorKind::Exists, ErrorKind::Stale, ErrorKind::Busy, ErrorKind::Unreachable];
+
+impl Sharer {
+    /// A client of a gateway.
+    pub fn new(
+        gateway: &Gateway,
+        machine: Arc<Machine>,
+        ledger: Arc<Ledger>,
+        seed: u64,
+        trace: Trace,
+    ) -> Sharer {
+        let rng = StdRng::seed_from_u64(seed);
+        Sharer { sessions: gateway.sessions(), machine, ledger, cred: cred(), rng, trace }
+    }
+
+    /// Makes random calls. One without an answer may have happened or not.
+    pub async fn work(&mut self, calls: u64) -> Check {
+        for _ in 0..calls {
+            let session = self.sessions.living().await;
+            let sessions = self.sessions.clone();
+            let done = tokio::select! {
+                biased;
+                done = self.one(&session) => Some(done),
+                () = sessions.dead(&session) => None,
+            };
+            match done.filter(|_| session.is_alive()) {
+                Some(Err(e)) if !USUAL.contains(&e.kind) => return Err(format!("shared: {:?} {e}", e.kind)),
+                None => sleep(Duration::from_millis(1)).await,
+                _ => {}
+            }
+            let pause = self.rng.random_range(0..300);
+            sleep(Duration::from_millis(pause)).await;
+        }
+        Ok(())
+    }
+
+    fn at_home(&self, name: &str) -> Tokens {
+        let path = format!("/home/ann/{FOLDER}/{name}");
+        let image = self.machine.image();
+        let found = image.walk(crate::machine::fs::ROOT).into_iter().find(|(p, _)| *p == path);
+        found.and_then(|(_, ino)| image.get(ino).map(|n| tokens(&n.data))).unwrap_or_default()
+    }
+
+    /// What somebody knows who destroys a file: what it shows here, and at the home, where the engine may look again.
+    async fn seen(&self, s: &Session, file: Oid, name: &str) -> home::Result<Tokens> {
+        let read = s.vfs.read(Ctx::of(&self.cred), file, 0, 100_000).await?;
+        let mut seen = tokens(&read.data.concat());
+        seen.extend(self.at_home(name));
+        Ok(seen)
+    }
+
+    async fn one(&mut self, s: &Session) -> home::Result<()> {
+        let (what, name) = (self.rng.random_range(0..10), NAMES[self.rng.random_range(0..NAMES.len())]);
+        let other = NAMES[self.rng.random_range(0..NAMES.len())];
+        let stable = self.rng.random_bool(0.7);
+        let mut text = format!("shared: {what} {name} {other}");
+        let done = self.call(s, what, (name, other), stable, &mut text).await;
+        if let Err(e) = &done {
+            text.push_str(&format!(" => {:?}", e.kind));
+        }
+        if !s.is_alive() {
+            text.push_str(" (dead)");
+        }
+        self.trace.lock().push(text);
+        done
+    }
+
+    async fn call(
+        &self,
+        s: &Session,
+        what: u32,
+        names: (&str, &str),
+        stable: bool,
+        text: &mut String,
+    ) -> home::Result<()> {
+        let (ctx, (name, other)) = (Ctx::of(&self.cred), names);
+        let top = home_dir(&s.vfs, &self.cred).await?;
+        let dir = s.vfs.lookup(ctx, top, FOLDER.as_bytes()).await?.oid;
+        let file = match what {
+            0..2 => {
+                s.vfs.create(ctx, dir, name.as_bytes(), CreateHow::Guarded, SetAttrs::default()).await?.oid
+            }
+            _ => s.vfs.lookup(ctx, dir, name.as_bytes()).await?.oid,
+        };
+        match what {
+            0..5 => self.append(s, file, stable, text).await,
+            5..7 => {
+                let seen = self.seen(s, file, name).await?;
+                self.destroy(&seen, text);
+                let set = SetAttrs { size: Some(0), ..SetAttrs::default() };
+                s.vfs.setattr(ctx, file, set, None).await?;
+                self.ledger.excuse(self.at_home(name));
+                self.append(s, file, stable, text).await
+            }
+            7 => {
+                let seen = self.seen(s, file, name).await?;
+                self.destroy(&seen, text);
+                self.ledger.removal();
+                s.vfs.remove(ctx, dir, name.as_bytes()).await?;
+                self.ledger.excuse(self.at_home(name));
+                Ok(())
+            }
+            _ => {
+                match s.vfs.lookup(ctx, dir, other.as_bytes()).await {
+                    Ok(found) if found.oid == file => return Ok(()),
+                    Ok(found) => self.destroy(&self.seen(s, found.oid, other).await?, text),
+                    Err(e) if e.kind == ErrorKind::NotFound => {}
+                    Err(e) => return Err(e),
+                }
+                self.ledger.removal();
+                let how = vfs::RenameHow::Replace;
+                let before = self.at_home(other);
+                s.vfs.rename(ctx, dir, name.as_bytes(), dir, other.as_bytes(), how).await?;
+                self.ledger.excuse(before);
+                Ok(())
+            }
+        }
+    }
+
+    fn destroy(&self, seen: &Tokens, text: &mut String) {
+        text.push_str(&format!(", knowing {seen:?}"));
+        self.ledger.excuse(seen.iter().cloned());
+    }
+
+    async fn append(&self, s: &Session, file: Oid, stable: bool, text: &mut String) -> home::Result<()> {
+        let token = self.ledger.token('O');
+        let want = if stable { Stability::Stable } else { Stability::Unstable };
+        let ctx = Ctx::of(&self.cred);
+        let done = s.vfs.append(ctx, file, token.clone().into(), want).await?;
+        if !stable && s.vfs.commit(ctx, file).await?.verifier != done.written.verifier {
+            return Err(Error::new(ErrorKind::Busy, "another verifier"));
+        }
+        text.push_str(&format!(", wrote {token} at {}", done.at));
+        // An answer of a dead process is none.
+        if s.is_alive() {
+            self.ledger.require(&token);
+        }
+        Ok(())
+    }
+}
