@@ -153,8 +153,12 @@ impl<S: Sys> Batch<'_, S> {
             // It had been made a moment before, so that nobody knows it; but a move of it was begun, and it has moved.
             None => self.was_begun(placed) && (old.is_none() || !self.same(old, t.attr.id)),
         });
+        let is_replaced = |there: &Attr| match base {
+            Some(base) => base.same_content(&there.version()),
+            None => self.was_begun(placed) && old.is_some() && self.same(old, there.id),
+        };
         if let (true, Some(_), Some(source)) = (placed.resent, &arrived, &source)
-            && base.is_some_and(|base| base.same_content(&source.attr.version()))
+            && is_replaced(&source.attr)
         {
             // It died between the exchange and the removal.
             self.dispose_of_replaced(&from, &source.attr)?;
