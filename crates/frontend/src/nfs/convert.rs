@@ -186,13 +186,13 @@ mod tests {
         (ErrorKind::Login, 13),
         (ErrorKind::UnknownHost, 2),
         (ErrorKind::NotStaged, 10006),
-        (ErrorKind::NotClaimed, 10006),
         (ErrorKind::NotSync, 10002),
         (ErrorKind::TextBusy, 13),
         (ErrorKind::Locked, 10006),
         (ErrorKind::Deadlock, 10006),
         (ErrorKind::NoLocks, 10006),
         (ErrorKind::NoAttribute, 10006),
+        (ErrorKind::NotClaimed, 10006),
     ];
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
         use oncrpc::xdr::Xdr;
         for (at, (kind, number)) in STATUSES.into_iter().enumerate() {
             assert_eq!(status(kind) as u32, number, "{kind:?}");
-            // The table lists every kind: their numbers on the wire are 1 to 30 in this order.
+            // The table lists every kind: their numbers on the wire are 1 to 31 in this order.
             assert_eq!(u32::from_bytes(kind.to_bytes()).unwrap() as usize, at + 1);
         }
         let next = (STATUSES.len() as u32 + 1).to_bytes();
