@@ -14,6 +14,7 @@ use crate::root::{Dynamic, Root};
 use crate::state::{self, StateDir};
 use crate::{limits, show, unsent};
 use frontend::nfs::{Access, Allow, ExportPolicy, NfsServer};
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,6 +25,13 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use vfs::store::FjallStore;
 use vfs::{Cred, Namespace, Vfs};
+
+/// Says something to whoever started us; nobody may be listening any more, or the disk of the log may be full.
+macro_rules! tell {
+    ($to:expr, $($text:tt)*) => {
+        let _ = writeln!($to, $($text)*);
+    };
+}
 
 /// Where and how to serve.
 pub struct Serve {
@@ -190,7 +198,8 @@ async fn networks(options: &Options) -> Result<Vec<Allow>, String> {
     if allow.is_empty() {
         allow = Allow::loopback();
         if options.listen.iter().any(|l| !l.ip().is_loopback()) {
-            eprintln!(
+            tell!(
+                std::io::stderr(),
                 "only this machine may connect: allow others with --allow ADDRESS or --allow NETWORK/PREFIX"
             );
         }
@@ -210,7 +219,8 @@ fn dynamic(options: &Options, nfs: &[SocketAddr]) -> Dynamic {
 /// Said at the start, because a client that finds no host sees only "no such file".
 fn tell_of_hosts(dynamic: &Dynamic) {
     if *dynamic == Dynamic::Only(Vec::new()) {
-        eprintln!(
+        tell!(
+            std::io::stderr(),
             "other machines may reach this port, so only configured homes have names: allow more hosts with --hosts PATTERN"
         );
     }
@@ -290,10 +300,14 @@ fn serve_nfs(
 
 fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
     if nfs.is_empty() {
-        println!("serving mounts by FUSE alone; mount the tree with\n  trellis mount");
+        tell!(std::io::stdout(), "serving mounts by FUSE alone; mount the tree with\n  trellis mount");
     }
     for address in nfs {
-        println!("serving NFS on {address}; mount it as root with\n  {}", mount_line(*address));
+        tell!(
+            std::io::stdout(),
+            "serving NFS on {address}; mount it as root with\n  {}",
+            mount_line(*address)
+        );
     }
     match ready {
         Some(path) => {
@@ -416,7 +430,7 @@ async fn finish(
     signals: &mut Signals,
 ) -> Result<(), String> {
     let Ending { drain, done } = ending;
-    eprintln!("stopping; unsent changes have {} to go home", show::span(drain.as_secs_f64()));
+    tell!(std::io::stderr(), "stopping; unsent changes have {} to go home", show::span(drain.as_secs_f64()));
     let close = async {
         let busy = serving.end().await;
         let volumes = vfs.close(Some(drain)).await;
@@ -430,7 +444,7 @@ async fn finish(
     unsent::note(state, &volumes)?;
     let left = left_over(&volumes);
     for home in &left {
-        eprintln!("{}", unsent_line(home));
+        tell!(std::io::stderr(), "{}", unsent_line(home));
     }
     if let Some(done) = done
         && done.send(left).is_ok()

@@ -67,8 +67,14 @@ pub(super) async fn rm(args: RmArgs) -> Done {
 
 /// Why a path is not removed, whatever it leads to.
 fn refusal(path: &[u8], arg: &[u8], args: &RmArgs) -> Option<String> {
-    let typed = arg.split(|b| *b == b'/').rfind(|p| !p.is_empty()).unwrap_or_default();
-    if matches!(typed, b"." | b"..") {
+    let last = |path: &[u8]| path.split(|b| *b == b'/').rfind(|p| !p.is_empty()).map(<[u8]>::to_vec);
+    // A locator has its path behind a colon.
+    let ends = [last(arg), last(path)].into_iter().flatten();
+    let is_dots = |end: Vec<u8>| {
+        let path = end.rsplit(|b| *b == b':').next().unwrap_or_default();
+        path == b".." || end == b"."
+    };
+    if ends.into_iter().any(is_dots) {
         return Some("neither `.` nor `..` is removed: name the directory".into());
     }
     let parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").count();
@@ -184,6 +190,12 @@ mod tests {
         let (plain, insists) = (args("rm -rf x"), args("rm -rf --no-preserve-root x"));
         for (path, arg) in
             [("/ann@lab", "/ann@lab"), ("/scp:lab:.", "lab:."), ("/scp:lab:.", "lab:./"), ("/lab/.", "lab/.")]
+                .into_iter()
+                .chain([
+                    ("/scp:lab:..", "lab:.."),
+                    ("/scp:lab:./..", "lab:.."),
+                    ("/scp:lab:../", "scp:lab:../"),
+                ])
         {
             assert!(refusal(path.as_bytes(), arg.as_bytes(), &plain).is_some(), "{path}");
         }

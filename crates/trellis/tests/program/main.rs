@@ -45,6 +45,22 @@ fn serve_status_stop() {
 }
 
 #[test]
+fn what_cannot_be_said_ends_nothing() {
+    let place = Place::new();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = place.serve_command();
+    let mut server = place.serve_by(command.stdout(full()).stderr(full()).env("TRELLIS_LOG", "debug"));
+    for n in 0..20 {
+        let file = format!("/here/f{n}");
+        assert_eq!(place.files(&["touch", &file]).status.code(), Some(0));
+        assert_eq!(place.files(&["rm", &file]).status.code(), Some(0));
+    }
+    assert_eq!(place.run(&["sync"]).status.code(), Some(0));
+    assert_eq!(place.run(&["stop"]).status.code(), Some(0));
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn a_killed_server_leaves_nothing_in_the_way() {
     let place = Place::new();
     drop(place.serve());

@@ -70,9 +70,14 @@ impl Place {
     }
 
     pub fn serve(&self) -> Server {
+        self.serve_by(self.serve_command().stdout(Stdio::piped()))
+    }
+
+    /// Starts what [`Place::serve_command`] gave, and waits until it serves.
+    pub fn serve_by(&self, command: &mut Command) -> Server {
         let ready = self.path("ready");
         let _ = std::fs::remove_file(&ready);
-        let mut child = self.serve_command().stdout(Stdio::piped()).spawn().unwrap();
+        let mut child = command.spawn().unwrap();
         let until = Instant::now() + Duration::from_secs(30);
         while !ready.exists() {
             assert!(child.try_wait().unwrap().is_none(), "the server ended at once");
