@@ -89,6 +89,8 @@ struct Here {
     /// The current directory, if it is known.
     cwd: Option<PathBuf>,
     mounts: Vec<Mounted>,
+    /// Mounts of servers of other nodes.
+    relayed: Vec<PathBuf>,
     /// The names that the root lists; asked for when they are needed.
     names: Option<Vec<Vec<u8>>>,
 }
@@ -179,7 +181,12 @@ impl Here {
             let uid = rustix::process::geteuid().as_raw();
             seen_here(&mounts::Served { listeners, source: state.source(), uid })
         });
-        Here { cwd: std::env::current_dir().ok(), mounts: mounts.unwrap_or_default(), names: None }
+        Here {
+            cwd: std::env::current_dir().ok(),
+            mounts: mounts.unwrap_or_default(),
+            relayed: mounts::relayed_points(),
+            names: None,
+        }
     }
 
     async fn of_server(client: &mut Client, state: &StateDir) -> Result<Here, Failure> {
@@ -190,11 +197,19 @@ impl Here {
         Ok(Here::of(Some((state, listeners))))
     }
 
+    fn full(&self, path: &[u8]) -> Option<PathBuf> {
+        let path = Path::new(OsStr::from_bytes(path));
+        if path.is_absolute() { Some(path.to_owned()) } else { Some(self.cwd.as_ref()?.join(path)) }
+    }
+
     /// The path in the tree, where a path of this machine leads into a mount of it.
     fn inside(&self, path: &[u8]) -> Option<Vec<u8>> {
-        let path = Path::new(OsStr::from_bytes(path));
-        let full = if path.is_absolute() { path.to_owned() } else { self.cwd.as_ref()?.join(path) };
-        path_inside(&full, &self.mounts)
+        path_inside(&self.full(path)?, &self.mounts)
+    }
+
+    /// Whether a path leads into the mount of a server of another node. Its first name must not be taken for a host.
+    fn is_elsewhere(&self, path: &[u8]) -> bool {
+        self.full(path).is_some_and(|full| self.relayed.iter().any(|point| full.starts_with(point)))
     }
 
     fn tree_path(&self, arg: &[u8]) -> Result<Vec<u8>, Failure> {
@@ -203,6 +218,12 @@ impl Here {
         }
         if let Some(path) = self.inside(arg) {
             return Ok(path);
+        }
+        if self.is_elsewhere(arg) {
+            return Err(Failure::Usage(format!(
+                "{}: is in the mount of a server on another node: use the commands of the system there (ls, cp, rm)",
+                show::text(arg)
+            )));
         }
         let first = arg.split(|b| *b == b'/').next().unwrap_or_default();
         if matches!(first, b"." | b"..") {
@@ -317,7 +338,12 @@ mod tests {
 
     fn here(cwd: &str) -> Here {
         let mounts = vec![Mounted { point: b"/mnt/tree".to_vec(), inside: Vec::new() }];
-        Here { cwd: Some(cwd.into()), mounts, names: Some(vec![b"lab".to_vec()]) }
+        Here {
+            cwd: Some(cwd.into()),
+            mounts,
+            relayed: vec!["/home/ann/at".into()],
+            names: Some(vec![b"lab".to_vec()]),
+        }
     }
 
     #[test]
@@ -383,5 +409,17 @@ mod tests {
             assert_eq!(String::from_utf8(inside.tree_path(arg.as_bytes()).unwrap()).unwrap(), want, "{arg}");
         }
         assert_eq!(inside.end(b"x").unwrap(), End::Tree(b"/ann@lab/d/x".to_vec()));
+    }
+
+    #[test]
+    fn what_is_in_a_mount_of_another_node_is_no_host() {
+        for (cwd, arg) in [("/home/ann", "at/lab/x"), ("/home/ann/at/lab", "x"), ("/", "/home/ann/at")] {
+            let Err(Failure::Usage(why)) = here(cwd).tree_path(arg.as_bytes()) else {
+                panic!("{cwd}: {arg}")
+            };
+            assert!(why.contains("another node"), "{why}");
+        }
+        assert!(here("/home/ann").tree_path(b"at2/lab/x").is_ok());
+        assert!(here("/home/ann").tree_path(b"at:lab/x").is_ok(), "a locator");
     }
 }
