@@ -197,15 +197,14 @@ mod tests {
 
     #[test]
     fn a_port_is_free_ours_or_taken() {
-        // An address of its own: no test beside this one takes the port when it is free again.
         let taken = TcpListener::bind("127.61.7.3:0").unwrap();
         let address = taken.local_addr().unwrap();
         let [served, none] =
             [Some(&[address.to_string()][..]), Some(&[][..])].map(|s| ports(None, s)[0].found.clone());
         assert!(served.contains(&address.to_string()) && none.contains("no NFS"), "{served} {none}");
-        assert!(port(address).level == Level::Fail);
-        drop(taken);
-        assert_eq!(port(address).level, Level::Ok);
+        assert_eq!(port(address).level, Level::Fail);
+        // Free at an address that nobody listens on: a closed socket may live on in a child that another test forks.
+        assert_eq!(port(([127, 61, 7, 4], address.port()).into()).level, Level::Ok);
         assert_eq!((low_ports(1024).level, low_ports(0).level), (Level::Ok, Level::Warn));
     }
 
