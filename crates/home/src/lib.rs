@@ -180,6 +180,22 @@ pub struct Status {
     pub bytes_out: u64,
 }
 
+impl Status {
+    /// Of a home that was not asked for anything yet.
+    pub fn new(link: Link, class: Option<Class>) -> Status {
+        Status {
+            link,
+            login: None,
+            clock_ahead_s: None,
+            class,
+            weaker: Vec::new(),
+            round_trips: 0,
+            bytes_in: 0,
+            bytes_out: 0,
+        }
+    }
+}
+
 /// The authoritative copy.
 ///
 /// Calls may run concurrently. [`ErrorKind::Unreachable`] means that it is unknown whether anything
@@ -234,7 +250,7 @@ pub trait Home: Send + Sync {
     /// Takes over the changes of a volume of a gateway: from then on nothing has an effect that was sent before, however
     /// late it arrives. Answers the numbers from `since` on of the operations that may have been executed, in their
     /// order; what is sent again of them has its first outcome. All others were not executed. `None`: the home cannot
-    /// tell. At most the last [`limits::OUTCOMES_KEPT`] are known.
+    /// tell. At most [`limits::BEGUN_MAX`]; where it would be more it is `None`.
     ///
     /// Who has claimed once has to do so again when an operation fails with [`ErrorKind::NotClaimed`], which means that
     /// nothing happened: the connection is another one, or somebody else has taken over.

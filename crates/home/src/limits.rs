@@ -9,6 +9,8 @@ pub mod remote;
 pub const STAGED_BYTES: usize = 64 << 20;
 /// Outcomes of executed operations that are kept to answer a repeated one.
 pub const OUTCOMES_KEPT: usize = 8192;
+/// Operations that may have been executed, of which a home tells when a volume is claimed.
+pub const BEGUN_MAX: usize = 2 * OUTCOMES_KEPT;
 /// Length from which the log of a volume at its home is written anew with the outcomes that are kept, in bytes.
 pub const LOG_BYTES: u64 = 4 << 20;
 /// Length of such a log beyond which it is not read any more, in bytes.

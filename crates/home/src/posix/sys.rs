@@ -231,7 +231,7 @@ pub trait Sys: Send + Sync + 'static {
     fn write_back(&self, fd: &Self::Fd, wait: bool);
     /// Makes content and attributes durable.
     fn sync(&self, fd: &Self::Fd) -> Sysult<()>;
-    /// Makes everything on the file system of an object durable.
+    /// Makes everything on the file system of a directory durable.
     fn sync_file_system(&self, fd: &Self::Fd) -> Sysult<()>;
     /// Locks a file for whoever has this descriptor; `EAGAIN` while somebody else has it locked.
     fn try_lock(&self, fd: &Self::Fd) -> Sysult<()>;

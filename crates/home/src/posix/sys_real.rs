@@ -520,10 +520,16 @@ impl Sys for Linux {
     }
 
     fn sync_file_system(&self, fd: &OwnedFd) -> Sysult<()> {
-        // Not every O_PATH descriptor will do (syncfs(2)), and those that can be opened are of the same file system.
-        let opened =
-            fs::open(proc_path(fd), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, fs::Mode::empty())?;
-        fs::syncfs(opened)
+        // syncfs(2) takes no O_PATH descriptor; where this directory may not be read, everything is synced.
+        match fs::open(proc_path(fd), OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, fs::Mode::empty())
+        {
+            Ok(opened) => fs::syncfs(opened),
+            Err(Errno::ACCESS | Errno::PERM) => {
+                fs::sync();
+                Ok(())
+            }
+            Err(e) => Err(e),
+        }
     }
 
     fn try_lock(&self, fd: &OwnedFd) -> Sysult<()> {

@@ -79,6 +79,7 @@ impl Volume {
     /// Sends one batch and takes its outcomes in.
     async fn push(self: &Arc<Self>) -> Result<Sent> {
         let hello = self.greeted().await?;
+        let claimed_before = self.claimed.load(Ordering::Relaxed);
         self.resume(hello.class).await?;
         self.clear_doubt().await?;
         let batch = self.next_batch().await?;
@@ -96,15 +97,17 @@ impl Volume {
         }
         self.tree.lock().queue.begin(ready.iter().flat_map(|r| r.group.seqs.clone()));
         let answer = self.home.apply(placed).await;
-        if matches!(&answer, Err(e) if e.kind == ErrorKind::NotClaimed) {
+        let failure = answer.as_ref().err().map(|e| e.kind);
+        let taken_over = failure == Some(ErrorKind::NotClaimed);
+        if taken_over {
             self.claimed.store(false, Ordering::Relaxed);
         }
-        // But for these reasons a part may have been executed.
-        let nothing = [ErrorKind::NotStaged, ErrorKind::NotClaimed];
-        let lost = matches!(&answer, Err(e) if !nothing.contains(&e.kind));
+        // For any other reason a part may have been executed.
+        let lost = failure.is_some_and(|kind| kind != ErrorKind::NotStaged && !taken_over);
         let taken = match answer {
             Ok(outcomes) => self.take(&ready, outcomes).await.map(|()| Sent::Some),
-            Err(e) if e.kind == ErrorKind::NotClaimed => Ok(Sent::Some),
+            // Claimed anew it goes; what was claimed just now is rather not asked for in a hurry.
+            Err(_) if taken_over && claimed_before => Ok(Sent::Some),
             Err(e) => Err(e),
         };
         self.tree.lock().queue.end(lost);

@@ -2,7 +2,7 @@
 //! true, or is more than was asked for, is refused before anybody calculates with it.
 
 use super::super::verbs::{Reply, StatResult};
-use crate::limits::{OUTCOMES_KEPT, SYMLINK_MAX, agent::LIST_ENTRIES_MAX};
+use crate::limits::{BEGUN_MAX, SYMLINK_MAX, agent::LIST_ENTRIES_MAX};
 use crate::{Attr, Done, Outcome, Page, Time};
 use bytes::Bytes;
 
@@ -11,7 +11,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
     let (sound, what) = match reply {
         Reply::Failed(_) | Reply::Stage(_) | Reply::Statfs(_) => return None,
         Reply::Claim(begun) => {
-            let few = begun.as_ref().is_none_or(|begun| begun.len() <= OUTCOMES_KEPT + 1);
+            let few = begun.as_ref().is_none_or(|begun| begun.len() <= BEGUN_MAX);
             (few, "list of operations")
         }
         Reply::Hello(accept) => (is_time(&accept.home.clock), "clock"),

@@ -258,11 +258,11 @@ impl<'a, S: Sys> Batch<'a, S> {
         // Later operations may have moved or removed it: what is left of its path is on its file system.
         let mut at = placed.op.place().path.clone();
         loop {
-            match self.home.open_path(&at) {
-                Ok(fd) => {
-                    let fs = self.home.attr_of(&fd)?.id.fs;
-                    if self.file_systems.iter().all(|(known, _)| *known != fs) {
-                        self.file_systems.push((fs, fd));
+            // Only directories: to open a device or a FIFO does something.
+            match self.home.find_dir(&Loc { path: at.clone(), id: None }) {
+                Ok(dir) => {
+                    if self.file_systems.iter().all(|(known, _)| *known != dir.attr.id.fs) {
+                        self.file_systems.push((dir.attr.id.fs, dir.fd));
                     }
                     return Ok(());
                 }

@@ -112,7 +112,7 @@ impl<S: Sys> Batch<'_, S> {
     fn clear_away(&self, stage: &Stage) -> Act<()> {
         let parent = self.stage_parent(stage)?;
         let fd = self.sys().open_name(&parent, &stage.name)?;
-        let names = self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::LISTING_KEPT_MIN)?;
+        let names = self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::NAMES_MAX)?;
         for name in names.iter().filter(|name| name.starts_with(COPY)) {
             self.sys().unlink(&fd, name, false)?;
         }

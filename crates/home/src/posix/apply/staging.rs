@@ -59,7 +59,7 @@ pub(in crate::posix) fn is_ours<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: &[u8
 /// Removes what killed processes left in the account's own cache directory, once it is old enough that
 /// nobody can still want it: what was taken out of its place there had been read by the gateway.
 pub(in crate::posix) fn sweep<S: Sys>(home: &Posix<S>, cache: &S::Fd) -> Sysult<()> {
-    let all = home.sys.names(&home.sys.reopen(cache, Mode::Read)?, limits::LISTING_KEPT_MIN)?;
+    let all = home.sys.names(&home.sys.reopen(cache, Mode::Read)?, limits::NAMES_MAX)?;
     for name in all.iter().filter(|n| n.starts_with(PREFIX)) {
         let dir = home.sys.open_name(cache, name)?;
         let stat = home.sys.stat(&dir)?;

@@ -82,10 +82,11 @@ pub(super) fn claim<S: Sys>(
             let text = "an earlier agent is still at work there and cannot be ended";
             return Err(Error::new(ErrorKind::Unreachable, text));
         }
-        Err(Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::ACCESS | Errno::PERM | Errno::NOTSUP) => {
-            return Ok(None);
+        Err(e @ (Errno::IO | Errno::NOMEM | Errno::MFILE | Errno::NFILE)) => {
+            return Err(failed(e, "take over the volume at the home"));
         }
-        Err(e) => return Err(failed(e, "take over the volume at the home")),
+        // Full, read-only, not ours, without locks: what will not pass by itself does not stop a volume.
+        Err(_) => return Ok(None),
     };
     let mut memo = lock(&home.memo);
     for ended in &claim.kept {
@@ -122,7 +123,10 @@ impl<S: Sys> Claim<S> {
         if sys.write(&fence, 0, &word)? != WORD {
             return Err(Errno::NOSPC);
         }
-        acquire(sys, &fence)?;
+        acquire(sys, &fence, |attempt| match attempt {
+            limits::FENCE_PATIENCE => sys.end_holders(&fence),
+            _ => Ok(()),
+        })?;
         let mut claim = Claim {
             dir,
             fence,
@@ -161,15 +165,16 @@ impl<S: Sys> Claim<S> {
         let taken =
             records.iter().rev().find_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
         self.complete = taken.is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
-        let end = if self.complete { end } else { 0 };
-        if size != end {
-            home.sys.truncate(&fd, end)?;
-        }
         records.into_iter().for_each(|record| self.replay(record));
         let intents = self.doubt.values().flatten().cloned().collect();
         recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages) });
         if !self.complete {
             (self.kept, self.unsettled, self.doubt) = Default::default();
+        }
+        // Only now: an agent that dies while it mends leaves the rest of it to the next one.
+        let end = if self.complete { end } else { 0 };
+        if size != end {
+            home.sys.truncate(&fd, end)?;
         }
         self.log = Some(Log { fd, end });
         self.append(&home.sys, &Record::Taken(Bytes::from(self.boot.clone())));
@@ -216,7 +221,8 @@ impl<S: Sys> Claim<S> {
 
     fn begun(&self, since: u64) -> Option<Vec<u64>> {
         let all = self.kept.iter().map(|e| e.seq).chain(self.doubt.keys().copied());
-        self.complete.then(|| all.filter(|seq| *seq >= since).collect())
+        let begun: Vec<u64> = all.filter(|seq| *seq >= since).collect();
+        (self.complete && begun.len() <= limits::BEGUN_MAX).then_some(begun)
     }
 
     /// Whether nobody has taken over, as far as can be seen. Certain while the fence is locked.
@@ -232,7 +238,8 @@ impl<S: Sys> Claim<S> {
         if !self.holds(&home.sys) {
             return Err(lost());
         }
-        acquire(&home.sys, &self.fence).map_err(|_| lost())?;
+        let still_ours = |_| if self.holds(&home.sys) { Ok(()) } else { Err(Errno::AGAIN) };
+        acquire(&home.sys, &self.fence, still_ours).map_err(|_| lost())?;
         if !self.holds(&home.sys) {
             self.leave(&home.sys);
             return Err(lost());
@@ -352,16 +359,15 @@ impl<S: Sys> Log<S> {
     }
 }
 
-/// Locks a fence. Whoever holds it is asked to leave by the word in it, and ended if it does not.
-fn acquire<S: Sys>(sys: &S, fence: &S::Fd) -> Sysult<()> {
+/// Locks a fence. While somebody else holds it, who is asked to leave by the word in it, `meanwhile` gets the number of
+/// each attempt, and ends them by its error.
+fn acquire<S: Sys>(sys: &S, fence: &S::Fd, meanwhile: impl Fn(u32) -> Sysult<()>) -> Sysult<()> {
     for attempt in 0..limits::FENCE_ATTEMPTS {
         match sys.try_lock(fence) {
             Err(Errno::AGAIN) => {}
             done => return done,
         }
-        if attempt == limits::FENCE_PATIENCE {
-            sys.end_holders(fence)?;
-        }
+        meanwhile(attempt)?;
         sys.pause();
     }
     Err(Errno::AGAIN)

@@ -4,6 +4,7 @@
 use super::meddler::{Event, Meddler};
 use super::*;
 use crate::op::SetAttr;
+use rustix::io::Errno;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 const GATEWAY: u64 = 7;
@@ -239,7 +240,7 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
     std::fs::remove_dir_all(place.path(".cache")).unwrap();
     let home = place.open(Meddler::new(Lacks::default()));
     let ops = batch(&place.open(Linux::default()));
-    home.sys.after(0, Event::Failure(rustix::io::Errno::NOSPC));
+    home.sys.after(0, Event::Failure(Errno::NOSPC));
     assert_eq!(home.claim(GATEWAY, VOLUME, 0).unwrap(), None);
     all_done(&home.apply(ops.clone()).unwrap(), &ops, "without a log");
     // A log that lacks a record tells nothing.
@@ -248,7 +249,7 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
         let place = begin();
         let home = place.open(Meddler::new(Lacks::default()));
         home.claim(GATEWAY, VOLUME, 0).unwrap();
-        home.sys.after(calls, Event::Failure(rustix::io::Errno::NOSPC));
+        home.sys.after(calls, Event::Failure(Errno::NOSPC));
         let create = placed(create("w", "one more", 0o644));
         let Ok(outcomes) = home.apply(vec![create.clone()]) else { continue };
         let done = matches!(outcomes[..], [Outcome::Done(_)]);
@@ -290,4 +291,48 @@ fn a_long_log_is_written_anew_with_what_is_still_wanted() {
 
 fn mode(mode: u32) -> SetAttr {
     SetAttr { mode: Some(mode), ..SetAttr::default() }
+}
+
+#[test]
+fn who_waits_for_the_fence_when_it_is_taken_over_ends_nobody() {
+    let place = begin();
+    let old = place.open(Linux::default());
+    let ops = batch(&old);
+    old.claim(GATEWAY, VOLUME, 0).unwrap();
+    let path = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/fence"));
+    // Another process has it locked, which any of the same account may end.
+    let mut holder = std::process::Command::new("flock").arg(&path).args(["sleep", "60"]).spawn().unwrap();
+    let fence = std::fs::File::options().write(true).open(&path).unwrap();
+    while rustix::fs::flock(&fence, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok() {
+        rustix::fs::flock(&fence, rustix::fs::FlockOperation::Unlock).unwrap();
+        std::thread::sleep(limits::FENCE_PAUSE);
+    }
+    let begun = std::time::Instant::now();
+    let refused = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| old.apply(ops).unwrap_err());
+        std::thread::sleep(5 * limits::FENCE_PAUSE);
+        std::os::unix::fs::FileExt::write_all_at(&fence, &[1; 16], 0).unwrap();
+        waiting.join().unwrap()
+    });
+    assert_eq!(refused.kind, ErrorKind::NotClaimed);
+    let patience = limits::FENCE_PAUSE * limits::FENCE_PATIENCE;
+    assert!(begun.elapsed() < patience, "{:?}", begun.elapsed());
+    assert!(holder.try_wait().unwrap().is_none(), "it was ended");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+}
+
+#[test]
+fn what_a_home_cannot_do_is_no_reason_not_to_write_to_it() {
+    let mut without = 0;
+    for (calls, errno) in (0..60).flat_map(|n| [(n, Errno::NOLCK), (n, Errno::INVAL)]) {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let ops = batch(&place.open(Linux::default()));
+        home.sys.after(calls, Event::Failure(errno));
+        without += usize::from(home.claim(GATEWAY, VOLUME, 0).is_ok() && home.sys.happened());
+        home.sys.after(1 << 20, Event::Death);
+        all_done(&home.apply(ops.clone()).unwrap(), &ops, &format!("{errno} at call {calls}"));
+    }
+    assert!(without > 20, "{without}");
 }
