@@ -21,9 +21,6 @@ pub struct Coverage(pub BTreeMap<String, Hits>);
 impl Coverage {
     /// The counters of a kind of step.
     pub fn at(&mut self, step: &str) -> &mut Hits {
-        if !self.0.contains_key(step) {
-            self.0.insert(step.to_owned(), Hits::default());
-        }
         self.0.entry(step.to_owned()).or_default()
     }
 

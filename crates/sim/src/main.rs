@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Lives through worlds made of seeds; fails with the seed of one that went wrong.
 #[derive(Parser)]
 struct Args {
-    /// How many worlds
-    #[arg(long, default_value_t = 100)]
-    seeds: u64,
-    /// The first seed; alone, that world only, with its trace
+    /// How many worlds; 100 if nothing is said
+    #[arg(long)]
+    seeds: Option<u64>,
+    /// The first seed; without --seeds, that world only, with its trace
     #[arg(long)]
     seed: Option<u64>,
     /// Calls of clients in each
@@ -54,11 +54,10 @@ fn main() -> ExitCode {
         troubles: args.only.clone().unwrap_or_else(all),
         directories: args.directories,
     };
-    let only = args.seed.is_some() && !std::env::args().any(|a| a.starts_with("--seeds"));
-    if let (Some(seed), true) = (args.seed, only) {
-        return one(seed, &plan, args.twice);
+    match (args.seed, args.seeds) {
+        (Some(seed), None) => one(seed, &plan, args.twice),
+        (first, count) => many(first.unwrap_or(1), count.unwrap_or(100), &args, &plan),
     }
-    many(&args, &plan)
 }
 
 fn one(seed: u64, plan: &Plan, twice: bool) -> ExitCode {
@@ -84,8 +83,7 @@ fn differs(a: &Report, b: &Report) -> Option<String> {
     (line(a) != line(b) || a.result != b.result).then(|| format!("line {n}: {:?} and {:?}", line(a), line(b)))
 }
 
-fn many(args: &Args, plan: &Plan) -> ExitCode {
-    let first = args.seed.unwrap_or(1);
+fn many(first: u64, count: u64, args: &Args, plan: &Plan) -> ExitCode {
     let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
     let sum = Mutex::new(Sum::default());
     std::thread::scope(|scope| {
@@ -93,7 +91,7 @@ fn many(args: &Args, plan: &Plan) -> ExitCode {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
-                    if seed >= first + args.seeds {
+                    if seed >= first + count {
                         break;
                     }
                     let report = run(seed, plan.clone());

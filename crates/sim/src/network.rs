@@ -436,16 +436,7 @@ impl Line {
 #[async_trait::async_trait]
 impl Home for Line {
     fn status(&self) -> Status {
-        Status {
-            link: Link::Up,
-            login: None,
-            clock_ahead_s: None,
-            class: Some(Class::Posix),
-            weaker: Vec::new(),
-            round_trips: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-        }
+        Status::new(Link::Up, Some(Class::Posix))
     }
 
     async fn attach(&self) -> Result<Hello> {

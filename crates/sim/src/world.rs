@@ -101,8 +101,8 @@ pub fn run(seed: u64, plan: Plan) -> Report {
     let (result, starts) = match runtime {
         Err(e) => (Err(format!("no runtime: {e}")), 0),
         Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, async {
-            let mut world = World::new(seed, plan.clone(), trace.clone(), coverage.clone());
-            let result = world.live(&plan).await;
+            let mut world = World::new(seed, plan, trace.clone(), coverage.clone());
+            let result = world.live().await;
             for ((what, place), (taken, ended)) in world.gateway.disk().points() {
                 let mut coverage = coverage.lock();
                 let hits = coverage.at(&format!("gateway: {what} in {place}"));
@@ -145,7 +145,7 @@ impl World {
     }
 
     /// Clients work while things go wrong; then nothing goes wrong any more, and everything has to be right.
-    async fn live(&mut self, plan: &Plan) -> Check {
+    async fn live(&mut self) -> Check {
         let count = self.rng.random_range(1..=3);
         let mut clients = Vec::new();
         for n in 0..count {
@@ -154,10 +154,10 @@ impl World {
         }
         self.start().await?;
         for client in &mut clients {
-            client.directories = plan.directories;
+            client.directories = self.plan.directories;
             client.begin().await?;
         }
-        let rounds = 1 + plan.ops / 300;
+        let rounds = 1 + self.plan.ops / 300;
         let mut sharer = self.shared.as_ref().map(|(_, ledger)| {
             let (machine, seed) = (self.machine.clone(), self.rng.random());
             Sharer::new(&self.gateway, machine, ledger.clone(), seed, self.trace.clone())
@@ -166,14 +166,14 @@ impl World {
             self.net.set_faults(self.faults);
             let outsider = self.shared.as_ref().map(|(outsider, _)| outsider.clone() as Arc<dyn Meddler>);
             self.net.meddle_with(outsider);
-            let shares = plan.ops / rounds / 2;
+            let shares = self.plan.ops / rounds / 2;
             let sharing = sharer.take().map(|mut sharer| {
                 tokio::task::spawn_local(async move {
                     let done = sharer.work(shares).await;
                     (sharer, done)
                 })
             });
-            let calls = plan.ops / rounds / count;
+            let calls = self.plan.ops / rounds / count;
             let work = clients.into_iter().map(|mut client| {
                 tokio::task::spawn_local(async move {
                     let done = client.work(calls).await;

@@ -69,16 +69,7 @@ fn attr() -> home::Attr {
 #[async_trait::async_trait]
 impl Home for Dirs {
     fn status(&self) -> Status {
-        Status {
-            link: Link::Up,
-            login: None,
-            clock_ahead_s: None,
-            class: Some(Class::Posix),
-            weaker: vec![],
-            round_trips: 0,
-            bytes_in: 0,
-            bytes_out: 0,
-        }
+        Status::new(Link::Up, Some(Class::Posix))
     }
     async fn attach(&self) -> Result<Hello> {
         Ok(Hello {

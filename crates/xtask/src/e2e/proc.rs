@@ -111,32 +111,39 @@ pub fn signal_all(pids: &[Pid], signal: Signal) {
     }
 }
 
-/// Every process with this variable in the environment that it was started with.
-pub fn with_variable(variable: &str) -> Vec<Pid> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let all = fs::read(entry.path().join("environ")).unwrap_or_default();
-        if all.split(|b| *b == 0).any(|v| v == variable.as_bytes()) {
-            found.extend(Pid::from_raw(pid));
-        }
-    }
-    found
+/// Every process whose directory in `/proc` shows it to be wanted.
+fn processes(wanted: impl Fn(&Path) -> bool) -> Vec<Pid> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let found = entries.filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        wanted(&entry.path()).then_some(pid)
+    });
+    found.collect()
 }
 
-/// Every process that runs as this user.
-pub fn of_user(uid: u32) -> Vec<Pid> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let real =
-            status.lines().find_map(|l| l.strip_prefix("Uid:")?.split_whitespace().next()?.parse().ok());
-        if real == Some(uid) {
-            found.extend(Pid::from_raw(pid));
-        }
-    }
-    found
+/// Every process with this variable in the environment that it was started with.
+pub fn with_variable(variable: &str) -> Vec<Pid> {
+    processes(|process| {
+        let all = fs::read(process.join("environ")).unwrap_or_default();
+        all.split(|b| *b == 0).any(|v| v == variable.as_bytes())
+    })
+}
+
+/// Every process with these words in its command line.
+pub fn with_command(words: &str) -> Vec<Pid> {
+    processes(|process| {
+        let line = fs::read(process.join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).replace('\0', " ").contains(words)
+    })
+}
+
+/// Every process that runs as this user, with a name that is wanted.
+pub fn of_user(uid: u32, wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
+    processes(|process| {
+        let status = fs::read_to_string(process.join("status")).unwrap_or_default();
+        let field = |name| status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next());
+        field("Uid:") == Some(&uid.to_string()) && field("Name:").is_some_and(&wanted)
+    })
 }
 
 /// Processor time of processes so far, with what they started that has ended and was waited for.

@@ -3,7 +3,7 @@
 //! is at the home, under its name or in the copy of a conflict.
 
 use crate::e2e::accounts::{ANN, GATEWAY};
-use crate::e2e::proc;
+use crate::e2e::proc::{self, of_user};
 use crate::e2e::server::Server;
 use crate::e2e::trees::Noise;
 use crate::e2e::world::World;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use oncrpc::nfs3::*;
 use oncrpc::xdr::Xdr;
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
@@ -125,31 +125,17 @@ fn kill(world: &World, server: &mut Server, n: usize) -> Result<()> {
             server.kill()?;
             server.restart().with_context(|| format!("kill {n}; state in {}", world.dir.display()))?;
         }
-        1 => proc::signal_all(&processes(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
+        1 => proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
         2 => {
-            let old = processes(ANN.uid, |name| !name.starts_with("sshd"));
+            let old = of_user(ANN.uid, |name| !name.starts_with("sshd"));
             proc::signal_all(&old, Signal::STOP);
-            proc::signal_all(&processes(GATEWAY.uid, |name| name == "ssh"), Signal::KILL);
+            proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL);
             std::thread::sleep(LATE);
             proc::signal_all(&old, Signal::CONT);
         }
-        _ => proc::signal_all(&processes(ANN.uid, |name| !name.starts_with("sshd")), Signal::KILL),
+        _ => proc::signal_all(&of_user(ANN.uid, |name| !name.starts_with("sshd")), Signal::KILL),
     }
     server.must_run()
-}
-
-/// Processes of a user, by name.
-fn processes(uid: u32, wanted: impl Fn(&str) -> bool) -> Vec<Pid> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-        let field = |name| status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next());
-        if field("Uid:") == Some(&uid.to_string()) && field("Name:").is_some_and(&wanted) {
-            found.extend(Pid::from_raw(pid));
-        }
-    }
-    found
 }
 
 /// A client that sends a call, with the same xid, until there is an answer.

@@ -2,7 +2,7 @@
 
 use crate::e2e::accounts::{ANN, Account, BOB, GATEWAY};
 use crate::e2e::fuse;
-use crate::e2e::proc::{self, wait_for};
+use crate::e2e::proc::{self, wait_for, with_command};
 use crate::e2e::server::Gateway;
 use crate::e2e::world::World;
 use crate::run;
@@ -86,21 +86,7 @@ fn shell(world: &World, who: Account, script: &str) -> Command {
 
 /// The processes that carry a mount of the compute node.
 fn relays() -> Vec<Pid> {
-    processes(" relay --at")
-}
-
-/// Processes whose command line contains these words.
-fn processes(words: &str) -> Vec<Pid> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
-        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        if line.contains(words) {
-            found.extend(Pid::from_raw(pid));
-        }
-    }
-    found
+    with_command(" relay --at")
 }
 
 impl Node<'_> {
@@ -199,10 +185,10 @@ impl Node<'_> {
         let mut writer = shell(self.world, GATEWAY, &script).spawn()?;
         for _ in 0..2 {
             std::thread::sleep(Duration::from_millis(700));
-            let servers = processes(" serve --state");
+            let servers = with_command(" serve --state");
             ensure!(servers.len() == 1, "{} servers run at the login node", servers.len());
             kill_process(servers[0], Signal::KILL)?;
-            wait_for("another server", SOON, || (processes(" serve --state").len() == 1).then_some(()))?;
+            wait_for("another server", SOON, || (with_command(" serve --state").len() == 1).then_some(()))?;
         }
         ensure!(writer.wait()?.success());
         let told = fs::read_to_string(&done)?;
@@ -223,7 +209,7 @@ impl Node<'_> {
         self.at_login1("trellis stop")?;
         wait_for("the relay to leave", SOON, || relays().is_empty().then_some(()))?;
         ensure!(fuse::mounted()?.is_empty(), "the mount of a stopped server is still there");
-        ensure!(processes(" serve --state").is_empty(), "a stopped server was started again");
+        ensure!(with_command(" serve --state").is_empty(), "a stopped server was started again");
         Ok(())
     }
 }
