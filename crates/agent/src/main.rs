@@ -7,6 +7,9 @@
 //! - `trellis-agent --root DIR` serves one directory, for a key that is restricted to it.
 //! - `trellis-agent --probe` prints one line with protocol, platform and BLAKE3 of the program, and leaves.
 
+// They panic where the text cannot be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 use home::agent::server::{self, Program};
 use home::limits::agent::{LONELY_AFTER, MEMORY};
 use home::posix::Posix;
@@ -14,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -31,8 +34,10 @@ fn main() -> ExitCode {
     let root = match (args.next(), args.next(), args.next()) {
         (None, ..) => OsString::from("/"),
         (Some(flag), None, None) if flag == "--probe" => {
-            println!("{}", program.probe_line());
-            return ExitCode::SUCCESS;
+            return match writeln!(std::io::stdout(), "{}", program.probe_line()) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(e) => fail(1, &format!("standard output: {e}")),
+            };
         }
         (Some(flag), Some(root), None) if flag == "--root" => root,
         _ => return fail(2, USAGE),
@@ -63,7 +68,7 @@ fn be_polite() {
     let limit = getrlimit(Resource::Data);
     let most = limit.maximum.unwrap_or(MEMORY).min(MEMORY);
     if let Err(e) = setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: limit.maximum }) {
-        eprintln!("trellis-agent: memory stays unbounded: {e}");
+        complain(&format!("memory stays unbounded: {e}"));
     }
 }
 
@@ -84,6 +89,11 @@ impl<R: Read + AsFd> Read for Patient<R> {
 }
 
 fn fail(code: u8, text: &str) -> ExitCode {
-    eprintln!("trellis-agent: {text}");
+    complain(text);
     ExitCode::from(code)
+}
+
+fn complain(text: &str) {
+    // Where standard error is closed there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "trellis-agent: {text}");
 }

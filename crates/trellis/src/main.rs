@@ -14,6 +14,9 @@
 //! - [`attach`]: mounts on machines that have no server of their own.
 //! - [`show`]: text for a person; [`limits`]: every bound.
 
+// They panic where the text cannot be written: the disk of a log is full, the reader has gone.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod accounts;
 mod agents;
 mod allow;

@@ -135,7 +135,7 @@ async fn ls_one(
     }
     if listed.is_empty() && path.iter().all(|b| *b == b'/') {
         // The root is not empty: it has every host, once it is named.
-        eprintln!("no home was used yet: name one, as in `trellis ls HOST:`");
+        super::note("no home was used yet: name one, as in `trellis ls HOST:`");
     }
     if let Some(later) = heading.filter(|_| inside) {
         let gap = if later { "\n" } else { "" };

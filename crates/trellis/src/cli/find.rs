@@ -270,6 +270,8 @@ pub(super) async fn find(args: FindArgs) -> Done {
         };
         each.note(arg.as_bytes(), done)?;
     }
+    // Names that end with a zero byte may be on their way still.
+    std::io::stdout().flush()?;
     each.end()
 }
 

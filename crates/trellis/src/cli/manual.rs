@@ -74,6 +74,11 @@ pub(super) fn usage_code(name: &str) -> u8 {
     }
 }
 
+/// The exit code of a command whose output could not be written.
+pub(super) fn output_code(name: &str) -> u8 {
+    if name == "ls" { 2 } else { 1 }
+}
+
 /// All commands, each with its exit codes at the end of its help.
 pub(super) fn command() -> Command {
     Cli::command().mut_subcommands(|sub| {

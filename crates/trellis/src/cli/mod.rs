@@ -137,6 +137,8 @@ pub enum Failure {
     Code(u8),
     /// Nobody reads the output any more.
     Closed,
+    /// The output could not be written.
+    Output(String),
 }
 
 impl From<String> for Failure {
@@ -156,7 +158,7 @@ impl From<std::io::Error> for Failure {
     fn from(e: std::io::Error) -> Failure {
         match e.kind() {
             std::io::ErrorKind::BrokenPipe => Failure::Closed,
-            _ => Failure::Failed(Some(format!("standard output: {e}"))),
+            _ => Failure::Output(format!("standard output: {e}")),
         }
     }
 }
@@ -166,15 +168,16 @@ type Done = Result<(), Failure>;
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     let args = find::with_two_dashes(std::env::args_os().collect());
-    let (cli, usage) = match parse(args) {
-        Ok(parsed) => parsed,
+    let name = args.get(1).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
+    let cli = match parse(&name, args) {
+        Ok(cli) => cli,
         Err(code) => return code,
     };
     log_to_stderr();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            eprintln!("trellis: cannot start threads: {e}; raise the limit of processes (ulimit -u)");
+            complain(&format!("cannot start threads: {e}; raise the limit of processes (ulimit -u)"));
             return ExitCode::FAILURE;
         }
     };
@@ -183,40 +186,43 @@ pub fn main() -> ExitCode {
     runtime.shutdown_background();
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Failed(text)) => {
-            if let Some(text) = text {
-                complain(&text);
-            }
-            ExitCode::from(1)
-        }
-        Err(Failure::Usage(text)) => {
-            complain(&text);
-            ExitCode::from(usage)
-        }
-        Err(Failure::Interrupted(text)) => {
-            complain(&text);
-            ExitCode::from(INTERRUPTED)
-        }
-        Err(Failure::Code(code)) => ExitCode::from(code),
-        Err(Failure::Closed) => ExitCode::from(1),
+        Err(failure) => failure.end(&name),
+    }
+}
+
+impl Failure {
+    /// Says what was not said yet; answers how the command of this name ends.
+    fn end(self, name: &str) -> ExitCode {
+        let (text, code) = match self {
+            Failure::Failed(text) => (text, 1),
+            Failure::Usage(text) => (Some(text), manual::usage_code(name)),
+            Failure::Interrupted(text) => (Some(text), INTERRUPTED),
+            Failure::Output(text) => (Some(text), manual::output_code(name)),
+            Failure::Code(code) => (None, code),
+            Failure::Closed => (None, 1),
+        };
+        text.iter().for_each(|text| complain(text));
+        ExitCode::from(code)
     }
 }
 
 /// What a shell reports of a command that SIGINT ended.
 const INTERRUPTED: u8 = 130;
 
-/// The command, and its exit code for wrong usage; or how the program ends without one.
-fn parse(args: Vec<OsString>) -> Result<(Cli, u8), ExitCode> {
-    let name = args.get(1).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
-    let usage = manual::usage_code(&name);
+/// The command with its arguments, or how the program ends without one. `name`: what the first argument is.
+fn parse(name: &str, args: Vec<OsString>) -> Result<Cli, ExitCode> {
     let parsed = manual::command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
-    parsed.map(|cli| (cli, usage)).map_err(|e| {
-        // Where the terminal is closed there is nobody to tell.
-        let _ = e.print();
+    parsed.map_err(|e| {
+        let shown = e.print().and_then(|()| std::io::stdout().flush());
         if name == "find" && e.kind() == clap::error::ErrorKind::UnknownArgument {
             complain(&find::supported());
         }
-        if e.exit_code() == 0 { ExitCode::SUCCESS } else { ExitCode::from(usage) }
+        match shown {
+            // Help that was asked for is the output; where a complaint cannot be shown there is nobody to tell.
+            Err(unshown) if !e.use_stderr() => Failure::from(unshown).end(name),
+            _ if e.exit_code() == 0 => ExitCode::SUCCESS,
+            _ => ExitCode::from(manual::usage_code(name)),
+        }
     })
 }
 
@@ -264,6 +270,12 @@ fn named(path: &[u8], e: &home::Error) -> Failure {
 fn complain(text: &str) {
     // Where standard error is closed there is nobody to tell.
     let _ = writeln!(std::io::stderr(), "trellis: {text}");
+}
+
+/// Says something that is no failure.
+fn note(text: &str) {
+    // Where standard error is closed there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 fn log_to_stderr() {

@@ -74,7 +74,7 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     let state = StateDir::create(args.state.dir.as_deref(), true)?;
     if service::start(&state).await? == Started::Now {
         let log = show::text(daemon::log_path(&state).as_os_str().as_bytes());
-        eprintln!("started a server in the background; it writes to {log}");
+        super::note(&format!("started a server in the background; it writes to {log}"));
     }
     let mut client = Client::connect(&state).await?.ok_or_else(|| "the server has ended again".to_owned())?;
     let request = Request::Mount { dir: raw(&dir), make };
@@ -82,7 +82,7 @@ pub(super) async fn mount(args: MountArgs) -> Done {
         return Err(unexpected().into());
     };
     if recovered {
-        eprintln!("a mount whose server had gone was taken away first");
+        super::note("a mount whose server had gone was taken away first");
     }
     Ok(std::io::stdout().write_all(welcome(&show::text(&dir.0), before, None).as_bytes())?)
 }

@@ -269,11 +269,12 @@ fn parse(arg: &[u8]) -> Result<Vec<u8>, Failure> {
 /// Does something for each argument; one failure does not keep the others from being tried.
 pub(super) struct Each {
     worst: u8,
+    unwritten: Option<Failure>,
 }
 
 impl Each {
     pub(super) fn new() -> Each {
-        Each { worst: 0 }
+        Each { worst: 0, unwritten: None }
     }
 
     /// Tells of a failure with the path that was typed.
@@ -302,7 +303,17 @@ impl Each {
         self.worst = self.worst.max(1);
     }
 
+    /// Remembers that something could not be said of work that goes on.
+    pub(super) fn output(&mut self, written: std::io::Result<()>) {
+        if let Err(e) = written {
+            self.unwritten.get_or_insert(e.into());
+        }
+    }
+
     pub(super) fn end(self) -> Done {
+        if let Some(unwritten) = self.unwritten {
+            return Err(unwritten);
+        }
         if self.worst == 0 { Ok(()) } else { Err(Failure::Code(self.worst)) }
     }
 }

@@ -18,6 +18,7 @@ use clap::Args;
 use home::{Error, ErrorKind};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
 /// Arguments of `retry`.
@@ -102,8 +103,7 @@ pub(super) async fn retry(args: RetryArgs) -> Done {
         return Err(unexpected().into());
     };
     if refused == 0 {
-        println!("no home has refused anything");
-        return Ok(());
+        return Ok(writeln!(std::io::stdout(), "no home has refused anything")?);
     }
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
     match client.ask(Request::Sync { path, timeout_s }).await? {
@@ -126,11 +126,11 @@ pub(super) async fn discard(args: DiscardArgs) -> Done {
         Ok(_) => return Err(unexpected().into()),
         Err(e) => return Err(named(args.path.as_bytes(), &e)),
     };
-    match args.json {
-        true => println!("{}", serde_json::to_string(&given_up).map_err(|e| e.to_string())?),
-        false => given_up.iter().for_each(|p| println!("given up: {}", line(p))),
+    if args.json {
+        return super::json::line(&given_up);
     }
-    Ok(())
+    let text: String = given_up.iter().map(|p| format!("given up: {}\n", line(p))).collect();
+    Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 fn line(refused: &ParkedReport) -> String {

@@ -7,6 +7,7 @@ use crate::{limits, show};
 use clap::Args;
 use home::{Error, ErrorKind, Result};
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 
 /// Arguments of `rm`.
@@ -167,7 +168,7 @@ impl Removal<'_> {
             done => done?,
         }
         if self.verbose {
-            println!("removed {}", show::text(path));
+            self.each.output(writeln!(std::io::stdout(), "removed {}", show::text(path)));
         }
         Ok(())
     }

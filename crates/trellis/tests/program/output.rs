@@ -1,0 +1,82 @@
+//! Standard output that takes nothing: as the Unix twins, commands fail, and never panic.
+
+use crate::place::{Place, stderr};
+use std::fs::{self, File};
+use std::process::{Command, Stdio};
+
+fn full() -> File {
+    File::options().write(true).open("/dev/full").unwrap()
+}
+
+/// Commands of files in the current directory, which holds `file` and `dir`.
+const TWINS: &[&str] = &[
+    "ls",
+    "ls -l .",
+    "ls -d file dir",
+    "cat file",
+    "cat file file",
+    "stat file dir",
+    "find .",
+    "find . -type f -print0",
+    "du -a .",
+    "df .",
+    "rm -rv dir",
+];
+
+#[test]
+fn a_full_disk_behind_standard_output_is_an_error_as_with_the_twins() {
+    let place = Place::new();
+    for here in ["twin", "srv"] {
+        fs::create_dir_all(place.path(here).join("dir/sub")).unwrap();
+        fs::write(place.path(here).join("file"), "no end of line").unwrap();
+    }
+    for line in TWINS {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut twin = Command::new(words[0]);
+        twin.args(&words[1..]).current_dir(place.path("twin")).env("LC_ALL", "C").stdout(full());
+        let twin = twin.output().unwrap();
+        let ours: Vec<String> = words.iter().map(|w| in_the_tree(w)).collect();
+        let ours: Vec<&str> = ours.iter().map(String::as_str).collect();
+        // Where nothing is named, the current directory is meant, which is none of the tree.
+        let ours = if *line == "ls" { vec!["ls", "/here"] } else { ours };
+        let output = place.files_command(&ours).stdout(full()).output().unwrap();
+        assert_eq!(output.status.code(), twin.status.code(), "{line}: {}", stderr(&output));
+        assert!(twin.status.code().is_some_and(|code| code > 0), "{line}: the twin does not fail");
+        let said = stderr(&output);
+        assert_eq!(said.matches("No space left on device").count(), 1, "{line}: {said}");
+        assert!(!said.contains("panicked"), "{line}: {said}");
+    }
+    assert!(!place.path("srv/dir").exists(), "what is not said is done");
+}
+
+fn in_the_tree(word: &str) -> String {
+    match word {
+        "." => "/here".into(),
+        "file" | "dir" => format!("/here/{word}"),
+        other => other.into(),
+    }
+}
+
+#[test]
+fn where_nobody_listens_commands_end_without_a_word() {
+    let place = Place::new();
+    fs::write(place.path("srv/file"), "text").unwrap();
+    for args in [&["ls", "/here"][..], &["cat", "/here/file"], &["find", "/here"], &["--help"], &["man"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let command = |out: Stdio, err: Stdio| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+            if args[0].starts_with(['l', 'c', 'f']) {
+                command = place.files_command(args);
+            } else {
+                command.args(args);
+            }
+            command.stdout(out).stderr(err).output().unwrap()
+        };
+        let output = command(writer.try_clone().unwrap().into(), Stdio::piped());
+        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), ""), "{args:?}");
+        // Nor does an error that cannot be said end them otherwise.
+        let output = command(full().into(), full().into());
+        assert_eq!(output.status.code(), Some(if args[0] == "ls" { 2 } else { 1 }), "{args:?}");
+    }
+}
