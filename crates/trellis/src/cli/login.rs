@@ -12,7 +12,7 @@ use clap::Args;
 use home::ssh::{Facts, Master, SshTarget};
 use serde::Serialize;
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const HOSTS: &str = "\
 HOST is named as in the tree: [user@]host, an alias of ssh, [user@][IPv6], scp:[user@]host:, or a configured home.
@@ -132,6 +132,7 @@ async fn of_server(client: &mut Client, name: &str, args: &LoginArgs) -> Result<
 
 async fn begin(mut login: Login, stays: Option<Seconds>) -> Done {
     let before = login.target.tell_master(&login.master, "check").await.ok();
+    let mut made = None;
     if before.is_none() {
         let configured = login.facts.control_persist;
         let persist = record::persist(stays.map(|s| s.0), login.master.own, configured);
@@ -141,9 +142,10 @@ async fn begin(mut login: Login, stays: Option<Seconds>) -> Done {
         }
         login.target.tell_master(&login.master, "check").await.map_err(|e| {
             format!(
-                "{}: ssh let you in, but left no master connection ({}); does its configuration forbid ControlMaster?",
+                "{}: ssh let you in, but left no master connection ({}); {}",
                 show::text(login.name.as_bytes()),
-                show::message(&e.detail)
+                show::message(&e.detail),
+                without_master(&login.master.socket)
             )
         })?;
         let record = Record {
@@ -154,12 +156,21 @@ async fn begin(mut login: Login, stays: Option<Seconds>) -> Done {
             idle_s: record::idle_seconds(persist),
             since: watch::now(),
         };
-        record::keep(&login.state, &record)?;
+        if let Err(why) = record::keep(&login.state, &record) {
+            // It is for people to see; the login is what was wanted.
+            super::complain(&format!(
+                "you are logged in, but that cannot be noted: {why}: make room there; until you log in again after \
+                 `trellis login --end`, `trellis login --list` does not show it"
+            ));
+        }
+        made = Some(record);
     }
     let account = login.facts.account.to_string();
-    let lifetime = match record::of(&login.state, &account).filter(|r| r.socket == login.master.socket) {
+    let noted = || record::of(&login.state, &account).filter(|r| r.socket == login.master.socket);
+    let lifetime = match made.or_else(noted) {
         Some(record) => record.lifetime(),
-        None => "lives as your ssh configuration says".into(),
+        None if login.master.own => "lives as your ssh configuration says".into(),
+        None => "stays as long as it was made for, which could not be noted then".into(),
     };
     let word = if before.is_some() { "already logged in" } else { "logged in" };
     let shown = show::text(login.name.as_bytes());
@@ -171,6 +182,18 @@ async fn begin(mut login: Login, stays: Option<Seconds>) -> Done {
     match &mut login.server {
         Some(server) => tell_server(server, &login.name, before.is_some()).await,
         None => Ok(()),
+    }
+}
+
+/// What may be the reason that there is no master, and what to do.
+fn without_master(socket: &Path) -> String {
+    let folder = socket.parent().unwrap_or(Path::new("/"));
+    match rustix::fs::statvfs(folder) {
+        Ok(fs) if fs.f_bavail == 0 || fs.f_files > 0 && fs.f_favail == 0 => {
+            let folder = show::text(folder.as_os_str().as_encoded_bytes());
+            format!("the disk of {folder}, where its socket would be, is full: make room there and try again")
+        }
+        _ => "does its configuration forbid ControlMaster?".into(),
     }
 }
 

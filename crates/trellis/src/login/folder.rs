@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 pub fn of(state: &StateDir) -> Result<PathBuf, String> {
     let path = place(state.path(), state.is_on_network());
     match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(format!("{}: {e}", shown(&path))),
+        Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(format!(
+            "{}: {e}; make that folder possible, or choose another state directory with --state DIR",
+            shown(&path)
+        )),
         _ => check(&path).map(|()| path),
     }
 }
