@@ -361,14 +361,36 @@ impl Drop for Unsaved<'_> {
     }
 }
 
+/// An error that comes again and again: there is something to say of it when it begins, when it is another, and when it
+/// is over.
+#[derive(Default)]
+struct Trouble {
+    why: Option<String>,
+    times: u64,
+}
+
+impl Trouble {
+    fn news(&mut self, checkpoint: Result<()>) -> Option<String> {
+        let Err(e) = checkpoint else {
+            let times = std::mem::take(&mut self.times);
+            return self.why.take().map(|_| format!("checkpoints are written again; {times} had failed"));
+        };
+        self.times += 1;
+        let why = e.to_string();
+        let known = self.why.replace(why.clone()).is_some_and(|before| before == why);
+        (!known).then(|| format!("checkpoint failed, the journal keeps everything: {why}"))
+    }
+}
+
 /// Writes checkpoints until the volume is gone.
 async fn checkpoints(volume: std::sync::Weak<Volume>) {
+    let mut trouble = Trouble::default();
     for round in 1u64.. {
         tokio::time::sleep(limits::CHECKPOINT).await;
         let Some(volume) = volume.upgrade() else { return };
         volume.remove_nameless();
-        if let Err(e) = volume.checkpoint(round % 5 == 0).await {
-            tracing::error!("checkpoint failed, the journal keeps everything: {e}");
+        if let Some(news) = trouble.news(volume.checkpoint(round % 5 == 0).await) {
+            tracing::warn!(account = %volume.account, "{news}");
         }
     }
 }
