@@ -91,6 +91,16 @@ pub const FAREWELL: Duration = Duration::from_millis(200);
 pub const END_OF_PROCESS: Duration = Duration::from_secs(10);
 /// How long `trellis sync` waits if not told otherwise.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long the same text is not written to the log again.
+pub const LOG_AGAIN: Duration = Duration::from_secs(60);
+/// Texts of the log that are remembered for that.
+pub const LOG_TEXTS: usize = 64;
+/// After which time a command that waits for homes says what for.
+pub const SAY_AFTER: Duration = Duration::from_secs(2);
+/// How often it looks then.
+pub const SAY_EVERY: Duration = Duration::from_secs(1);
+/// How often it says how much is left, where that goes on.
+pub const SAY_AGAIN: Duration = Duration::from_secs(10);
 /// Largest configuration file in bytes.
 pub const CONFIG_FILE: u64 = 1 << 20;
 /// Cache size if not told otherwise: this, or a tenth of the file system where that is less.

@@ -107,7 +107,7 @@ pub(super) async fn sync(args: SyncArgs) -> Done {
         Some(path) => format!("{}: {}", show::text(path.as_bytes()), show::message(&e.detail)).into(),
         None => Failure::from(e),
     };
-    match client.ask(Request::Sync { path, timeout_s }).await.map_err(of_path)? {
+    match super::waiting::sync(&mut client, &state, path, timeout_s).await.map_err(of_path)? {
         Reply::Done => Ok(()),
         Reply::Unsent(unsent) => {
             unsent.iter().for_each(|home| super::complain(&unsent_line(home)));

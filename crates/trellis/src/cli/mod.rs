@@ -27,12 +27,13 @@ mod space;
 #[cfg(test)]
 mod tests;
 mod transfer;
+mod waiting;
 
 use crate::show;
 use crate::state::StateDir;
 use clap::{Args, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -167,13 +168,14 @@ type Done = Result<(), Failure>;
 
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
+    crate::crash::ends_the_process();
     let args = find::with_two_dashes(std::env::args_os().collect());
     let name = args.get(1).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
     let cli = match parse(&name, args) {
         Ok(cli) => cli,
         Err(code) => return code,
     };
-    log_to_stderr();
+    crate::log::begin();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
@@ -276,16 +278,4 @@ fn complain(text: &str) {
 fn note(text: &str) {
     // Where standard error is closed there is nobody to tell.
     let _ = writeln!(std::io::stderr(), "{text}");
-}
-
-fn log_to_stderr() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TRELLIS_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        // It tells of what it could not write by a panic, which would end the task that had something to say.
-        .log_internal_errors(false)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
 }

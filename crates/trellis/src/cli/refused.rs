@@ -106,7 +106,7 @@ pub(super) async fn retry(args: RetryArgs) -> Done {
         return Ok(writeln!(std::io::stdout(), "no home has refused anything")?);
     }
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
-    match client.ask(Request::Sync { path, timeout_s }).await? {
+    match super::waiting::sync(&mut client, &state, path, timeout_s).await? {
         Reply::Done => Ok(()),
         Reply::Unsent(unsent) => {
             unsent.iter().for_each(|home| super::complain(&unsent_line(home)));
