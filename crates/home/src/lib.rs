@@ -30,7 +30,7 @@ pub mod xattr;
 pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
 pub use error::{Error, ErrorKind, Result};
 pub use name::{HomePath, Name};
-pub use op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
+pub use op::{Claimed, Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
 pub use xattr::{Xattr, XattrHow, XattrName, Xattrs};
 #[cfg(feature = "client")]
 pub use {
@@ -248,14 +248,14 @@ pub trait Home: Send + Sync {
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
 
     /// Takes over the changes of a volume of a gateway: from then on nothing has an effect that was sent before, however
-    /// late it arrives. Answers the numbers from `since` on of the operations that may have been executed, in their
-    /// order; what is sent again of them has its first outcome. All others were not executed. `None`: the home cannot
-    /// tell. At most [`limits::BEGUN_MAX`]; where it would be more it is `None`.
+    /// late it arrives. `lost`: the numbers of those that were sent and whose outcomes are not known, ascending, at most
+    /// [`limits::BEGUN_MAX`]. Answers what is known of the operations from the first of these on, or `None`: nothing, so
+    /// that they have to be looked for.
     ///
     /// Who has claimed once has to do so again when an operation fails with [`ErrorKind::NotClaimed`], which means that
     /// nothing happened: the connection is another one, or somebody else has taken over.
-    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
-        let _ = (gateway, volume, since);
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
+        let _ = (gateway, volume, lost);
         Ok(None)
     }
 

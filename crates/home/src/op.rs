@@ -23,6 +23,16 @@ oncrpc::xdr! {
         pub seq: u64,
     }
 
+    /// What the home of a volume knows of the operations of a gateway from the first on whose outcome was lost.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Claimed {
+        /// Those that may have been executed, ascending; what is sent again of them has its first outcome.
+        pub begun: Vec<u64>,
+        /// Those of which it once had to say that it knows nothing, and that had no outcome since, ascending. All others
+        /// were not executed.
+        pub unknown: Vec<u64>,
+    }
+
     /// What a new object is.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub union New {

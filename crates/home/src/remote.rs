@@ -24,7 +24,9 @@ use crate::agent::client::Session;
 use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PROVEN};
 use crate::ssh::{SshTarget, credentials};
-use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed};
+use crate::{
+    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed,
+};
 use crate::{Result, Seen, StatFs, Status, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -446,9 +448,9 @@ impl Home for RemoteHome {
         self.same_account().await?.stage(op, at, data).await
     }
 
-    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let connection = self.same_account().await?;
-        let begun = connection.claim(gateway, volume, since).await?;
+        let begun = connection.claim(gateway, volume, lost).await?;
         self.shared.state.lock().claims.insert((gateway, volume), Arc::downgrade(&connection));
         Ok(begun)
     }

@@ -14,8 +14,8 @@ use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
 use home::{
-    Chunk, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, Op, OpId, Outcome, Page, Payload, Piece,
-    Placed, Result, Seen, Status, XattrName, Xattrs,
+    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, Op, OpId, Outcome, Page, Payload,
+    Piece, Placed, Result, Seen, Status, XattrName, Xattrs,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -471,10 +471,11 @@ impl Home for Line {
         self.ask(|posix| posix.stage(op, at, data)).await
     }
 
-    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let agent = self.net.agent().await?;
-        let begun = self.work(&agent, 4, move |posix| posix.claim(gateway, volume, since)).await?;
-        self.net.say(format!("home: claimed; begun since {since}: {begun:?}"));
+        let ask = lost.clone();
+        let begun = self.work(&agent, 4, move |posix| posix.claim(gateway, volume, ask)).await?;
+        self.net.say(format!("home: claimed; lost {lost:?}; begun {begun:?}"));
         agent.claims.lock().insert((gateway, volume));
         self.claims.lock().insert((gateway, volume));
         Ok(begun)

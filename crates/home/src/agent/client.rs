@@ -16,7 +16,9 @@ use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Repl
 use super::verbs::{CLAIMS, ClaimArgs, XATTRS, XattrsArgs};
 use crate::limits::agent::{APPLY_MAX, BODY_MAX, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
-use crate::{Chunk, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome, Page};
+use crate::{
+    Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome, Page,
+};
 use crate::{Op, Placed, Result, Seen, StatFs, Status, XattrName, Xattrs};
 use crate::{limits, ssh};
 use bytes::{Bytes, BytesMut};
@@ -393,11 +395,11 @@ impl Home for Session {
         }
     }
 
-    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         if self.accept.features & CLAIMS == 0 {
             return Ok(None);
         }
-        match self.call(Class::Data, Request::Claim(ClaimArgs { gateway, volume, since })).await? {
+        match self.call(Class::Data, Request::Claim(ClaimArgs { gateway, volume, lost })).await? {
             Reply::Claim(begun) => Ok(begun),
             other => Err(unexpected(&other)),
         }

@@ -20,8 +20,8 @@ use crate::limits::agent::{
 };
 use crate::limits::agent::{STATS_MAX, WORKERS};
 use crate::posix::{Posix, sys::Sys};
-use crate::{Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs};
-use crate::{XattrName, Xattrs};
+use crate::{Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen};
+use crate::{StatFs, XattrName, Xattrs};
 use bytes::Bytes;
 use jobs::{Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
@@ -50,7 +50,7 @@ pub trait Serve: Send + Sync + 'static {
     /// See [`crate::Home::apply`]. Only one `stage` or `apply` runs at a time.
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
     /// See [`crate::Home::claim`]. Never runs beside `stage` or `apply`.
-    fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>>;
+    fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>>;
     /// No operation begins from now on, not even one of a batch that runs: whoever sent it has gone, looks for what was
     /// done of it, and sends the rest by another agent.
     fn leave(&self) {}
@@ -84,8 +84,8 @@ impl<S: Sys> Serve for Posix<S> {
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         self.apply(ops)
     }
-    fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
-        self.claim(gateway, volume, since)
+    fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
+        self.claim(gateway, volume, lost)
     }
     fn leave(&self) {
         self.leave();
@@ -263,7 +263,7 @@ impl<S: Serve> Server<S> {
             Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
             Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
             Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
-            Request::Claim(a) => Reply::Claim(home.claim(a.gateway, a.volume, a.since)?),
+            Request::Claim(a) => Reply::Claim(home.claim(a.gateway, a.volume, a.lost)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
         })
     }

@@ -2,7 +2,8 @@
 
 use crate::limits::agent::TEXT_MAX;
 use crate::{
-    Chunk, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs, XattrName, Xattrs,
+    Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs, XattrName,
+    Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
@@ -71,7 +72,7 @@ oncrpc::xdr! {
         /// The page and its bare objects.
         Listx(BarePage) = 10,
         /// The numbers of the operations that may have been executed, if that is known.
-        Claim(Option<Vec<u64>>) = 11,
+        Claim(Option<Claimed>) = 11,
     }
 
     /// One object of a STAT.
@@ -84,14 +85,14 @@ oncrpc::xdr! {
     }
 
     /// Arguments of CLAIM: see [`crate::Home::claim`].
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    #[derive(Debug, Clone, PartialEq, Eq)]
     pub struct ClaimArgs {
         /// The state directory of the gateway, as in [`OpId`].
         pub gateway: u64,
         /// The volume in it.
         pub volume: u32,
-        /// The first number that is asked about.
-        pub since: u64,
+        /// Operations whose outcomes are not known, ascending.
+        pub lost: Vec<u64>,
     }
 
     /// What the client can do.

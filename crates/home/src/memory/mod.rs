@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
 use crate::testing::Outside;
 use crate::{
-    Chunk, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page, Payload, Piece,
-    Placed, Seen, Status, Xattr, XattrName, Xattrs, limits,
+    Chunk, Claimed, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page, Payload,
+    Piece, Placed, Seen, Status, Xattr, XattrName, Xattrs, limits,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -295,13 +295,15 @@ impl Home for MemoryHome {
         state.staged.put(op, at, data)
     }
 
-    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let mut state = self.state.lock();
         if !state.keeps_log {
             return Ok(None);
         }
         state.claims.insert((gateway, volume), true);
-        Ok(Some(state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect()))
+        let since = lost.first().copied().unwrap_or(u64::MAX);
+        let begun = state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
+        Ok(Some(Claimed { begun, unknown: Vec::new() }))
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

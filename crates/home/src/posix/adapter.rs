@@ -4,7 +4,7 @@ use super::sys::Sys;
 use super::{Linux, Posix};
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Chunk, Class, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status};
+use crate::{Chunk, Claimed, Class, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status};
 use crate::{XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -81,8 +81,8 @@ impl<S: Sys> Home for PosixHome<S> {
         self.run(move |posix| posix.stage(op, at, data)).await
     }
 
-    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
-        self.run(move |posix| posix.claim(gateway, volume, since)).await
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
+        self.run(move |posix| posix.claim(gateway, volume, lost)).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -33,7 +33,7 @@ pub use sys_real::{Lacks, Linux};
 
 use crate::attr::{Attr, StatFs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Chunk, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers, limits};
+use crate::{Chunk, Claimed, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -165,8 +165,8 @@ impl<S: Sys> Posix<S> {
     }
 
     /// Takes over the changes of a volume; see [`crate::Home::claim`].
-    pub fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
-        claim::claim(self, (gateway, volume), since, apply::recover::recover)
+    pub fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
+        claim::claim(self, (gateway, volume), lost, apply::recover::recover)
     }
 
     /// Executes operations in order; durable when it returns. Stops after the first that is not done.

@@ -3,7 +3,7 @@
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
-use crate::{Chunk, Hello, Home, Link, Loc, Name, Page, Seen, Status, XattrName, Xattrs};
+use crate::{Chunk, Claimed, Hello, Home, Link, Loc, Name, Page, Seen, Status, XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -135,8 +135,8 @@ impl Home for FaultHome {
         self.through(self.inner.stage(op, at, data)).await
     }
 
-    async fn claim(&self, gateway: u64, volume: u32, since: u64) -> Result<Option<Vec<u64>>> {
-        self.through(self.inner.claim(gateway, volume, since)).await
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
+        self.through(self.inner.claim(gateway, volume, lost)).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

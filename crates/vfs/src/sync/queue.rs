@@ -9,7 +9,7 @@ use crate::limits;
 use crate::sync::content::{Content, length};
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use home::{ErrorKind, Op, Piece, Result, XattrName};
+use home::{Claimed, ErrorKind, Op, Piece, Result, XattrName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -178,10 +178,11 @@ impl Queue {
         self.unasked = false;
     }
 
-    /// The home told the numbers of all operations that may have been executed. Others of mode `wb` were not; those of
-    /// mode `strict` are looked for.
-    pub fn told(&mut self, begun: &[u64]) {
-        self.known = begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
+    /// The home told what it knows of all operations. Others of mode `wb` were not executed; those of mode `strict` are
+    /// looked for.
+    pub fn told(&mut self, claimed: &Claimed) {
+        self.known = claimed.begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
+        let unknown: HashSet<u64> = claimed.unknown.iter().copied().collect();
         // A write may have travelled with the next ones to its file, under the number of the last of them.
         self.travelled.clear();
         let mut last: HashMap<u64, u64> = HashMap::new();
@@ -194,7 +195,7 @@ impl Queue {
         }
         self.lost.clear();
         for (seq, op) in self.ops.iter_mut().filter(|(_, op)| !op.change.plain) {
-            op.resent = self.known.contains(seq) || self.travelled.contains_key(seq);
+            op.resent = self.known.contains(seq) || self.travelled.contains_key(seq) || unknown.contains(seq);
             if op.resent {
                 self.lost.insert(*seq);
             }

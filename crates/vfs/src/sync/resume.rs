@@ -36,17 +36,17 @@ impl Volume {
     /// Makes sure that nothing that was sent before has an effect any more, and finds out what had one.
     pub async fn resume(self: &Arc<Self>, class: Class) -> Result<()> {
         let claimed = self.claimed.load(Ordering::Relaxed);
-        let since = {
+        let lost = {
             let queue = &self.tree.lock().queue;
             if claimed && !queue.is_unasked() {
                 return Ok(());
             }
-            queue.lost().next().map_or(u64::MAX, |(seq, _)| seq)
+            queue.lost().map(|(seq, _)| seq).collect()
         };
-        let begun = self.home.claim(self.shared.gateway, self.id, since).await?;
+        let known = self.home.claim(self.shared.gateway, self.id, lost).await?;
         self.claimed.store(true, Ordering::Relaxed);
-        match begun {
-            Some(begun) => self.tree.lock().queue.told(&begun),
+        match known {
+            Some(claimed) => self.tree.lock().queue.told(&claimed),
             None => self.look_for_lost(class).await?,
         }
         Ok(())
@@ -71,6 +71,8 @@ impl Volume {
                 let done = Done { attr, dirs: vec![] };
                 self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
             }
+            // What is executed next covers the marks: they are found only once.
+            tree.queue.decide(self.lane.last());
         }
         self.outcomes.send_modify(|n| *n += 1);
         Ok(())

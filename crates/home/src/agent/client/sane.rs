@@ -3,15 +3,16 @@
 
 use super::super::verbs::{Reply, StatResult};
 use crate::limits::{BEGUN_MAX, SYMLINK_MAX, agent::LIST_ENTRIES_MAX};
-use crate::{Attr, Done, Outcome, Page, Time};
+use crate::{Attr, Claimed, Done, Outcome, Page, Time};
 use bytes::Bytes;
 
 /// What of the answer cannot be true, if anything. A target in a listing that is none is only dropped.
 pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
     let (sound, what) = match reply {
         Reply::Failed(_) | Reply::Stage(_) | Reply::Statfs(_) => return None,
-        Reply::Claim(begun) => {
-            let few = begun.as_ref().is_none_or(|begun| begun.len() <= BEGUN_MAX);
+        Reply::Claim(claimed) => {
+            let is_few = |c: &Claimed| c.begun.len() <= BEGUN_MAX && c.unknown.len() <= BEGUN_MAX;
+            let few = claimed.as_ref().is_none_or(is_few);
             (few, "list of operations")
         }
         Reply::Hello(accept) => (is_time(&accept.home.clock), "clock"),

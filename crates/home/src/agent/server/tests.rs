@@ -1,7 +1,7 @@
 //! Tests of the agent's server over a pipe.
 
 use super::*;
-use crate::{Access, Attr, HomeId, HomePath, Kind, Time};
+use crate::{Access, Attr, Claimed, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub(crate) fn attr(size: u64) -> Attr {
 }
 
 impl Serve for Gated {
-    fn claim(&self, _: u64, _: u32, _: u64) -> Result<Option<Vec<u64>>> {
+    fn claim(&self, _: u64, _: u32, _: Vec<u64>) -> Result<Option<Claimed>> {
         Ok(None)
     }
     fn hello(&self) -> Result<Hello> {

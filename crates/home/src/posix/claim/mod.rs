@@ -17,12 +17,12 @@ use super::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
 use super::{Posix, failed, lock};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
-use crate::{Done, OpId, Outcome};
+use crate::{Claimed, Done, OpId, Outcome};
 use bytes::Bytes;
 pub(super) use record::{Ended, Intent, Stage, Swap, TakeOut};
 use record::{Record, decode, encode};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 
 /// A gateway and a volume of it.
 pub(super) type Volume = (u64, u32);
@@ -47,8 +47,12 @@ pub(super) struct Claim<S: Sys> {
     current: u64,
     /// Staging directories that an earlier agent may have left.
     stages: Vec<Stage>,
-    /// Whether the log tells of everything that was begun.
+    /// Whether the log told of everything that was begun when the volume was claimed.
     complete: bool,
+    /// Whether the log says that it tells of everything from here on.
+    taken: bool,
+    /// Operations that may have been executed before the log begins, and have no outcome since.
+    unknown: BTreeSet<u64>,
 }
 
 /// What an earlier agent may have left in the middle of an operation.
@@ -70,9 +74,9 @@ struct Log<S: Sys> {
 pub(super) fn claim<S: Sys>(
     home: &Posix<S>,
     volume: Volume,
-    since: u64,
+    lost: Vec<u64>,
     recover: impl FnOnce(&Posix<S>, Leftovers),
-) -> Result<Option<Vec<u64>>> {
+) -> Result<Option<Claimed>> {
     let _no_batch_runs = lock(&home.applying);
     let mut claims = lock(&home.claims);
     claims.remove(&volume);
@@ -96,10 +100,9 @@ pub(super) fn claim<S: Sys>(
         }
         memo.done(op, &ended.outcome, ended.left());
     }
-    claim.doubt.retain(|seq, _| *seq >= since);
-    let begun = claim.begun(since);
+    let known = claim.known(lost);
     claims.insert(volume, claim);
-    Ok(begun)
+    Ok(known)
 }
 
 impl Ended {
@@ -139,6 +142,8 @@ impl<S: Sys> Claim<S> {
             current: 0,
             stages: Vec::new(),
             complete: false,
+            taken: false,
+            unknown: BTreeSet::new(),
         };
         let ready = claim.start(home, recover);
         sys.unlock(&claim.fence).ok();
@@ -169,7 +174,7 @@ impl<S: Sys> Claim<S> {
         let intents = self.doubt.values().flatten().cloned().collect();
         recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages) });
         if !self.complete {
-            (self.kept, self.unsettled, self.doubt) = Default::default();
+            (self.kept, self.unsettled, self.doubt, self.unknown) = Default::default();
         }
         // Only now: an agent that dies while it mends leaves the rest of it to the next one.
         let end = if self.complete { end } else { 0 };
@@ -177,7 +182,9 @@ impl<S: Sys> Claim<S> {
             home.sys.truncate(&fd, end)?;
         }
         self.log = Some(Log { fd, end });
-        self.append(&home.sys, &Record::Taken(Bytes::from(self.boot.clone())));
+        if self.complete {
+            self.take_log(&home.sys);
+        }
         Ok(())
     }
 
@@ -191,6 +198,7 @@ impl<S: Sys> Claim<S> {
             Record::Intent(intent) => drop(self.doubt.insert(self.current, Some(intent))),
             Record::Ended(ended) => {
                 self.doubt.remove(&ended.seq);
+                self.unknown.remove(&ended.seq);
                 if matches!(ended.outcome, Outcome::Done(_)) {
                     self.unsettled.insert(ended.seq);
                     self.keep(ended);
@@ -201,6 +209,7 @@ impl<S: Sys> Claim<S> {
                 self.stages.clear();
             }
             Record::Staged(stage) => self.stages.push(stage),
+            Record::Unknown(seqs) => self.unknown.extend(seqs),
         }
     }
 
@@ -219,10 +228,20 @@ impl<S: Sys> Claim<S> {
         }
     }
 
-    fn begun(&self, since: u64) -> Option<Vec<u64>> {
-        let all = self.kept.iter().map(|e| e.seq).chain(self.doubt.keys().copied());
-        let begun: Vec<u64> = all.filter(|seq| *seq >= since).collect();
-        (self.complete && begun.len() <= limits::BEGUN_MAX).then_some(begun)
+    /// What is known of these operations and all later ones.
+    fn known(&mut self, lost: Vec<u64>) -> Option<Claimed> {
+        let since = lost.first().copied().unwrap_or(u64::MAX);
+        self.doubt.retain(|seq, _| *seq >= since);
+        self.unknown.retain(|seq| *seq >= since);
+        if !self.complete {
+            self.unknown = lost.into_iter().collect();
+            return None;
+        }
+        let kept = self.kept.iter().map(|ended| ended.seq).filter(|seq| *seq >= since);
+        let mut begun: Vec<u64> = kept.chain(self.doubt.keys().copied()).collect();
+        begun.sort_unstable();
+        let unknown: Vec<u64> = self.unknown.iter().copied().collect();
+        (begun.len().max(unknown.len()) <= limits::BEGUN_MAX).then_some(Claimed { begun, unknown })
     }
 
     /// Whether nobody has taken over, as far as can be seen. Certain while the fence is locked.
@@ -230,6 +249,16 @@ impl<S: Sys> Claim<S> {
         let mut word = [0; WORD];
         let linked = sys.stat(&self.fence).is_ok_and(|stat| stat.nlink > 0);
         linked && sys.read(&self.fence, 0, &mut word) == Ok(WORD) && word == self.word
+    }
+
+    /// From here on the log tells of everything. Said of an incomplete one only with the first batch, which shows that
+    /// the gateway heard so: if the answer to the claim is lost, the next claim has the same one. What may have been
+    /// done before stays in doubt, however many claims follow.
+    fn take_log(&mut self, sys: &S) {
+        self.taken = true;
+        self.append(sys, &Record::Taken(Bytes::from(self.boot.clone())));
+        let unknown: Vec<u64> = self.unknown.iter().copied().collect();
+        self.append(sys, &Record::Unknown(unknown));
     }
 
     /// Locks the fence for a batch; see [`Claim::leave`].
@@ -247,6 +276,9 @@ impl<S: Sys> Claim<S> {
         if self.log.as_ref().is_some_and(|log| log.end > limits::LOG_BYTES) && self.unsettled.is_empty() {
             // Where there is no space for a second one the first one grows.
             self.begin_log(home).ok();
+        }
+        if !self.taken {
+            self.take_log(&home.sys);
         }
         Ok(())
     }
@@ -266,6 +298,7 @@ impl<S: Sys> Claim<S> {
         let mut bytes = encode(&Record::Taken(Bytes::from(self.boot.clone())));
         self.kept.iter().for_each(|ended| bytes.extend(encode(&Record::Ended(ended.clone()))));
         bytes.extend(encode(&Record::Durable));
+        bytes.extend(encode(&Record::Unknown(self.unknown.iter().copied().collect())));
         for (seq, intent) in &self.doubt {
             bytes.extend(encode(&Record::Begun(*seq)));
             bytes.extend(intent.iter().flat_map(|intent| encode(&Record::Intent(intent.clone()))));
@@ -296,6 +329,7 @@ impl<S: Sys> Claim<S> {
     /// The operation that had begun has an outcome.
     pub fn end(&mut self, sys: &S, ended: Ended) {
         self.doubt.remove(&ended.seq);
+        self.unknown.remove(&ended.seq);
         self.append(sys, &Record::Ended(ended.clone()));
         if matches!(ended.outcome, Outcome::Done(_)) {
             self.unsettled.insert(ended.seq);

@@ -22,6 +22,8 @@ oncrpc::xdr! {
         Durable = 5,
         /// A staging directory is about to be made.
         Staged(Stage) = 6,
+        /// Operations that may have been executed before the log begins.
+        Unknown(Vec<u64>) = 7,
     }
 
     /// What an operation is about to do that cannot be told afterwards from what others do.

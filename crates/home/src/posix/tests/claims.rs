@@ -65,9 +65,20 @@ fn batch(home: &Posix) -> Vec<Placed> {
     ops.into_iter().map(placed).collect()
 }
 
+/// The numbers of operations.
+fn numbers(ops: &[Placed]) -> Vec<u64> {
+    ops.iter().map(|op| op.id.seq).collect()
+}
+
 /// What is sent again when the home has told what was begun.
 fn again(ops: &[Placed], begun: &[u64]) -> Vec<Placed> {
     ops.iter().map(|op| Placed { resent: begun.contains(&op.id.seq), ..op.clone() }).collect()
+}
+
+/// What an agent that takes over says of operations: none of them is excluded where there is no log yet.
+fn may_be_done<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Vec<u64> {
+    let known = home.claim(GATEWAY, VOLUME, numbers(ops)).unwrap();
+    known.map_or_else(|| numbers(ops), |known| known.begun)
 }
 
 /// Everything of the tree that a user sees.
@@ -110,7 +121,7 @@ fn whatever_call_it_dies_at_each_operation_is_done_once() {
         let expected = {
             let place = begin();
             let home = place.open(Linux::without(lacks));
-            home.claim(GATEWAY, VOLUME, 0).unwrap();
+            home.claim(GATEWAY, VOLUME, vec![]).unwrap();
             let ops = batch(&home);
             all_done(&home.apply(ops.clone()).unwrap(), &ops, "undisturbed");
             nothing_is_left(&place, "undisturbed");
@@ -120,15 +131,14 @@ fn whatever_call_it_dies_at_each_operation_is_done_once() {
             let place = begin();
             let ops = batch(&place.open(Linux::without(lacks)));
             let dying = place.open(Meddler::new(lacks));
-            assert_eq!(dying.claim(GATEWAY, VOLUME, 0).unwrap(), None, "there was no log");
+            assert_eq!(dying.claim(GATEWAY, VOLUME, vec![]).unwrap(), None, "there was no log");
             dying.sys.after(calls, Event::Death);
             let _ = dying.apply(ops.clone());
             let died = dying.sys.happened();
             drop(dying);
             let when = format!("{lacks:?}, death at call {calls}");
             let next = place.open(Linux::without(lacks));
-            let begun = next.claim(GATEWAY, VOLUME, 0).unwrap().unwrap();
-            let ops = again(&ops, &begun);
+            let ops = again(&ops, &may_be_done(&next, &ops));
             all_done(&next.apply(ops.clone()).unwrap(), &ops, &when);
             assert_eq!(without_old_times(state(&place)), without_old_times(expected.clone()), "{when}");
             nothing_is_left(&place, &when);
@@ -155,19 +165,18 @@ fn it_may_die_again_while_it_is_mended() {
         let place = begin();
         let ops = batch(&place.open(Linux::default()));
         let dying = place.open(Meddler::new(Lacks::default()));
-        dying.claim(GATEWAY, VOLUME, 0).unwrap();
+        dying.claim(GATEWAY, VOLUME, vec![]).unwrap();
         dying.sys.after(first, Event::Death);
         let _ = dying.apply(ops.clone());
         drop(dying);
         let dying = place.open(Meddler::new(Lacks::default()));
         dying.sys.after(second, Event::Death);
-        if let Ok(Some(begun)) = dying.claim(GATEWAY, VOLUME, 0) {
-            let _ = dying.apply(again(&ops, &begun));
+        if let Ok(Some(known)) = dying.claim(GATEWAY, VOLUME, numbers(&ops)) {
+            let _ = dying.apply(again(&ops, &known.begun));
         }
         drop(dying);
         let next = place.open(Linux::default());
-        let begun = next.claim(GATEWAY, VOLUME, 0).unwrap().expect(&when);
-        let ops = again(&ops, &begun);
+        let ops = again(&ops, &may_be_done(&next, &ops));
         all_done(&next.apply(ops.clone()).unwrap(), &ops, &when);
         assert_eq!(without_old_times(state(&place)), undisturbed, "{when}");
         nothing_is_left(&place, &when);
@@ -179,15 +188,19 @@ fn who_was_taken_over_does_nothing_more() {
     let place = begin();
     let (old, new) = (place.open(Linux::default()), place.open(Linux::default()));
     let ops = batch(&old);
-    old.claim(GATEWAY, VOLUME, 0).unwrap();
+    old.claim(GATEWAY, VOLUME, vec![]).unwrap();
     all_done(&old.apply(ops[..1].to_vec()).unwrap(), &ops[..1], "not taken over");
-    assert_eq!(new.claim(GATEWAY, VOLUME, 0).unwrap(), Some(vec![ops[0].id.seq]));
+    assert_eq!(new.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap().begun, [ops[0].id.seq]);
     let before = state(&place);
     assert_eq!(old.apply(ops[1..].to_vec()).unwrap_err().kind, ErrorKind::NotClaimed);
     assert_eq!(state(&place), before);
     all_done(&new.apply(ops[1..].to_vec()).unwrap(), &ops[1..], "the new one");
-    let begun: Vec<u64> = ops.iter().map(|op| op.id.seq).collect();
-    assert_eq!(old.claim(GATEWAY, VOLUME, begun[4]).unwrap().unwrap(), begun[4..], "and back");
+    let begun = numbers(&ops);
+    assert_eq!(
+        old.claim(GATEWAY, VOLUME, begun[4..].to_vec()).unwrap().unwrap().begun,
+        begun[4..],
+        "and back"
+    );
     assert_eq!(new.apply(ops).unwrap_err().kind, ErrorKind::NotClaimed);
 }
 
@@ -197,15 +210,15 @@ fn a_claim_waits_for_the_operation_that_runs_and_stops_the_next() {
         let place = begin();
         let ops = batch(&place.open(Linux::default()));
         let old = place.open(Meddler::new(Lacks::default()));
-        old.claim(GATEWAY, VOLUME, 0).unwrap();
+        old.claim(GATEWAY, VOLUME, vec![]).unwrap();
         let (new, then) = std::thread::scope(|scope| {
             let (sender, receiver) = std::sync::mpsc::channel();
-            let root = place.root.clone();
+            let (root, asked) = (place.root.clone(), numbers(&ops));
             // In the middle of an operation another agent comes; this one goes on when that one has begun to claim.
             let event = move || {
                 let other = Posix::over(Linux::default(), bytes(&root)).unwrap().with_home_dir(bytes(&root));
                 let claiming = std::thread::spawn(move || {
-                    let begun = other.claim(GATEWAY, VOLUME, 0).unwrap().unwrap();
+                    let begun = other.claim(GATEWAY, VOLUME, asked).unwrap().unwrap().begun;
                     (other, begun)
                 });
                 sender.send(claiming).unwrap();
@@ -241,23 +254,23 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
     let home = place.open(Meddler::new(Lacks::default()));
     let ops = batch(&place.open(Linux::default()));
     home.sys.after(0, Event::Failure(Errno::NOSPC));
-    assert_eq!(home.claim(GATEWAY, VOLUME, 0).unwrap(), None);
+    assert_eq!(home.claim(GATEWAY, VOLUME, vec![]).unwrap(), None);
     all_done(&home.apply(ops.clone()).unwrap(), &ops, "without a log");
     // A log that lacks a record tells nothing.
     let (mut unknown, mut refused_and_begun) = (0, 0);
     for calls in 0..40 {
         let place = begin();
         let home = place.open(Meddler::new(Lacks::default()));
-        home.claim(GATEWAY, VOLUME, 0).unwrap();
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
         home.sys.after(calls, Event::Failure(Errno::NOSPC));
         let create = placed(create("w", "one more", 0o644));
         let Ok(outcomes) = home.apply(vec![create.clone()]) else { continue };
         let done = matches!(outcomes[..], [Outcome::Done(_)]);
         drop(home);
-        match place.open(Linux::default()).claim(GATEWAY, VOLUME, 0).unwrap() {
+        match place.open(Linux::default()).claim(GATEWAY, VOLUME, vec![create.id.seq]).unwrap() {
             None => unknown += 1,
-            Some(begun) if done => assert_eq!(begun, [create.id.seq], "at call {calls}"),
-            Some(begun) => refused_and_begun += usize::from(!begun.is_empty()),
+            Some(known) if done => assert_eq!(known.begun, [create.id.seq], "at call {calls}"),
+            Some(known) => refused_and_begun += usize::from(!known.begun.is_empty()),
         }
     }
     // What could not be synced was refused, and is there.
@@ -269,7 +282,7 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
 fn a_long_log_is_written_anew_with_what_is_still_wanted() {
     let place = begin();
     let home = place.open(Linux::default());
-    home.claim(GATEWAY, VOLUME, 0).unwrap();
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
     let mut last = Vec::new();
     let log = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log"));
     let (mut longest, mut shrank) = (0, false);
@@ -285,8 +298,8 @@ fn a_long_log_is_written_anew_with_what_is_still_wanted() {
     }
     assert!(shrank && longest < 2 * crate::limits::LOG_BYTES, "{longest} bytes");
     let next = place.open(Linux::default());
-    let begun = next.claim(GATEWAY, VOLUME, last[0].id.seq).unwrap().unwrap();
-    assert_eq!(begun, last.iter().map(|op| op.id.seq).collect::<Vec<_>>());
+    let begun = next.claim(GATEWAY, VOLUME, numbers(&last)).unwrap().unwrap().begun;
+    assert_eq!(begun, numbers(&last));
 }
 
 fn mode(mode: u32) -> SetAttr {
@@ -298,7 +311,7 @@ fn who_waits_for_the_fence_when_it_is_taken_over_ends_nobody() {
     let place = begin();
     let old = place.open(Linux::default());
     let ops = batch(&old);
-    old.claim(GATEWAY, VOLUME, 0).unwrap();
+    old.claim(GATEWAY, VOLUME, vec![]).unwrap();
     let path = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/fence"));
     // Another process has it locked, which any of the same account may end.
     let mut holder = std::process::Command::new("flock").arg(&path).args(["sleep", "60"]).spawn().unwrap();
@@ -330,9 +343,37 @@ fn what_a_home_cannot_do_is_no_reason_not_to_write_to_it() {
         let home = place.open(Meddler::new(Lacks::default()));
         let ops = batch(&place.open(Linux::default()));
         home.sys.after(calls, Event::Failure(errno));
-        without += usize::from(home.claim(GATEWAY, VOLUME, 0).is_ok() && home.sys.happened());
+        without += usize::from(home.claim(GATEWAY, VOLUME, vec![]).is_ok() && home.sys.happened());
         home.sys.after(1 << 20, Event::Death);
         all_done(&home.apply(ops.clone()).unwrap(), &ops, &format!("{errno} at call {calls}"));
     }
     assert!(without > 20, "{without}");
+}
+
+#[test]
+fn what_was_not_known_once_is_not_denied_later() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    let ops = batch(&home);
+    all_done(&home.apply(ops[..2].to_vec()).unwrap(), &ops[..2], "of a time without a log");
+    let lost = numbers(&ops[..4]);
+    for _ in 0..2 {
+        let home = place.open(Linux::default());
+        assert_eq!(home.claim(GATEWAY, VOLUME, lost.clone()).unwrap(), None, "nobody may have heard it");
+    }
+    let home = place.open(Linux::default());
+    assert_eq!(home.claim(GATEWAY, VOLUME, lost.clone()).unwrap(), None);
+    all_done(&home.apply(again(&ops[..1], &lost)).unwrap(), &ops[..1], "the first one again");
+    let next = place.open(Linux::default());
+    let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+    assert_eq!(
+        (&known.begun[..], &known.unknown[..]),
+        (&lost[..1], &lost[1..]),
+        "none after these was begun"
+    );
+    let ops = again(&ops, &lost);
+    all_done(&next.apply(ops.clone()).unwrap(), &ops, "all");
+    let known = next.claim(GATEWAY, VOLUME, lost.clone()).unwrap().unwrap();
+    assert_eq!((known.begun, known.unknown), (numbers(&ops), vec![]));
+    nothing_is_left(&place, "at the end");
 }
