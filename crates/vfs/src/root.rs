@@ -17,13 +17,22 @@ use std::time::Duration;
 
 type Opening = Shared<BoxFuture<'static, Result<Oid>>>;
 
+/// Why a name did not work.
+#[derive(Debug, Clone)]
+struct Failed {
+    when: Duration,
+    why: Error,
+    /// The account that it stands for, where that is known.
+    account: Option<String>,
+}
+
 /// What the root directory remembers.
 #[derive(Default)]
 pub struct RootDir {
     /// Names that worked once or are configured; the object, once it was reached in this process.
     names: BTreeMap<Name, Option<Oid>>,
-    /// Names that did not work, when, and why.
-    failed: HashMap<Name, (Duration, Error)>,
+    /// Names that did not work.
+    failed: HashMap<Name, Failed>,
     /// Names that are being reached.
     opening: HashMap<Name, Opening>,
     /// Last change of the names, or of whether one of them works.
@@ -94,10 +103,10 @@ impl Vfs {
         let opening = {
             let mut root = self.root.lock();
             let now = self.shared.env.clock.instant();
-            if let Some((when, why)) = root.failed.get(name)
-                && now.saturating_sub(*when) < limits::FAILED_NAME
+            if let Some(failed) = root.failed.get(name)
+                && now.saturating_sub(failed.when) < limits::FAILED_NAME
             {
-                return Err(why.clone());
+                return Err(failed.why.clone());
             }
             match root.opening.get(name) {
                 Some(opening) => opening.clone(),
@@ -117,16 +126,19 @@ impl Vfs {
         }
     }
 
-    /// Names that were refused lately, with the reason, in order.
+    /// Names that were refused lately, with the reason, in order; not those of accounts that have let us in since.
     pub(crate) fn unreached(&self) -> Vec<(Name, Error)> {
+        let up = self.all_volumes().into_iter().filter(|v| v.home.status().link == home::Link::Up);
+        let up: Vec<String> = up.map(|v| v.account.clone()).collect();
         let root = self.root.lock();
         let now = self.shared.env.clock.instant();
         // Who has to log in may read of it later; a mistyped name is not worth that.
         let lasts = |when: Duration, why: &Error| {
             why.kind == ErrorKind::Login || now.saturating_sub(when) < limits::FAILED_NAME
         };
-        let fresh = root.failed.iter().filter(|(_, (when, why))| lasts(*when, why));
-        let mut names: Vec<_> = fresh.map(|(name, (_, why))| (name.clone(), why.clone())).collect();
+        let fresh = root.failed.iter().filter(|(_, f)| lasts(f.when, &f.why));
+        let shut = fresh.filter(|(_, f)| f.account.as_ref().is_none_or(|account| !up.contains(account)));
+        let mut names: Vec<_> = shut.map(|(name, f)| (name.clone(), f.why.clone())).collect();
         names.sort_by(|a, b| a.0.cmp(&b.0));
         names.truncate(limits::UNREACHED_SHOWN);
         names
@@ -136,7 +148,8 @@ impl Vfs {
     pub(crate) fn not_reached(&self, names: &[Name], why: &Error) {
         let now = self.shared.env.clock.instant();
         let mut root = self.root.lock();
-        root.failed.extend(names.iter().map(|name| (name.clone(), (now, why.clone()))));
+        let failed = Failed { when: now, why: why.clone(), account: None };
+        root.failed.extend(names.iter().map(|name| (name.clone(), failed.clone())));
     }
 
     /// Forgets which names could not be reached: a person has done something about the reason.
@@ -151,6 +164,12 @@ impl Vfs {
         };
         let task = tokio::spawn(async move {
             let answer = vfs.open_name(&name).await;
+            let account = match &answer {
+                Err(e) if e.kind == ErrorKind::Login => {
+                    vfs.namespace.resolve(&name).await.ok().map(|m| m.account)
+                }
+                _ => None,
+            };
             let mut root = vfs.root.lock();
             root.opening.remove(&name);
             root.mtime = vfs.shared.env.clock.now();
@@ -170,7 +189,7 @@ impl Vfs {
                         root.failed.clear();
                     }
                     let now = vfs.shared.env.clock.instant();
-                    root.failed.insert(name, (now, e.clone()));
+                    root.failed.insert(name, Failed { when: now, why: e.clone(), account });
                 }
             }
             answer

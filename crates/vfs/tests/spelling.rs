@@ -123,3 +123,35 @@ async fn rebased_links_lead_below_the_mount() {
         assert_eq!(engine.vfs.readlink(engine.ctx(), link).await.unwrap().0, seen);
     }
 }
+
+#[tokio::test]
+async fn a_name_of_an_account_that_lets_us_in_is_not_one_that_wants_a_login() {
+    let world = World::new(Mode::Wb);
+    let engine = world.start().await;
+    world.fault(Fault::Shut);
+    for name in ["/lab", "/scp:lab:"] {
+        assert_eq!(engine.find(name).await.unwrap_err().kind, home::ErrorKind::Login);
+    }
+    assert_eq!(engine.vfs.status().unreached.len(), 2);
+    world.fault(Fault::None);
+    engine.vfs.forget_failures();
+    world.fault(Fault::Shut);
+    engine.find("/scp:lab:").await.unwrap_err();
+    world.fault(Fault::None);
+    engine.lab().await;
+    let status = engine.vfs.status();
+    assert_eq!((status.volumes.len(), status.unreached.len()), (1, 0));
+}
+
+#[tokio::test]
+async fn the_root_has_the_space_of_its_homes() {
+    let world = World::new(Mode::Wb);
+    let engine = world.start().await;
+    let space = async |oid| engine.vfs.statfs(engine.ctx(), oid).await.unwrap();
+    assert_eq!(space(vfs::Oid::ROOT).await.total, 0, "no home was used");
+    let lab = engine.lab().await;
+    let all = space(vfs::Oid::ROOT).await;
+    assert!(all.total > 0 && all == space(lab).await, "{all:?}");
+    world.fault(Fault::Unreachable);
+    assert_eq!(space(vfs::Oid::ROOT).await, all, "what was seen last");
+}

@@ -20,6 +20,8 @@ pub enum Fault {
     Delay(Duration),
     /// Calls fail at once, without effect.
     Unreachable,
+    /// Calls fail at once, because somebody has to log in first.
+    Shut,
     /// Calls take effect, and their answers are lost.
     AnswersLost,
     /// Calls wait, without effect, until another fault is set.
@@ -77,6 +79,7 @@ impl FaultHome {
         let lost = || Error::new(ErrorKind::Unreachable, "the home does not answer (injected)");
         match now {
             Fault::Unreachable => Err(lost()),
+            Fault::Shut => Err(Error::new(ErrorKind::Login, "somebody has to log in (injected)")),
             Fault::AnswersLost => call.await.and_then(|_| Err(lost())),
             Fault::Delay(time) => {
                 tokio::time::sleep(time).await;
@@ -97,7 +100,7 @@ impl FaultHome {
 impl Home for FaultHome {
     fn status(&self) -> Status {
         let mut status = self.inner.status();
-        if matches!(*self.fault.borrow(), Fault::Unreachable | Fault::AnswersLost) {
+        if matches!(*self.fault.borrow(), Fault::Unreachable | Fault::Shut | Fault::AnswersLost) {
             status.link = Link::Down("injected".to_string());
         }
         status

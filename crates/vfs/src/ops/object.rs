@@ -2,6 +2,7 @@
 
 use super::live;
 use crate::fetch::Want;
+use crate::inode::ROOT_ID;
 use crate::journal::{Change, Stored};
 use crate::mutate::Ticket;
 use crate::overlay::changed;
@@ -100,7 +101,7 @@ impl Vfs {
     /// Space of the file system of an object.
     pub async fn statfs(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<StatFs> {
         if oid.volume == Oid::ROOT_VOLUME {
-            return Ok(StatFs { total: 0, free: 0, available: 0, files: 0, files_free: 0 });
+            return Ok(self.space_of_all().await);
         }
         let volume = self.volume(oid)?;
         live(&mut volume.tree.lock(), oid.id)?;
@@ -110,6 +111,31 @@ impl Vfs {
             Ok(Err(e)) if !crate::fetch::is_out_of_reach(&e) && e.kind != ErrorKind::Stale => Err(e),
             _ => volume.space.lock().ok_or_else(|| ErrorKind::Busy.into()),
         }
+    }
+
+    /// The sum over all homes: those that are connected are asked, of others what was seen last counts. None is
+    /// connected for it.
+    async fn space_of_all(&self) -> StatFs {
+        let spaces = self.all_volumes().into_iter().map(|volume| async move {
+            let up = volume.home.status().link == home::Link::Up;
+            let asked = match up {
+                true => tokio::time::timeout(limits::REVALIDATE_WAIT, volume.fetch_statfs(ROOT_ID)).await,
+                false => return *volume.space.lock(),
+            };
+            match asked {
+                Ok(Ok(space)) => Some(*volume.space.lock().insert(space)),
+                _ => *volume.space.lock(),
+            }
+        });
+        let none = StatFs { total: 0, free: 0, available: 0, files: 0, files_free: 0 };
+        let spaces = futures_util::future::join_all(spaces).await;
+        spaces.into_iter().flatten().fold(none, |a, b| StatFs {
+            total: a.total.saturating_add(b.total),
+            free: a.free.saturating_add(b.free),
+            available: a.available.saturating_add(b.available),
+            files: a.files.saturating_add(b.files),
+            files_free: a.files_free.saturating_add(b.files_free),
+        })
     }
 
     /// Absolute targets lead to the same place at the home, where the user wishes that. The place is a path of the
