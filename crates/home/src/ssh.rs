@@ -11,12 +11,14 @@ mod master;
 mod target;
 #[cfg(test)]
 mod tests;
+mod word;
 
 pub(crate) use classify::is_refusal;
 pub use classify::{classify, quote};
 pub use facts::{Facts, Persist};
 pub use master::{Master, SOCKET_NAME_BYTES, short_hash};
 pub use target::{Account, Control, SshTarget, VIA};
+pub use word::shell_word;
 
 use crate::agent::verbs::printable;
 use crate::limits::remote::{FAREWELL, OUTPUT_BYTES, PIPE_BYTES, STDERR_BYTES};

@@ -154,9 +154,9 @@ impl FromStr for Seconds {
             "" | "s" => 1.0,
             "m" => 60.0,
             "h" => 3600.0,
-            _ => return Err("write a time, such as 5s, 500ms or 2m".into()),
+            _ => return Err("write a time, such as 500ms, 5s, 2m or 8h".into()),
         };
-        let value: f64 = number.parse().map_err(|_| "write a time, such as 5s, 500ms or 2m")?;
+        let value: f64 = number.parse().map_err(|_| "write a time, such as 500ms, 5s, 2m or 8h")?;
         Duration::try_from_secs_f64(value * unit)
             .ok()
             .filter(|d| *d <= Duration::from_secs(366 * 86_400))

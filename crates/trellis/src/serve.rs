@@ -458,9 +458,9 @@ async fn finish(
 /// What is not at a home, for a person.
 pub fn unsent_line(home: &UnsentReport) -> String {
     format!(
-        "{}: {} operations, {} not sent yet: {}",
+        "{}: {}, {} not sent yet: {}",
         show::text(home.account.as_bytes()),
-        home.ops,
+        show::count(home.ops, "operation"),
         show::size(home.bytes),
         show::message(&home.why)
     )

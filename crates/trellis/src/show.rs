@@ -37,6 +37,24 @@ fn is_invisible(c: char) -> bool {
     matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
+/// A word of a command that a person is told to type.
+pub fn word(bytes: &[u8]) -> String {
+    home::ssh::shell_word(bytes)
+}
+
+/// A path in such a command.
+pub fn path_word(path: &std::path::Path) -> String {
+    word(path.as_os_str().as_encoded_bytes())
+}
+
+/// So many of something: `1 operation`, `2 operations`.
+pub fn count(number: u64, one: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{number} {one}s"),
+    }
+}
+
 /// A number of bytes with a binary unit: `1.5 MiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
@@ -182,6 +200,11 @@ mod tests {
             ("1023 B".into(), "1.5 KiB".into(), "5.0 GiB".into())
         );
         assert_eq!((span(0.25), span(75.0), span(90_000.0)), ("0.2s".into(), "1m15s".into(), "1d01h".into()));
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        assert_eq!([0, 1, 2].map(|n| count(n, "change")), ["0 changes", "1 change", "2 changes"]);
     }
 
     #[test]

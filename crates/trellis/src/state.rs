@@ -5,6 +5,7 @@
 //! not to be trusted on network file systems, which login nodes of one cluster share; there the directory is
 //! refused unless the user insists, and the lock file says which host and which boot it was taken by.
 
+use crate::show;
 use home::ssh::short_hash;
 use rustix::fs::{FlockOperation, Mode};
 use serde::{Deserialize, Serialize};
@@ -103,7 +104,7 @@ impl StateDir {
                 "state directory {} is open to other users (mode {:o}): run `chmod 700 {}` if nobody has tampered with it",
                 shown(&path),
                 meta.mode() & 0o777,
-                shown(&path)
+                show::path_word(&path)
             ));
         }
         Ok(StateDir { path })
@@ -189,10 +190,11 @@ impl StateDir {
         let dir = shown(&self.path);
         match holder {
             Some(holder) => format!(
-                "a server already uses {dir} (process {} on {}): stop it with `trellis stop --state {dir}`, or choose \
+                "a server already uses {dir} (process {} on {}): stop it with `trellis stop --state {}`, or choose \
                  another directory with --state DIR",
                 holder.pid,
-                crate::show::text(holder.host.as_bytes())
+                show::text(holder.host.as_bytes()),
+                show::path_word(&self.path)
             ),
             None => format!("another trellis command uses {dir} just now: try again when it has ended"),
         }
@@ -304,7 +306,7 @@ pub fn make_private(path: &Path) -> std::io::Result<()> {
 }
 
 fn shown(path: &Path) -> String {
-    crate::show::text(path.as_os_str().as_encoded_bytes())
+    show::text(path.as_os_str().as_encoded_bytes())
 }
 
 /// Types of file systems that several machines may share (statfs(2) `f_type`).

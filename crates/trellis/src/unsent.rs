@@ -58,10 +58,11 @@ pub fn check(state: Option<&StateDir>) -> Unsent {
 }
 
 fn refusal(account: &str, why: &str, dir: &Path) -> Error {
-    let dir = show::text(dir.as_os_str().as_encoded_bytes());
     let text = format!(
-        "{}: the journal in {dir} {why}: start the server with `trellis serve --state {dir}` and try again",
-        show::text(account.as_bytes())
+        "{}: the journal in {} {why}: start the server with `trellis serve --state {}` and try again",
+        show::text(account.as_bytes()),
+        show::text(dir.as_os_str().as_encoded_bytes()),
+        show::path_word(dir)
     );
     Error::new(ErrorKind::Busy, text)
 }

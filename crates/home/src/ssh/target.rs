@@ -189,12 +189,12 @@ impl SshTarget {
     pub fn command_line(&self) -> String {
         let mut words = vec!["ssh".to_owned()];
         if let Some(config) = &self.config {
-            words.push(format!("-F {}", config.display()));
+            words.push(format!("-F {}", super::shell_word(config.as_os_str().as_encoded_bytes())));
         }
         if let Some(port) = self.port {
             words.push(format!("-p {port}"));
         }
-        words.push(self.to_string());
+        words.push(super::shell_word(self.to_string().as_bytes()));
         words.join(" ")
     }
 }
@@ -207,7 +207,7 @@ impl SshTarget {
             false => self.host.clone(),
         };
         let user = self.user.as_ref().map(|u| format!("{u}@")).unwrap_or_default();
-        format!("{} {user}{host}", self.login.join(" "))
+        format!("{} {}", self.login.join(" "), super::shell_word(format!("{user}{host}").as_bytes()))
     }
 }
 

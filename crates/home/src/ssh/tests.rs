@@ -65,7 +65,7 @@ fn the_login_command_is_exact() {
     assert_eq!(target().login_command(), "trellis login ann@lab");
     let words = ["trellis", "login", "--state", "/s"].map(String::from).to_vec();
     let far = SshTarget::new(None, "2001:db8::1").unwrap().with_login_words(words);
-    assert_eq!(far.login_command(), "trellis login --state /s [2001:db8::1]");
+    assert_eq!(far.login_command(), "trellis login --state /s '[2001:db8::1]'");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use super::packets::Packets;
 use super::relay::{Device, End, Relay};
 use super::requests::{self, Requests, Restart};
 use super::{Attached, MARKER};
+use crate::control::client::Client;
 use crate::limits;
 use bytes::Bytes;
 use home::ssh::{Channel, Far, SshTarget, classify, quote};
@@ -15,6 +16,7 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::UnixStream;
 use tokio::process::{ChildStdin, ChildStdout};
 use tokio::time::timeout;
 
@@ -23,8 +25,10 @@ use tokio::time::timeout;
 pub struct At {
     /// Its machine.
     pub target: SshTarget,
-    /// This program there; where it is not at that path, `trellis` in `PATH` is taken.
+    /// This program there: a path, or a name that is looked up in `PATH`.
     pub program: String,
+    /// Whether a person named it. Else `trellis` in `PATH` is taken where it is not at that path.
+    pub named: bool,
     /// The server's state directory, if not the usual one.
     pub state: Option<String>,
 }
@@ -38,9 +42,32 @@ pub struct Link {
 }
 
 impl At {
-    /// Reaches the server for a session of which `received` messages came here.
+    /// Reaches the server for a session of which `received` messages came here; starts it where none runs.
     pub async fn connect(&self, session: &str, received: u64) -> home::Result<Link> {
-        let command = self.command(session, received)?;
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        let verb = format!("attach --session {session} --received {received} --uid {uid} --gid {gid}");
+        self.open(&verb).await
+    }
+
+    /// Reaches the server for a command, where one runs.
+    pub async fn control(&self) -> home::Result<Client> {
+        let Link { child, mut reader, mut writer, .. } = self.open("control").await?;
+        let failed = |e: io::Error| Error::new(ErrorKind::Io, format!("a pair of sockets: {e}"));
+        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+        tokio::spawn(async move {
+            let (mut requests, mut replies) = theirs.into_split();
+            // Whichever side ends first ends the conversation.
+            tokio::select! {
+                _ = tokio::io::copy(&mut requests, &mut writer) => {}
+                _ = tokio::io::copy(&mut reader, &mut replies) => {}
+            }
+            drop(child);
+        });
+        Ok(Client::over(ours))
+    }
+
+    async fn open(&self, verb: &str) -> home::Result<Link> {
+        let command = self.command(verb)?;
         let target = self.target.over_living_master().await?;
         let channel = Channel::open(&target, Far::Command(&command))?;
         let Channel { child, stdin, stdout } = channel;
@@ -74,7 +101,7 @@ impl At {
     }
 
     /// What the login shell there is given: a line that every shell passes on alike.
-    fn command(&self, session: &str, received: u64) -> home::Result<String> {
+    fn command(&self, verb: &str) -> home::Result<String> {
         let plain = |text: &str| !text.is_empty() && !text.contains(['\'', '"', '!', '\\', '$', '`', '\n']);
         let words = [Some(self.program.as_str()), self.state.as_deref()];
         if let Some(bad) = words.into_iter().flatten().find(|w| !plain(w)) {
@@ -82,13 +109,13 @@ impl At {
             return Err(Error::new(ErrorKind::Invalid, text));
         }
         let state = self.state.as_ref().map(|s| format!(" --state \"{s}\"")).unwrap_or_default();
-        Ok(format!(
-            "exec /bin/sh -c 'p=\"{}\"; [ -x \"$p\" ] || p=trellis; \
-             exec \"$p\" attach --session {session} --received {received} --uid {} --gid {}{state}'",
-            self.program,
-            rustix::process::getuid().as_raw(),
-            rustix::process::getgid().as_raw()
-        ))
+        let otherwise = match self.named {
+            true => {
+                "command -v \"$p\" >/dev/null || { echo \"trellis: --program $p: no such program there\" >&2; exit 127; }"
+            }
+            false => "[ -x \"$p\" ] || p=trellis",
+        };
+        Ok(format!("exec /bin/sh -c 'p=\"{}\"; {otherwise}; exec \"$p\" {verb}{state}'", self.program))
     }
 }
 
@@ -271,19 +298,39 @@ mod tests {
 
     fn at(program: &str, state: Option<&str>) -> At {
         let target = SshTarget::new(None, "login1").unwrap();
-        At { target, program: program.into(), state: state.map(Into::into) }
+        At { target, program: program.into(), named: false, state: state.map(Into::into) }
+    }
+
+    #[test]
+    fn a_program_that_was_named_is_that_one_or_none() {
+        let said = |program: &str| {
+            let at = At { named: true, ..at(program, None) };
+            let output =
+                std::process::Command::new("sh").args(["-c", &at.command("one two").unwrap()]).output();
+            let output = output.unwrap();
+            let text = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8(text).unwrap())
+        };
+        for found in ["echo", "/bin/echo"] {
+            assert_eq!(said(found), (Some(0), "one two\n".into()), "{found}");
+        }
+        let (code, text) = said("/no such/trellis");
+        assert_eq!(code, Some(127));
+        assert_eq!(text, "trellis: --program /no such/trellis: no such program there\n");
     }
 
     #[test]
     fn the_command_is_one_word_for_every_shell() {
-        let command = at("/opt/my tools/trellis", Some("/s t")).command("00ff", 7).unwrap();
-        assert!(command.contains("attach --session 00ff --received 7 --uid "), "{command}");
-        assert!(command.ends_with(" --state \"/s t\"'"), "{command}");
-        let script = command.strip_prefix("exec /bin/sh -c '").unwrap().strip_suffix('\'').unwrap();
-        assert!(!script.contains(['\'', '!', '\\', '\n']), "{script}");
+        for named in [true, false] {
+            let at = At { named, ..at("/opt/my tools/trellis", Some("/s t")) };
+            let command = at.command("control").unwrap();
+            assert!(command.ends_with(" control --state \"/s t\"'"), "{command}");
+            let script = command.strip_prefix("exec /bin/sh -c '").unwrap().strip_suffix('\'').unwrap();
+            assert!(!script.contains(['\'', '!', '\\', '\n']), "{script}");
+        }
         for bad in ["/a'b", "/a\"b", "/$(x)", "/`x`", "/a\\b", ""] {
-            assert!(at(bad, None).command("0", 0).is_err(), "{bad}");
-            assert!(at("/t", Some(bad)).command("0", 0).is_err(), "{bad}");
+            assert!(at(bad, None).command("control").is_err(), "{bad}");
+            assert!(at("/t", Some(bad)).command("control").is_err(), "{bad}");
         }
     }
 }

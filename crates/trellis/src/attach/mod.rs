@@ -12,10 +12,12 @@
 //! - [`relay`]: carries messages between a descriptor ([`packets`]) and one connection; both ends are the same.
 //! - [`server`]: sessions of other machines in the server. [`client`]: the compute node's end. [`requests`]: what the
 //!   kernel there still waits for.
+//! - [`record`]: which servers serve mounts of this machine, and how commands reach them.
 
 pub mod client;
 pub mod line;
 mod packets;
+pub mod record;
 pub mod relay;
 mod requests;
 pub mod server;

@@ -2,18 +2,18 @@
 
 use super::{Done, Failure, StateArg};
 use crate::attach::client::{At, serve};
+use crate::attach::record::{self, Record};
 use crate::attach::{Attached, MARKER};
 use crate::control::client::{Client, unexpected};
-use crate::control::proto::{Reply, Request};
+use crate::control::proto::{Raw, Reply, Request};
 use crate::daemon::{self, Background};
-use crate::login::Way;
 use crate::mount::{helper, place};
-use crate::scl::RootName;
 use crate::state::StateDir;
 use crate::{mounts, service, show};
 use clap::Args;
 use std::fs::File;
 use std::io::Read;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tokio::io::AsyncWriteExt;
@@ -80,23 +80,26 @@ impl AtArgs {
         self.at.as_deref()
     }
 
-    fn at(&self, state: Option<String>) -> Result<At, Failure> {
-        let host = self.at.as_deref().unwrap_or_default();
-        let name = RootName::parse(host.as_bytes());
-        let Some(account) = name.map(|n| n.account) else {
-            let host = show::text(host.as_bytes());
-            return Err(Failure::Usage(format!("--at {host}: write [user@]host, as for ssh")));
-        };
+    /// What is to be mounted on `dir`; `state` is the server's.
+    fn record(&self, dir: &Path, state: Option<String>) -> Result<Record, Failure> {
         let config = self.ssh_config.as_deref();
         crate::serve::check_ssh_config(config)?;
-        let config = config.map(std::path::absolute).transpose()?;
-        let here = StateDir::existing(None)?;
-        let target = Way::new(config, here.as_ref()).target(&account)?;
         let program = match &self.program {
             Some(program) => program.clone(),
             None => std::env::current_exe()?.to_string_lossy().into_owned(),
         };
-        Ok(At { target, program, state })
+        let record = Record {
+            dir: Raw::from(dir.as_os_str().as_bytes()),
+            host: self.at.clone().unwrap_or_default(),
+            program,
+            named: self.program.is_some(),
+            state,
+            ssh_config: config.map(std::path::absolute).transpose()?,
+        };
+        match record.at() {
+            Err(e) if e.kind == home::ErrorKind::Invalid => Err(Failure::Usage(e.detail)),
+            at => Ok(at.map(|_| record)?),
+        }
     }
 }
 
@@ -109,7 +112,7 @@ pub(super) async fn mount(
 ) -> Result<PathBuf, Failure> {
     // What is wrong with the arguments is said here, not in a log.
     let state = state.map(|s| s.to_string_lossy().into_owned());
-    args.at(state.clone())?;
+    args.record(dir, state.clone())?;
     let host = args.at.as_deref().unwrap_or_default();
     let mut words = vec!["relay".into(), "--at".into(), host.into()];
     for (name, value) in [("--program", &args.program), ("--state", &state)] {
@@ -135,21 +138,35 @@ fn relay_log() -> Result<PathBuf, Failure> {
 }
 
 pub(super) async fn relay(args: RelayArgs) -> Done {
-    let at = args.at.at(args.state)?;
-    let session = new_session()?;
-    let link = at.connect(&session, 0).await?;
     let place = place::prepare(&args.dir, args.make)?;
     if place.mounted {
-        let dir = show::text(place.dir.as_os_str().as_bytes());
-        return Err(format!("{dir} is mounted already: `trellis umount {dir}` takes it away").into());
+        let (dir, word) = (show::text(place.dir.as_os_str().as_bytes()), show::path_word(&place.dir));
+        return Err(format!("{dir} is mounted already: `trellis umount {word}` takes it away").into());
     }
+    let record = args.at.record(&place.dir, args.state)?;
+    let at = record.at()?;
+    // Mounted before anything is started at the other machine for it: what this one refuses leaves nothing there.
     let device = helper::mount(&place.dir, &format!("{}{}", mounts::RELAYED, at.target))?;
-    daemon::say_ready()?;
-    let served = serve(&at, &session, link, device).await;
+    let served = carry(&at, &record, device).await;
     if served.is_err() {
         // Whoever unmounted it may have been faster.
         let _ = helper::unmount(&place.dir, helper::Unmount::Lazy).await;
     }
+    served
+}
+
+/// Connects to the server and serves the kernel from there.
+async fn carry(at: &At, record: &Record, device: OwnedFd) -> Done {
+    let session = new_session()?;
+    let link = at.connect(&session, 0).await?;
+    let state = StateDir::create(None, true)?;
+    record::keep(&state, record)?;
+    let said = daemon::say_ready();
+    let served = match said {
+        Ok(()) => serve(at, &session, link, device).await,
+        Err(why) => Err(why),
+    };
+    record::forget(&state, record.dir());
     Ok(served?)
 }
 
@@ -158,6 +175,19 @@ fn new_session() -> Result<String, Failure> {
     let mut bytes = [0; 16];
     File::open("/dev/urandom").and_then(|mut f| f.read_exact(&mut bytes))?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Arguments of `control`, which commands on another machine run on the server's.
+#[derive(Debug, Args)]
+pub struct ControlArgs {
+    #[command(flatten)]
+    state: StateArg,
+}
+
+/// Gives a command on another machine a way to the server that runs here.
+pub(super) async fn control(args: ControlArgs) -> Done {
+    let (client, _) = super::control::connect(&args.state).await?;
+    pipe(client, Attached { received: 0, fresh: false }).await
 }
 
 pub(super) async fn attach(args: AttachArgs) -> Done {
@@ -169,7 +199,12 @@ pub(super) async fn attach(args: AttachArgs) -> Done {
     let Reply::Attached { received, fresh } = client.ask(request).await? else {
         return Err(unexpected().into());
     };
-    let line = serde_json::to_string(&Attached { received, fresh }).map_err(|e| e.to_string())?;
+    pipe(client, Attached { received, fresh }).await
+}
+
+/// Carries what the server and the other machine say to one another.
+async fn pipe(client: Client, attached: Attached) -> Done {
+    let line = serde_json::to_string(&attached).map_err(|e| e.to_string())?;
     let mut out = tokio::io::stdout();
     out.write_all(format!("\n{MARKER}{line}\n").as_bytes()).await?;
     out.flush().await?;

@@ -5,7 +5,7 @@ use super::reach::{Each, PATHS, TreeArgs, below, umask};
 use super::{Done, Failure};
 use crate::limits;
 use crate::scl::Place;
-use crate::tree::{Node, Set, Taken, Tree, When, follow, list_all, look, same, split};
+use crate::tree::{Node, Set, Taken, Tree, When, check_path, follow, list_all, look, same, split};
 use clap::Args;
 use home::{Error, ErrorKind};
 use std::ffi::OsString;
@@ -144,9 +144,12 @@ pub(super) async fn mkdir(args: MkdirArgs) -> Done {
 async fn mkdir_one(tree: &mut dyn Tree, path: &[u8], args: &MkdirArgs) -> home::Result<()> {
     let usual = 0o777 & !umask();
     let mode = args.mode.as_ref().map(|m| m.apply(0o777, true, umask()));
+    check_path(path)?;
     let (dir, name) = split(path);
-    if name.is_empty() {
-        return if args.parents { Ok(()) } else { Err(ErrorKind::Exists.into()) };
+    if !args.parents && matches!(&name[..], b"" | b"." | b"..") {
+        // These are there, if what they are in is.
+        follow(tree, path).await?;
+        return Err(ErrorKind::Exists.into());
     }
     let made = match args.parents {
         false => {
@@ -321,7 +324,7 @@ async fn touch_one(tree: &mut dyn Tree, path: &[u8], set: Set, args: &TouchArgs)
     };
     match missing.kind {
         ErrorKind::NotFound if args.no_create => return Ok(()),
-        ErrorKind::NotFound => {}
+        ErrorKind::NotFound => check_path(path)?,
         _ => return Err(missing),
     }
     let (dir, name) = split(path);

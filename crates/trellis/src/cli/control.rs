@@ -1,10 +1,12 @@
 //! Commands to the running server: `status`, `sync`, `stop`.
 
 use super::{Done, Failure, StateArg};
+use crate::attach::record::{self, Record};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Raw, Reply, Request};
 use crate::control::report::{ExpiryReport, HomeReport, StatusReport};
 use crate::login::record::span;
+use crate::mounts::path_inside;
 use crate::options::Seconds;
 use crate::serve::unsent_line;
 use crate::state::StateDir;
@@ -86,20 +88,82 @@ pub(super) async fn connect(state: &StateArg) -> Result<(Client, StateDir), Fail
     Err(format!("no server runs with state directory {shown}: start one with `trellis mount` or `trellis serve`, or name another with --state DIR").into())
 }
 
+/// A running server: of this machine, or of another one whose server serves a mount here.
+pub(super) struct Server {
+    pub(super) client: Client,
+    pub(super) by: By,
+}
+
+/// How a server is reached.
+pub(super) enum By {
+    /// By its state directory.
+    Here(StateDir),
+    /// As the mount reaches it.
+    Mount(Record),
+}
+
+impl By {
+    /// Another connection to the same server, if it still runs.
+    pub(super) async fn connect(&self) -> Option<Client> {
+        match self {
+            By::Here(state) => Client::connect(state).await.ok()?,
+            By::Mount(record) => record.at().ok()?.control().await.ok(),
+        }
+    }
+}
+
+/// A connection to the server of this machine; where none runs and no state directory is named, to the one that serves a
+/// mount here.
+pub(super) async fn reach(state: &StateArg) -> Result<Server, Failure> {
+    let none = match connect(state).await {
+        Ok((client, dir)) => return Ok(Server { client, by: By::Here(dir) }),
+        Err(none) => none,
+    };
+    let known = match (&state.dir, StateDir::existing(None)?) {
+        (None, Some(dir)) => record::all(&dir),
+        _ => Vec::new(),
+    };
+    let record = match &known[..] {
+        [] => return Err(none),
+        [one] => one.clone(),
+        many => {
+            let here = std::env::current_dir().unwrap_or_default();
+            let within = |r: &&Record| path_inside(&here, &[r.mounted()]).is_some();
+            let dirs: Vec<String> = many.iter().map(|r| show::text(&r.dir.0)).collect();
+            let which = format!(
+                "servers of several machines serve mounts here: go into the one that is meant: {}",
+                dirs.join(", ")
+            );
+            many.iter().find(within).cloned().ok_or(Failure::from(which))?
+        }
+    };
+    Ok(Server { client: record.at()?.control().await?, by: By::Mount(record) })
+}
+
 pub(super) async fn status(args: StatusArgs) -> Done {
-    let (mut client, _) = connect(&args.state).await?;
+    let Server { mut client, by } = reach(&args.state).await?;
     let Reply::Status(report) = client.ask(Request::Status).await? else { return Err(unexpected().into()) };
+    let at = match by {
+        By::Mount(record) => {
+            format!(
+                "at       {}, for the mount {}\n",
+                show::text(record.host.as_bytes()),
+                show::text(&record.dir.0)
+            )
+        }
+        By::Here(_) => String::new(),
+    };
     let text = match args.json {
         true => serde_json::to_string(&report).map_err(|e| e.to_string())? + "\n",
-        false => readable(&report),
+        false => at + &readable(&report),
     };
     Ok(std::io::stdout().write_all(text.as_bytes())?)
 }
 
 pub(super) async fn sync(args: SyncArgs) -> Done {
-    let (mut client, state) = connect(&args.state).await?;
+    let mut server = reach(&args.state).await?;
     let path = match &args.path {
-        Some(path) => Some(Raw(super::reach::tree_path(&mut client, &state, path).await?)),
+        Some(path) => Some(Raw(super::reach::tree_path(&mut server, path).await?)),
         None => None,
     };
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
@@ -107,7 +171,8 @@ pub(super) async fn sync(args: SyncArgs) -> Done {
         Some(path) => format!("{}: {}", show::text(path.as_bytes()), show::message(&e.detail)).into(),
         None => Failure::from(e),
     };
-    match super::waiting::sync(&mut client, &state, path, timeout_s).await.map_err(of_path)? {
+    let Server { mut client, by } = server;
+    match super::waiting::sync(&mut client, &by, path, timeout_s).await.map_err(of_path)? {
         Reply::Done => Ok(()),
         Reply::Unsent(unsent) => {
             unsent.iter().for_each(|home| super::complain(&unsent_line(home)));
@@ -203,7 +268,7 @@ fn row(home: &HomeReport) -> Vec<String> {
     let name = home.names.first().unwrap_or(&home.account);
     let unsent = match home.unsent_ops {
         0 => "-".to_owned(),
-        ops => format!("{ops} ops, {}", show::size(home.unsent_bytes)),
+        ops => format!("{}, {}", show::count(ops, "op"), show::size(home.unsent_bytes)),
     };
     vec![
         show::text(name.as_bytes()),

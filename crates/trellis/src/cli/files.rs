@@ -99,7 +99,7 @@ pub struct CatArgs {
 pub(super) async fn ls(args: LsArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let (paths, trees) = match args.paths.is_empty() {
-        true => (vec![reach.here().into_iter().collect()], vec![reach.here()]),
+        true => (vec![reach.here()?], vec![reach.here()?]),
         false => (args.paths.iter().map(|p| p.as_bytes().to_vec()).collect(), reach.tree_paths(&args.paths)?),
     };
     let paths: Vec<Vec<u8>> = paths;

@@ -86,11 +86,11 @@ pub struct FindArgs {
     newer: Vec<OsString>,
 
     /// Go no deeper than this below each PATH
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = depth)]
     maxdepth: Option<usize>,
 
     /// Leave out what is less deep than this
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = depth)]
     mindepth: Option<usize>,
 
     /// Files of no bytes, directories of no names
@@ -132,10 +132,41 @@ pub(super) fn with_two_dashes(args: Vec<OsString>) -> Vec<OsString> {
     each.collect()
 }
 
-/// For whoever used a predicate that there is not.
-pub(super) fn supported() -> String {
+/// The first word of a `find` command, whose predicates have two dashes, that looks like a predicate and is none.
+pub(super) fn unknown(args: &[OsString]) -> Option<Vec<u8>> {
+    let words = args.get(2..).filter(|_| args.get(1).is_some_and(|c| c == "find"))?;
+    let mut is_value = false;
+    for word in words.iter().map(|w| w.as_bytes()) {
+        let known = PREDICATES.iter().find(|(name, _)| word.strip_prefix(b"--") == Some(name.as_bytes()));
+        let one_dash = word.len() > 2 && word[0] == b'-' && word[1] != b'-';
+        if one_dash && !is_value {
+            return Some(word.to_vec());
+        }
+        is_value = known.is_some_and(|(_, value)| *value);
+    }
+    None
+}
+
+/// For whoever used it.
+pub(super) fn unsupported(predicate: &[u8]) -> String {
     let names: Vec<String> = PREDICATES.iter().map(|(name, _)| format!("-{name}")).collect();
-    format!("the predicates are {}", names.join(" "))
+    let what = match predicate {
+        b"-exec" | b"-execdir" | b"-ok" | b"-okdir" | b"-delete" => {
+            "; what is found is passed on by `-print0 | xargs -0 COMMAND`"
+        }
+        _ => "",
+    };
+    format!(
+        "unknown predicate `{}'{what}; the predicates are {}",
+        crate::show::text(predicate),
+        names.join(" ")
+    )
+}
+
+/// A number of levels.
+fn depth(text: &str) -> Result<usize, String> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse().ok().filter(|_| digits).ok_or_else(|| "write a number of levels, such as 0 or 2".into())
 }
 
 /// A type, by the letter that ls(1) shows.
@@ -246,7 +277,7 @@ impl Tests<'_> {
 pub(super) async fn find(args: FindArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let (starts, trees) = match args.paths.is_empty() {
-        true => (vec![OsString::from_vec(reach.here())], vec![reach.here()]),
+        true => (vec![OsString::from_vec(reach.here()?)], vec![reach.here()?]),
         false => (args.paths.clone(), reach.tree_paths(&args.paths)?),
     };
     let mut newer = None;
@@ -398,6 +429,20 @@ mod tests {
         ] {
             assert_eq!(passes(&format!("find {line}"), "x/abc.c", &file), want, "{line}");
         }
+    }
+
+    #[test]
+    fn a_predicate_that_is_none_is_named() {
+        let unknown = |line: &str| {
+            let words = ["trellis"].into_iter().chain(line.split_whitespace()).map(OsString::from).collect();
+            unknown(&with_two_dashes(words)).map(|w| String::from_utf8(w).unwrap())
+        };
+        assert_eq!(unknown("find /x -name -exec -exec ls {} ;").as_deref(), Some("-exec"));
+        assert_eq!(unknown("find /x -type f -delete").as_deref(), Some("-delete"));
+        assert_eq!(unknown("find /x -maxdepth -1 --json"), None);
+        assert_eq!(unknown("ls -exec"), None);
+        assert!(unsupported(b"-exec").contains("xargs -0"));
+        assert!(unsupported(b"-perm").starts_with("unknown predicate `-perm'; the predicates are -name"));
     }
 
     #[test]

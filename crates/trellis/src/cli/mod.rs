@@ -73,6 +73,9 @@ enum Command {
     /// The server's end of such a mount
     #[command(hide = true)]
     Attach(attach::AttachArgs),
+    /// A way to the server for commands on another machine that it serves
+    #[command(hide = true)]
+    Control(attach::ControlArgs),
     /// What is kept at the homes
     Agent(agent::AgentArgs),
     /// Log in to a host that asks questions, once, for the server too
@@ -213,12 +216,18 @@ const INTERRUPTED: u8 = 130;
 
 /// The command with its arguments, or how the program ends without one. `name`: what the first argument is.
 fn parse(name: &str, args: Vec<OsString>) -> Result<Cli, ExitCode> {
+    let unknown = find::unknown(&args);
     let parsed = manual::command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
     parsed.map_err(|e| {
-        let shown = e.print().and_then(|()| std::io::stdout().flush());
-        if name == "find" && e.kind() == clap::error::ErrorKind::UnknownArgument {
-            complain(&find::supported());
-        }
+        let unknown = unknown.filter(|_| e.kind() == clap::error::ErrorKind::UnknownArgument);
+        let shown = match &unknown {
+            // The parser takes one dash for single letters, and its advice would be wrong.
+            Some(predicate) => {
+                complain(&find::unsupported(predicate));
+                Ok(())
+            }
+            None => e.print().and_then(|()| std::io::stdout().flush()),
+        };
         match shown {
             // Help that was asked for is the output; where a complaint cannot be shown there is nobody to tell.
             Err(unshown) if !e.use_stderr() => Failure::from(unshown).end(name),
@@ -242,6 +251,7 @@ async fn run(command: Command) -> Done {
         Command::Service(args) => service::service(args).await,
         Command::Relay(args) => attach::relay(args).await,
         Command::Attach(args) => attach::attach(args).await,
+        Command::Control(args) => attach::control(args).await,
         Command::Agent(args) => agent::agent(args).await,
         Command::Login(args) => login::login(args).await,
         Command::Doctor(args) => doctor::doctor(args).await,

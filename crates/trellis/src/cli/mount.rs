@@ -10,6 +10,7 @@ use crate::mount::{detach_dead, place, remembered, write_list};
 use crate::state::StateDir;
 use crate::{mounts, service, show};
 use clap::Args;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,6 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     };
     if args.at.is_given() {
         let dir = super::attach::mount(&args.at, args.state.dir.as_deref(), &dir, make).await?;
-        let dir = show::text(dir.as_os_str().as_bytes());
         return Ok(std::io::stdout().write_all(welcome(&dir, false, args.at.host()).as_bytes())?);
     }
     if !make && matches!(dir.symlink_metadata(), Err(e) if e.kind() == std::io::ErrorKind::NotFound) {
@@ -84,18 +84,20 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     if recovered {
         super::note("a mount whose server had gone was taken away first");
     }
-    Ok(std::io::stdout().write_all(welcome(&show::text(&dir.0), before, None).as_bytes())?)
+    Ok(std::io::stdout().write_all(welcome(Path::new(OsStr::from_bytes(&dir.0)), before, None).as_bytes())?)
 }
 
 /// What a person can do with a mount, three things to try. `at`: the machine whose server it is, if not this one.
-fn welcome(dir: &str, before: bool, at: Option<&str>) -> String {
+fn welcome(dir: &Path, before: bool, at: Option<&str>) -> String {
     let how = if before { "is mounted already" } else { "is mounted" };
-    let there = at.map(|host| format!("ssh {host} ")).unwrap_or_default();
+    let there = at.map(|host| format!("ssh {} ", show::word(host.as_bytes()))).unwrap_or_default();
+    let (shown, word) = (show::text(dir.as_os_str().as_bytes()), show::path_word(dir));
     format!(
-        "{dir} {how}; try\n  \
-         ls {dir}/HOST            any host or alias that `{there}ssh HOST` reaches, from its root directory on\n  \
-         {there}trellis status           homes, what is unsent, what is cached\n  \
-         trellis umount {dir}     take it away again\n"
+        "{shown} {how}; try\n  \
+         ls {}            any host or alias that `{there}ssh HOST` reaches, from its root directory on\n  \
+         trellis status           homes, what is unsent, what is cached\n  \
+         trellis umount {word}     take it away again\n",
+        show::path_word(&dir.join("HOST"))
     )
 }
 

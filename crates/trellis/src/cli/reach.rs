@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `scp:[user@]host:path`, `[user@]host:path` | that place, as in scp(1) |
 //! | a path that leads into a mount of the tree | the place that is seen there |
+//! | a path that leads into a mount that another machine's server serves | the same, reached through that mount |
 //! | `/NAME/path` | that place, `NAME` as in the root of the tree: `user@host`, `host`, a configured name |
 //! | `user@host/path` | the same; `cp` and `mv` take it for local if something of that name is there |
 //! | any other | `cp` and `mv`: a path of this machine; the others: as with a leading `/` |
 //!
 //! Relative paths are meant from the current directory where that is in a mount of the tree.
 
+use super::control::{By, Server};
 use super::{Done, Failure, StateArg, complain};
 use crate::accounts::Ssh;
 use crate::control::client::Client;
@@ -28,7 +30,7 @@ use crate::{config, mounts, show};
 use clap::Args;
 use std::ffi::OsStr;
 use std::net::SocketAddr;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::Namespace;
@@ -80,6 +82,8 @@ pub(super) struct Reach {
     /// Set where a server runs.
     served: Option<StateDir>,
     here: Here,
+    /// Where the arguments seen so far lead: into this mount of another machine's server, or not into one.
+    through: Option<Option<Vec<u8>>>,
     /// Keeps a server from starting while a command works without one.
     _lock: Option<Lock>,
 }
@@ -89,8 +93,8 @@ struct Here {
     /// The current directory, if it is known.
     cwd: Option<PathBuf>,
     mounts: Vec<Mounted>,
-    /// Mounts of servers of other nodes.
-    relayed: Vec<PathBuf>,
+    /// Mounts of servers of other machines.
+    relayed: Vec<Mounted>,
     /// The names that the root lists; asked for when they are needed.
     names: Option<Vec<Vec<u8>>>,
 }
@@ -104,7 +108,7 @@ impl TreeArgs {
         {
             let here = Here::of_server(&mut client, state).await?;
             let tree = Box::new(Served::new(client, state.clone()));
-            return Ok(Reach { tree, served: Some(state.clone()), here, _lock: None });
+            return Ok(Reach { tree, served: Some(state.clone()), here, through: None, _lock: None });
         }
         let lock = state.as_ref().map(StateDir::lock_shared).transpose()?;
         let file = config::load(self.config.as_deref())?;
@@ -113,24 +117,57 @@ impl TreeArgs {
         let namespace: Arc<dyn Namespace> = Arc::new(root);
         let unsent = crate::unsent::check(state.as_ref());
         let here = Here::of(state.as_ref().map(|state| (state, state.chosen())));
-        Ok(Reach { tree: Box::new(Direct::new(namespace, unsent)), served: None, here, _lock: lock })
+        let tree = Box::new(Direct::new(namespace, unsent));
+        Ok(Reach { tree, served: None, here, through: None, _lock: lock })
     }
 }
 
 impl Reach {
-    /// The path from the root of the tree that an argument means.
-    pub(super) fn tree_path(&self, arg: &OsStr) -> Result<Vec<u8>, Failure> {
-        self.here.tree_path(arg.as_bytes())
+    /// The path from the root of the tree that an argument means. An empty one is no path, and leads nowhere.
+    pub(super) fn tree_path(&mut self, arg: &OsStr) -> Result<Vec<u8>, Failure> {
+        let arg = arg.as_bytes();
+        if arg.is_empty() {
+            return Ok(Vec::new());
+        }
+        let found = self.here.through(arg);
+        let (mount, path) = match found {
+            Some((mount, path)) => (Some(mount), path),
+            None => (None, self.here.tree_path(arg)?),
+        };
+        self.lead(mount, arg)?;
+        Ok(path)
     }
 
     /// The same for each argument.
-    pub(super) fn tree_paths(&self, args: &[std::ffi::OsString]) -> Result<Vec<Vec<u8>>, Failure> {
+    pub(super) fn tree_paths(&mut self, args: &[std::ffi::OsString]) -> Result<Vec<Vec<u8>>, Failure> {
         args.iter().map(|a| self.tree_path(a)).collect()
     }
 
     /// The current directory where it is in a mount of the tree, else the root.
-    pub(super) fn here(&self) -> Vec<u8> {
-        self.here.inside(b".").unwrap_or_else(|| b"/".to_vec())
+    pub(super) fn here(&mut self) -> Result<Vec<u8>, Failure> {
+        if let Some((mount, path)) = self.here.through(b".") {
+            return self.lead(Some(mount), b".").map(|()| path);
+        }
+        Ok(self.here.inside(b".").unwrap_or_else(|| b"/".to_vec()))
+    }
+
+    /// One command has one tree: that of its first argument.
+    fn lead(&mut self, mount: Option<Vec<u8>>, arg: &[u8]) -> Result<(), Failure> {
+        match &self.through {
+            Some(before) if *before == mount => return Ok(()),
+            Some(_) => {
+                return Err(Failure::Usage(format!(
+                    "{}: a mount that another machine's server serves, and what is not in it, need a command each",
+                    show::text(arg)
+                )));
+            }
+            None => {}
+        }
+        if let Some(point) = &mount {
+            self.tree = Box::new(local::Local::at(OsStr::from_bytes(point).into()));
+        }
+        self.through = Some(mount);
+        Ok(())
     }
 
     /// Tells tree and local paths apart.
@@ -166,12 +203,18 @@ impl Reach {
 }
 
 /// The path from the root of the tree that an argument of a command to the server means.
-pub(super) async fn tree_path(
-    client: &mut Client,
-    state: &StateDir,
-    arg: &OsStr,
-) -> Result<Vec<u8>, Failure> {
-    Here::of_server(client, state).await?.tree_path(arg.as_bytes())
+pub(super) async fn tree_path(server: &mut Server, arg: &OsStr) -> Result<Vec<u8>, Failure> {
+    let here = match &server.by {
+        By::Here(state) => Here::of_server(&mut server.client, state).await?,
+        By::Mount(record) => {
+            let mut here = Here::of(None);
+            let point = record.mounted();
+            here.relayed.retain(|m| *m != point);
+            here.mounts = vec![point];
+            here
+        }
+    };
+    here.tree_path(arg.as_bytes())
 }
 
 impl Here {
@@ -184,7 +227,7 @@ impl Here {
         Here {
             cwd: std::env::current_dir().ok(),
             mounts: mounts.unwrap_or_default(),
-            relayed: mounts::relayed_points(),
+            relayed: mounts::relayed_points().into_iter().map(whole).collect(),
             names: None,
         }
     }
@@ -207,9 +250,14 @@ impl Here {
         path_inside(&self.full(path)?, &self.mounts)
     }
 
-    /// Whether a path leads into the mount of a server of another node. Its first name must not be taken for a host.
-    fn is_elsewhere(&self, path: &[u8]) -> bool {
-        self.full(path).is_some_and(|full| self.relayed.iter().any(|point| full.starts_with(point)))
+    /// The mount of another machine's server that a path leads into, and the path in its tree.
+    fn through(&self, path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+        if is_locator(path) || self.relayed.is_empty() {
+            return None;
+        }
+        let full = self.full(path)?;
+        let found = self.relayed.iter().find_map(|m| Some((m, path_inside(&full, std::slice::from_ref(m))?)));
+        found.map(|(mount, inside)| (mount.point.clone(), inside))
     }
 
     fn tree_path(&self, arg: &[u8]) -> Result<Vec<u8>, Failure> {
@@ -219,9 +267,9 @@ impl Here {
         if let Some(path) = self.inside(arg) {
             return Ok(path);
         }
-        if self.is_elsewhere(arg) {
+        if self.through(arg).is_some() {
             return Err(Failure::Usage(format!(
-                "{}: is in the mount of a server on another node: use the commands of the system there (ls, cp, rm)",
+                "{}: is in a mount that another machine's server serves, and not the one that is asked",
                 show::text(arg)
             )));
         }
@@ -242,6 +290,9 @@ impl Here {
         if let Some(path) = self.inside(arg) {
             return Ok(End::Tree(path));
         }
+        if self.through(arg).is_some() {
+            return Ok(End::Local(arg.to_vec()));
+        }
         let absolute = arg.starts_with(b"/");
         let first = arg.split(|b| *b == b'/').find(|p| !p.is_empty()).unwrap_or_default();
         let marked = first.contains(&b'@') || absolute && first.contains(&b':');
@@ -256,6 +307,10 @@ impl Here {
             false => Ok(End::Local(arg.to_vec())),
         }
     }
+}
+
+fn whole(point: PathBuf) -> Mounted {
+    Mounted { point: point.into_os_string().into_vec(), inside: Vec::new() }
 }
 
 fn is_locator(arg: &[u8]) -> bool {
@@ -352,7 +407,7 @@ mod tests {
         Here {
             cwd: Some(cwd.into()),
             mounts,
-            relayed: vec!["/home/ann/at".into()],
+            relayed: vec![whole("/home/ann/at".into())],
             names: Some(vec![b"lab".to_vec()]),
         }
     }
@@ -423,12 +478,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_mount_of_another_node_is_no_host() {
-        for (cwd, arg) in [("/home/ann", "at/lab/x"), ("/home/ann/at/lab", "x"), ("/", "/home/ann/at")] {
-            let Err(Failure::Usage(why)) = here(cwd).tree_path(arg.as_bytes()) else {
-                panic!("{cwd}: {arg}")
-            };
-            assert!(why.contains("another node"), "{why}");
+    fn what_is_in_a_mount_of_another_machine_is_no_host() {
+        for (cwd, arg, inside) in [
+            ("/home/ann", "at/lab/x", "/lab/x"),
+            ("/home/ann/at/lab", "x", "/lab/x"),
+            ("/home/ann/at/lab", ".", "/lab"),
+            ("/", "/home/ann/at", "/"),
+        ] {
+            let found = here(cwd).through(arg.as_bytes());
+            assert_eq!(found, Some((b"/home/ann/at".to_vec(), inside.into())), "{cwd}: {arg}");
+            assert_eq!(here(cwd).end(arg.as_bytes()).unwrap(), End::Local(arg.into()));
+            assert!(matches!(here(cwd).tree_path(arg.as_bytes()), Err(Failure::Usage(_))));
         }
         assert!(here("/home/ann").tree_path(b"at2/lab/x").is_ok());
         assert!(here("/home/ann").tree_path(b"at:lab/x").is_ok(), "a locator");

@@ -1,6 +1,6 @@
 //! What to do about changes that a home refused: `retry`, `export`, `discard`.
 
-use super::control::connect;
+use super::control::{By, Server, reach};
 use super::reach::tree_path;
 use super::transfer::{interruptible, shared};
 use super::{Done, Failure, StateArg, named};
@@ -93,11 +93,12 @@ pub struct DiscardArgs {
 }
 
 pub(super) async fn retry(args: RetryArgs) -> Done {
-    let (mut client, state) = connect(&args.state).await?;
+    let mut server = reach(&args.state).await?;
     let path = match &args.path {
-        Some(path) => Some(Raw(tree_path(&mut client, &state, path).await?)),
+        Some(path) => Some(Raw(tree_path(&mut server, path).await?)),
         None => None,
     };
+    let Server { mut client, by } = server;
     let of_path = |e: Error| args.path.as_ref().map_or_else(|| e.clone().into(), |p| named(p.as_bytes(), &e));
     let Reply::Count(refused) = client.ask(Request::Retry(path.clone())).await.map_err(of_path)? else {
         return Err(unexpected().into());
@@ -106,7 +107,7 @@ pub(super) async fn retry(args: RetryArgs) -> Done {
         return Ok(writeln!(std::io::stdout(), "no home has refused anything")?);
     }
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
-    match super::waiting::sync(&mut client, &state, path, timeout_s).await? {
+    match super::waiting::sync(&mut client, &by, path, timeout_s).await? {
         Reply::Done => Ok(()),
         Reply::Unsent(unsent) => {
             unsent.iter().for_each(|home| super::complain(&unsent_line(home)));
@@ -118,8 +119,9 @@ pub(super) async fn retry(args: RetryArgs) -> Done {
 }
 
 pub(super) async fn discard(args: DiscardArgs) -> Done {
-    let (mut client, state) = connect(&args.state).await?;
-    let path = Raw(tree_path(&mut client, &state, &args.path).await?);
+    let mut server = reach(&args.state).await?;
+    let path = Raw(tree_path(&mut server, &args.path).await?);
+    let mut client = server.client;
     let numbers = (!args.all).then_some(args.numbers);
     let given_up = match client.ask(Request::Discard { path, numbers }).await {
         Ok(Reply::Refused(given_up)) => given_up,
@@ -138,8 +140,12 @@ fn line(refused: &ParkedReport) -> String {
 }
 
 pub(super) async fn export(args: ExportArgs) -> Done {
-    let (mut client, state) = connect(&args.state).await?;
-    let path = Raw(tree_path(&mut client, &state, &args.path).await?);
+    let mut server = reach(&args.state).await?;
+    let path = Raw(tree_path(&mut server, &args.path).await?);
+    let Server { client, by } = server;
+    let By::Here(state) = by else {
+        return Err("the server is on another machine: run this there".to_owned().into());
+    };
     let mut here = local::Local::default();
     let top = new_directory(&mut here, args.into.as_bytes()).await?;
     let manner = Manner { recursive: false, preserve: true, moves: false, umask: super::reach::umask() };

@@ -2,7 +2,7 @@
 
 use super::reach::{Each, PATHS, TreeArgs, below};
 use super::{Done, Failure};
-use crate::tree::{Node, Tree, follow, list_all, look, split};
+use crate::tree::{Node, Tree, check_path, follow, list_all, look, split};
 use crate::{limits, show};
 use clap::Args;
 use home::{Error, ErrorKind, Result};
@@ -57,7 +57,8 @@ pub(super) async fn rm(args: RmArgs) -> Done {
     let mut each = Each::new();
     for (arg, path) in args.paths.iter().zip(&trees) {
         let arg = arg.as_bytes();
-        let done = match refusal(path, arg, &args) {
+        let refused = if path.is_empty() { None } else { refusal(path, arg, &args) };
+        let done = match refused {
             Some(why) => Err(why.into()),
             None => rm_one(&mut *reach.tree, path, arg, &args, &mut each).await.map_err(Failure::from),
         };
@@ -92,6 +93,7 @@ fn refusal(path: &[u8], arg: &[u8], args: &RmArgs) -> Option<String> {
 async fn rm_one(tree: &mut dyn Tree, path: &[u8], arg: &[u8], args: &RmArgs, each: &mut Each) -> Result<()> {
     let (dir, name) = split(path);
     let found = async {
+        check_path(path)?;
         let dir = follow(tree, &dir).await?;
         let node = look(tree, path).await?;
         Ok::<_, Error>((dir, node))

@@ -5,15 +5,16 @@ use super::json;
 use super::reach::{Each, PATHS, TreeArgs, below};
 use super::{Done, Failure};
 use crate::control::proto::Raw;
-use crate::tree::{Node, Space, Tree, follow, list_all, look};
+use crate::tree::{At, Node, Space, Tree, follow, list_all, look};
 use crate::{limits, show};
 use clap::Args;
-use home::{Error, ErrorKind};
+use home::{Error, ErrorKind, HomeId, HomePath};
 use serde::Serialize;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::Arc;
 
 /// Arguments of `du`.
 #[derive(Debug, Args)]
@@ -23,7 +24,7 @@ Examples:
   trellis du -h scp:lab:project
   trellis du --json scp:lab:project | jq -s 'max_by(.used)'
 
-A file with several names is counted once. Sizes are what is allocated at the home.
+A file with several names is counted once, and so is what several PATHs lead to. Sizes are what is allocated at the home.
 With --json, a line is an object: path (a string, or a list of bytes), used and size (bytes allocated, and bytes of
 the files' lengths).
 
@@ -106,7 +107,7 @@ struct DuLine {
 pub(super) async fn du(args: DuArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let (starts, trees) = match args.paths.is_empty() {
-        true => (vec![OsString::from_vec(reach.here())], vec![reach.here()]),
+        true => (vec![OsString::from_vec(reach.here()?)], vec![reach.here()?]),
         false => (args.paths.clone(), reach.tree_paths(&args.paths)?),
     };
     let mut each = Each::new();
@@ -129,8 +130,29 @@ struct Sum<'a> {
     tree: &'a mut dyn Tree,
     args: &'a DuArgs,
     each: &'a mut Each,
-    /// Files with several names that were counted.
-    seen: &'a mut HashSet<u64>,
+    /// What was counted: files with several names, and everything where several paths are summed up.
+    seen: &'a mut HashSet<Identity>,
+}
+
+/// What tells objects apart.
+#[derive(PartialEq, Eq, Hash)]
+enum Identity {
+    Served(u32, u64),
+    /// By home, and there by file system and inode number, or by path where there are none.
+    Direct(usize, HomeId, Option<HomePath>),
+    Local(u64),
+}
+
+fn identity(node: &Node) -> Identity {
+    match &node.at {
+        At::Served(id) => Identity::Served(id.volume, id.id),
+        At::Direct(reached, loc) => {
+            let id = loc.id.unwrap_or_default();
+            let path = (id.ino == 0).then(|| loc.path.clone());
+            Identity::Direct(Arc::as_ptr(&reached.home) as *const () as usize, id, path)
+        }
+        At::Local(_) | At::Root => Identity::Local(node.attr.fileid),
+    }
 }
 
 /// Bytes allocated, and bytes of length.
@@ -143,8 +165,12 @@ struct Total {
 impl Sum<'_> {
     async fn object(&mut self, node: &Node, path: &mut Vec<u8>, depth: usize) -> Result<Total, Failure> {
         let a = &node.attr;
-        let counted = a.nlink > 1 && !a.is_dir() && !self.seen.insert(a.fileid);
-        let mut total = if counted { Total::default() } else { Total { used: a.used, size: a.size } };
+        // As du(1): what another path of the command has counted is neither counted nor shown again.
+        let again = self.args.paths.len() > 1 || a.nlink > 1 && !a.is_dir();
+        if again && !self.seen.insert(identity(node)) {
+            return Ok(Total::default());
+        }
+        let mut total = Total { used: a.used, size: a.size };
         if a.is_dir() {
             let below = self.entries(node, path, depth).await?;
             total = Total {
@@ -152,7 +178,7 @@ impl Sum<'_> {
                 size: total.size.saturating_add(below.size),
             };
         }
-        let shown = depth == 0 || !self.args.summarize && (a.is_dir() || self.args.all && !counted);
+        let shown = depth == 0 || !self.args.summarize && (a.is_dir() || self.args.all);
         if shown {
             self.print(path, total)?;
         }

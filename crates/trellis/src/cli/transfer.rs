@@ -18,8 +18,8 @@ pub(super) struct Plan {
     /// The sources as they were typed, and what they mean.
     pub(super) sources: Vec<(Vec<u8>, End)>,
     to: End,
-    /// Whether the target was written as a directory, with a slash at its end.
-    slash: bool,
+    /// The target as it was typed.
+    typed: Vec<u8>,
     /// The directory that things go into.
     pub(super) dir: Node,
     /// The new name there; `None`: each source keeps its own.
@@ -48,8 +48,7 @@ impl Plan {
         let mut tree = reach.open(&to).await?;
         let found = destination(&mut *tree, to.path(), ends.len(), exact).await;
         let (dir, name, taken) = found.map_err(|e| named(&typed, &e))?;
-        let slash = typed.ends_with(b"/");
-        Ok(Plan { sources: ends, to, slash, dir, name, taken, given: HashSet::new() })
+        Ok(Plan { sources: ends, to, typed, dir, name, taken, given: HashSet::new() })
     }
 
     /// The note of this command. Where an earlier run had made the target, it is the target again, and not a directory
@@ -68,7 +67,7 @@ impl Plan {
         if note.new_target() && self.name.is_none() && self.sources.len() == 1 {
             let mut tree = reach.open(&self.to).await?;
             let again = destination(&mut *tree, self.to.path(), 1, true).await;
-            (self.dir, self.name, self.taken) = again.map_err(|e| named(self.to.path(), &e))?;
+            (self.dir, self.name, self.taken) = again.map_err(|e| named(&self.typed, &e))?;
         }
         Ok(note)
     }
@@ -110,11 +109,9 @@ impl Plan {
         node: &Node,
     ) -> Result<(Node, Vec<u8>)> {
         let (typed, end) = &self.sources[source];
-        if self.slash && self.name.is_some() && !node.attr.is_dir() {
-            return Err(Error::new(
-                ErrorKind::NotDir,
-                format!("{}: no such directory", show::text(self.to.path())),
-            ));
+        if self.typed.ends_with(b"/") && self.name.is_some() && !node.attr.is_dir() {
+            let text = format!("cannot be made as {}: not a directory", show::text(&self.typed));
+            return Err(Error::new(ErrorKind::NotDir, text));
         }
         let last = typed.rsplit(|b| *b == b'/').find(|p| !p.is_empty()).unwrap_or_default();
         let own = match last {

@@ -1,10 +1,10 @@
 //! What a command waits for, told on standard error while it waits: a person sees why nothing happens, and what to do.
 
+use super::control::By;
 use super::note;
 use crate::control::client::Client;
 use crate::control::proto::{Raw, Reply, Request};
 use crate::control::report::{HomeReport, StatusReport};
-use crate::state::StateDir;
 use crate::{limits, show};
 use home::Result;
 use std::collections::HashMap;
@@ -14,34 +14,34 @@ use vfs::Oid;
 /// Waits until the homes have everything, or one (`path`); tells after [`limits::SAY_AFTER`] what for.
 pub(super) async fn sync(
     client: &mut Client,
-    state: &StateDir,
+    server: &By,
     path: Option<Raw>,
     timeout_s: f64,
 ) -> Result<Reply> {
     let asked = path.clone();
     tokio::select! {
         reply = client.ask(Request::Sync { path, timeout_s }) => reply,
-        never = tell(state, asked) => match never {},
+        never = tell(server, asked) => match never {},
     }
 }
 
 /// Tells of homes that are waited for until nobody listens any more.
-async fn tell(state: &StateDir, path: Option<Raw>) -> std::convert::Infallible {
+async fn tell(server: &By, path: Option<Raw>) -> std::convert::Infallible {
     let mut told = Told::default();
     let mut pause = limits::SAY_AFTER;
     loop {
         tokio::time::sleep(pause).await;
         pause = limits::SAY_EVERY;
         // Whoever waits hears of a server that has gone.
-        if let Some((report, volume)) = look(state, path.as_ref()).await {
+        if let Some((report, volume)) = look(server, path.as_ref()).await {
             told.lines(&report, volume, Instant::now()).iter().for_each(|line| note(line));
         }
     }
 }
 
 /// The state of all homes, and the volume that is meant; `None`: all.
-async fn look(state: &StateDir, path: Option<&Raw>) -> Option<(StatusReport, Option<u32>)> {
-    let mut client = Client::connect(state).await.ok()??;
+async fn look(server: &By, path: Option<&Raw>) -> Option<(StatusReport, Option<u32>)> {
+    let mut client = server.connect().await?;
     let volume = match path {
         None => None,
         Some(path) => match client.ask(Request::Resolve(path.clone())).await {
@@ -74,7 +74,8 @@ impl Told {
                 let name = home.names.first().unwrap_or(&home.account);
                 let (name, bytes) = (show::text(name.as_bytes()), show::size(left.1));
                 let why_shown = show::message(&why).replace('\n', "\n  ");
-                lines.push(format!("waiting for {name}: {} operations, {bytes} left: {why_shown}", left.0));
+                let operations = show::count(left.0, "operation");
+                lines.push(format!("waiting for {name}: {operations}, {bytes} left: {why_shown}"));
                 self.0.insert(home.volume, (why, left, now));
             }
         }

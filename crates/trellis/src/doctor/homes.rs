@@ -24,7 +24,9 @@ pub fn home(home: &HomeReport, tried: Option<&str>) -> Vec<Finding> {
     let mut found = vec![link(home, &name, tried)];
     if !home.parked.is_empty() {
         let advice = "`trellis status` lists them; make room or give the permission at the home";
-        let parked = format!("{name} refused {} changes, which are kept here", home.parked.len());
+        let number = home.parked.len() as u64;
+        let kept = if number == 1 { "which is kept here" } else { "which are kept here" };
+        let parked = format!("{name} refused {}, {kept}", show::count(number, "change"));
         found.push(Finding::warn("home", parked, advice));
     }
     if let Some(why) = &home.journal {

@@ -15,6 +15,7 @@ pub mod watch;
 
 use crate::config::HomeEntry;
 use crate::scl::{Account, RootName, Target};
+use crate::show;
 use crate::state::StateDir;
 use home::ssh::SshTarget;
 use home::{Error, ErrorKind, Result};
@@ -49,7 +50,7 @@ impl Way {
     pub fn target(&self, account: &Account) -> Result<SshTarget> {
         let mut login = vec!["trellis".to_owned(), "login".to_owned()];
         if let Some(state) = &self.state {
-            login.extend(["--state".to_owned(), quoted(&state.to_string_lossy())]);
+            login.extend(["--state".to_owned(), show::path_word(state)]);
         }
         Ok(SshTarget::new(account.user.as_deref(), &account.host)?
             .with_config(self.ssh_config.clone())
@@ -59,17 +60,8 @@ impl Way {
 
     /// The command that a person types to log in to what a name of the root directory stands for.
     pub fn command(&self, name: &str) -> String {
-        let state = self.state.as_ref().map(|s| format!("--state {} ", quoted(&s.to_string_lossy())));
-        format!("trellis login {}{}", state.unwrap_or_default(), quoted(name))
-    }
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-/@:+[],=".contains(&b);
-    match word.bytes().all(plain) && !word.is_empty() && !word.starts_with('[') {
-        true => word.to_owned(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+        let state = self.state.as_ref().map(|s| format!("--state {} ", show::path_word(s)));
+        format!("trellis login {}{}", state.unwrap_or_default(), show::word(name.as_bytes()))
     }
 }
 

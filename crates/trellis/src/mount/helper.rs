@@ -87,11 +87,11 @@ pub async fn unmount(dir: &Path, how: Unmount) -> Result<(), String> {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr);
-    let dir = shown(dir);
+    let (dir, word) = (shown(dir), show::path_word(dir));
     match said.contains("busy") {
         true => Err(format!(
-            "{dir} is in use: `lsof +f -- {dir}` or `fuser -vm {dir}` shows by whom; end that and try again, or take \
-             it out of the tree at once with `trellis umount --lazy {dir}`"
+            "{dir} is in use: `lsof +f -- {word}` or `fuser -vm {word}` shows by whom; end that and try again, or take \
+             it out of the tree at once with `trellis umount --lazy {word}`"
         )),
         false => Err(format!("{dir}: {}", show::message(said.trim()))),
     }

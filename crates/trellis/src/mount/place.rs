@@ -2,7 +2,7 @@
 //! mount.
 
 use super::shown;
-use crate::mounts;
+use crate::{mounts, show};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -150,7 +150,7 @@ pub fn check_surroundings(dir: &Path) -> Result<(), String> {
 
 /// What a person can do about a directory that is not there.
 pub fn missing(dir: &Path) -> String {
-    format!("{0} does not exist: make it with `mkdir -p {0}`", shown(dir))
+    format!("{} does not exist: make it with `mkdir -p {}`", shown(dir), show::path_word(dir))
 }
 
 fn check_directory(dir: &Path) -> Result<(), String> {

@@ -101,10 +101,7 @@ pub async fn start(state: &StateDir) -> Result<Started, String> {
 }
 
 fn advice(state: &StateDir) -> String {
-    format!(
-        "`trellis service logs --state {}` shows why",
-        crate::show::text(state.path().as_os_str().as_encoded_bytes())
-    )
+    format!("`trellis service logs --state {}` shows why", crate::show::path_word(state.path()))
 }
 
 /// How the server is kept, and whether it lives.

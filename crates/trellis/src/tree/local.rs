@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 /// This machine's files. The file in work stays open.
 #[derive(Default)]
 pub struct Local {
+    /// A mount that paths start at; without it they are paths of this machine.
+    root: Option<PathBuf>,
     open: Option<Open>,
 }
 
@@ -28,6 +30,25 @@ struct Open {
 }
 
 impl Local {
+    /// The tree that is mounted at a path.
+    pub fn at(root: PathBuf) -> Local {
+        Local { root: Some(root), open: None }
+    }
+
+    /// The path on this machine. One of a mount does not lead out of it.
+    fn here(&self, path: &[u8]) -> Result<PathBuf> {
+        let Some(root) = &self.root else { return Ok(PathBuf::from(OsStr::from_bytes(path))) };
+        let (mut at, mut depth) = (root.clone(), 0usize);
+        for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".") {
+            match part == b".." {
+                true => depth = depth.checked_sub(1).ok_or(home::ErrorKind::NotFound)?,
+                false => depth += 1,
+            }
+            at.push(OsStr::from_bytes(part));
+        }
+        Ok(at)
+    }
+
     /// The file, open for reading or for writing; it may be open for both.
     fn file(&mut self, path: &Path, writes: bool) -> Result<&File> {
         let fits = |o: &Open| o.path == path && if writes { o.writes } else { o.reads };
@@ -109,7 +130,7 @@ fn timespec(when: Option<When>) -> Timespec {
 #[async_trait::async_trait]
 impl Tree for Local {
     async fn resolve(&mut self, path: &[u8]) -> Result<Node> {
-        look(PathBuf::from(OsStr::from_bytes(path)))
+        look(self.here(path)?)
     }
 
     async fn lookup(&mut self, dir: &Node, name: &[u8]) -> Result<Node> {
@@ -240,11 +261,14 @@ impl Tree for Local {
 
     async fn sync(&mut self, object: &Node) -> Result<()> {
         let path = path_of(object)?;
+        if let Some(done) = crate::attach::record::sync(path).await {
+            return done;
+        }
         let file = File::open(path).map_err(|e| failed(path, &e))?;
         rustix::fs::syncfs(&file).map_err(|e| failed(path, &e.into()))
     }
 
     async fn another(&mut self) -> Result<Box<dyn Tree>> {
-        Ok(Box::new(Local::default()))
+        Ok(Box::new(Local { root: self.root.clone(), open: None }))
     }
 }

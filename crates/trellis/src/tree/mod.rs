@@ -123,6 +123,7 @@ pub async fn list_all(tree: &mut dyn Tree, dir: &Node) -> Result<Vec<(Vec<u8>, O
 
 /// The object at a path; links on the way are followed, but not the object itself.
 pub async fn look(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
+    check_path(path)?;
     match tree.resolve(path).await {
         Err(e) if matches!(e.kind, ErrorKind::NotDir | ErrorKind::Loop) || goes_up(path) => {
             match split(path) {
@@ -137,12 +138,18 @@ pub async fn look(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
     }
 }
 
+/// An empty path leads nowhere (POSIX.1-2024 XBD 4.16).
+pub fn check_path(path: &[u8]) -> Result<()> {
+    if path.is_empty() { Err(ErrorKind::NotFound.into()) } else { Ok(()) }
+}
+
 fn goes_up(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').any(|p| p == b"..")
 }
 
 /// The object at a path, with symbolic links followed where they stay in the tree.
 pub async fn follow(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
+    check_path(path)?;
     match tree.resolve(path).await {
         Ok(node) if !node.attr.is_symlink() => Ok(node),
         Ok(Node { at: At::Local(path), .. }) => local::follow(&path),

@@ -40,6 +40,18 @@ pub fn node(object: Object) -> Node {
     Node { at: At::Served(object.id), attr: object.attr }
 }
 
+/// What the answer to a wish to have everything at its home means.
+pub fn synced(reply: Reply) -> Result<()> {
+    match reply {
+        Reply::Done => Ok(()),
+        Reply::Unsent(unsent) => {
+            let why: Vec<String> = unsent.iter().map(crate::serve::unsent_line).collect();
+            Err(Error::new(ErrorKind::Busy, format!("not everything is at its home: {}", why.join("; "))))
+        }
+        _ => Err(unexpected()),
+    }
+}
+
 fn id(node: &Node) -> Result<Id> {
     match node.at {
         At::Served(id) => Ok(id),
@@ -139,14 +151,7 @@ impl Tree for Served {
 
     async fn sync(&mut self, object: &Node) -> Result<()> {
         let timeout_s = limits::SYNC_TIMEOUT.as_secs_f64();
-        match self.client.ask(Request::SyncHome { object: id(object)?, timeout_s }).await? {
-            Reply::Done => Ok(()),
-            Reply::Unsent(unsent) => {
-                let why: Vec<String> = unsent.iter().map(crate::serve::unsent_line).collect();
-                Err(Error::new(ErrorKind::Busy, format!("not everything is at its home: {}", why.join("; "))))
-            }
-            _ => Err(unexpected()),
-        }
+        synced(self.client.ask(Request::SyncHome { object: id(object)?, timeout_s }).await?)
     }
 
     async fn another(&mut self) -> Result<Box<dyn Tree>> {

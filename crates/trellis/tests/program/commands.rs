@@ -64,6 +64,10 @@ fn looks(place: &Place) {
     let du = json(&expect(place, 0, "du -s --json /here"));
     assert!(du.len() == 1 && du[0]["used"].is_u64() && du[0]["path"] == "/here", "{du:?}");
     assert!(expect(place, 0, "du -ah /here").ends_with("/here\n"));
+    assert_eq!(expect(place, 0, "du -s /here /here").lines().count(), 1, "counted twice");
+    let parts = expect(place, 0, "du /here/d /here");
+    let names: Vec<&str> = parts.lines().filter_map(|l| l.split('\t').nth(1)).collect();
+    assert_eq!(names, ["/here/d/c", "/here/d", "/here/a", "/here/private", "/here"]);
     let df = json(&expect(place, 0, "df --json /here"));
     assert!(df[0]["total"].as_u64() >= df[0]["available"].as_u64(), "{df:?}");
     assert!(expect(place, 0, "df -h /here").contains("USE%"));
@@ -94,6 +98,25 @@ fn refusals(place: &Place) {
         (1, "mkdir /here/dir"),
         (1, "mkdir /here/none/x"),
         (1, "mkdir -p /here/file/x"),
+        (1, "mkdir /here/dir/.."),
+        (1, "mkdir /here/none/.."),
+        (2, "ls "),
+        (1, "stat "),
+        (1, "cat "),
+        (1, "rm "),
+        (1, "mkdir "),
+        (1, "mkdir -p "),
+        (1, "touch "),
+        (1, "chmod 644 "),
+        (1, "ln  /here/x"),
+        (1, "cp  HERE/x"),
+        (1, "cp /here/file "),
+        (1, "mv /here/file "),
+        (1, "du "),
+        (1, "df "),
+        (1, "find "),
+        (1, "find /here -maxdepth -1"),
+        (1, "find /here -exec ls {} ;"),
         (1, "ln /here/file /here/dir/none/x"),
         (1, "ln /here/file /here/file"),
         (1, "ln /here/dir /here/other"),
@@ -114,6 +137,20 @@ fn refusals(place: &Place) {
         (1, "df /here/none"),
     ] {
         expect(place, code, line);
+    }
+    expect(place, 0, "rm -rf ");
+    expect(place, 0, "touch -c ");
+    for (line, words) in [
+        ("rm ", "'': no such file or directory"),
+        ("cp /here/file /here/none/", "/here/file: cannot be made as /here/none/: not a directory"),
+        (
+            "find /here -exec ls {} ;",
+            "unknown predicate `-exec'; what is found is passed on by `-print0 | xargs",
+        ),
+        ("find /here -maxdepth -1", "invalid value '-1' for '--maxdepth <N>': write a number of levels"),
+    ] {
+        let said = stderr(&run(place, line));
+        assert!(said.contains(words) && !said.contains("tip:"), "{line}: {said}");
     }
     let left = expect(place, 0, "find /here -mindepth 1 -maxdepth 2");
     assert_eq!(left, "/here/dir\n/here/dir/sub\n/here/file\n", "a refused command changed something");
@@ -152,7 +189,7 @@ fn copies_go_on(place: &Place) {
     expect(place, 0, "cp -rp HERE/set /here");
     let first = json(&expect(place, 0, "stat --json /here/set/big"));
     let shown = stderr(&run(place, "cp -r --progress HERE/set/sub HERE/shown"));
-    assert!(shown.contains("1 of 1 files, 6 B of 6 B"), "{shown}");
+    assert!(shown.contains("1 of 1 file, 6 B of 6 B"), "{shown}");
     fs::remove_dir_all(local.join("shown")).unwrap();
     expect(place, 0, "cp -rp HERE/set /here");
     assert_eq!(json(&expect(place, 0, "stat --json /here/set/big"))[0]["fileid"], first[0]["fileid"]);

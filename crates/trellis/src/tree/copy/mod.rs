@@ -82,7 +82,7 @@ impl Shared {
 
 /// An error with its path, unless it names it already.
 pub fn naming(path: &[u8], error: &str) -> String {
-    let path = show::text(path);
+    let path = if path.is_empty() { "''".to_owned() } else { show::text(path) };
     match error.strip_prefix(&path).is_some_and(|rest| rest.starts_with(':')) {
         true => error.to_owned(),
         false => format!("{path}: {error}"),

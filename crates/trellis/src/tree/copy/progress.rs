@@ -72,9 +72,9 @@ impl Progress {
     /// How much is done: files and bytes.
     pub fn sum(&self) -> String {
         format!(
-            "{} of {} files, {} of {}",
+            "{} of {}, {} of {}",
             self.files.1,
-            self.files.0,
+            show::count(self.files.0, "file"),
             show::size(self.bytes.1),
             show::size(self.bytes.0)
         )

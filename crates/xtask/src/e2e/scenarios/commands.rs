@@ -52,6 +52,10 @@ fn look_and_copy(world: &World, server: &Server, there: &str, noise: &[u8]) -> R
     server.run(&["cp", &format!("{there}/noise"), &out.to_string_lossy()])?;
     ensure!(fs::read(&out)? == noise, "cp brought other bytes");
     server.run(&["cp", &out.to_string_lossy(), &back])?;
+    // The home's file system cannot keep this time: what it makes of it is no other program's change.
+    server.run(&["touch", "-d", "@99999999999999", &back])?;
+    server.sync()?;
+    server.run(&["cp", &out.to_string_lossy(), &back])?;
     let through_mount = server.command(&["cat", &back]).output()?.stdout;
     ensure!(through_mount == noise, "cat shows other bytes");
     server.sync()

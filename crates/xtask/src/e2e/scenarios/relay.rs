@@ -29,10 +29,14 @@ pub fn run(world: &World) -> Result<()> {
     give_ann_a_key(world)?;
     let node = Node { world, dir: mount_point(world)? };
     node.refusals()?;
-    let said = node.trellis(&["mount", "--at", "login1", "--ssh-config", &node.config()], true)?;
+    let program = node.another_program()?;
+    let config = node.config();
+    let said =
+        node.trellis(&["mount", "--at", "login1", "--program", &program, "--ssh-config", &config], true)?;
     ensure!(said.contains("is mounted; try"), "{said}");
     let tree = node.dir.join(format!("bob@lab{}", work.display()));
     node.real_work(&tree).context("work")?;
+    node.commands(&tree).context("commands")?;
     node.cut_while_appending(&tree).context("cut connections")?;
     node.kill_the_server(&tree).context("a killed server")?;
     node.at_login1("trellis sync --timeout 240")?;
@@ -111,19 +115,65 @@ impl Node<'_> {
     /// Each says what is wrong, and leaves nothing mounted.
     fn refusals(&self) -> Result<()> {
         let (config, dir) = (self.config(), self.dir.display().to_string());
-        let cases: [(&[&str], &str); 4] = [
+        let cases: [(&[&str], &str); 5] = [
+            (&["--at", "login1", "--program", "/nope"], "--program /nope: no such program there"),
             (&["--at", "no-such-host.invalid"], "no-such-host.invalid"),
             (&["--at=-oProxyCommand=x"], "as for ssh"),
             (&["--at", "login1", "--program", "/a'b"], "cannot be passed"),
             (&["--at", "login1", "--state", "/proc/none"], "/proc/none"),
         ];
-        for (args, word) in cases {
+        // Refused here, before anything begins there.
+        let taken = self.world.home(GATEWAY).display().to_string();
+        let cases = cases.into_iter().map(|(args, word)| (args, word, &dir));
+        for (args, word, dir) in cases.chain([(&["--at", "login1"][..], "not empty", &taken)]) {
             let mut cmd = Gateway::new(self.world).command(&["mount"]);
-            let out = cmd.args(args).args(["--ssh-config", &config, &dir]).output()?;
+            let out = cmd.args(args).args(["--ssh-config", &config, dir]).output()?;
             let said = String::from_utf8_lossy(&out.stderr);
             ensure!(!out.status.success() && said.contains(word), "{args:?}: {} {said}", out.status);
         }
         ensure!(fuse::mounted()?.is_empty(), "a refusal left a mount");
+        let servers = || with_command(" serve --state").len();
+        ensure!(servers() == 0, "{} servers were started for nothing", servers());
+        Ok(())
+    }
+
+    /// A name for the program at the login node that only `--program` tells.
+    fn another_program(&self) -> Result<String> {
+        let path = self.world.home(ANN).join("a tool");
+        std::os::unix::fs::symlink(&self.world.trellis, &path)?;
+        Ok(path.display().to_string())
+    }
+
+    /// Commands on the compute node reach the server as the mount does, and take its paths.
+    fn commands(&self, tree: &Path) -> Result<()> {
+        let run = |args: &[&str]| self.trellis(args, false);
+        let said = run(&["status"])?;
+        ensure!(said.contains("at       login1, for the mount") && said.contains("bob@lab"), "{said}");
+        ensure!(run(&["status", "--json"])?.contains("\"unsent_ops\""));
+        let size = self.here(&format!("df --output=size '{}' | tail -1", self.dir.display()))?;
+        ensure!(size.trim().parse::<u64>().is_ok_and(|n| n > 0), "df: {size}");
+        let at = |name: &str| tree.join(name).display().to_string();
+        run(&["mkdir", "-p", &at("by/command")])?;
+        let local = self.world.home(GATEWAY).join("local");
+        fs::write(&local, "some text\n")?;
+        GATEWAY.own(&local)?;
+        run(&["mv", &local.display().to_string(), &at("by/command/text")])?;
+        ensure!(!local.exists());
+        let at_home = self.world.home(BOB).join("work/by/command/text");
+        ensure!(fs::read_to_string(&at_home)? == "some text\n", "mv returned before the home had it");
+        ensure!(run(&["cat", &at("by/command/text")])? == "some text\n");
+        run(&["cp", &at("by/command/text"), &at("by/copy")])?;
+        run(&["sync", &at("by")])?;
+        ensure!(fs::read_to_string(self.world.home(BOB).join("work/by/copy"))? == "some text\n");
+        ensure!(run(&["ls", &at("by")])? == "command\ncopy\n");
+        ensure!(run(&["find", &at("by"), "-type", "f"])?.lines().count() == 2);
+        for refused in [&["rm", "-rf", &self.dir.display().to_string()][..], &["rm", "-r", &at("../../..")]] {
+            let out = Gateway::new(self.world).command(refused).output()?;
+            ensure!(out.status.code() == Some(1), "{refused:?}: {}", out.status);
+        }
+        run(&["rm", "-r", &at("by")])?;
+        let out = Gateway::new(self.world).command(&["stop"]).output()?;
+        ensure!(out.status.code() == Some(1), "stop reached the other node: {}", out.status);
         Ok(())
     }
 
