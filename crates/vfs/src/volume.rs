@@ -365,7 +365,7 @@ impl Drop for Unsaved<'_> {
 /// is over.
 #[derive(Default)]
 struct Trouble {
-    why: Option<String>,
+    why: Option<Error>,
     times: u64,
 }
 
@@ -376,9 +376,14 @@ impl Trouble {
             return self.why.take().map(|_| format!("checkpoints are written again; {times} had failed"));
         };
         self.times += 1;
-        let why = e.to_string();
-        let known = self.why.replace(why.clone()).is_some_and(|before| before == why);
-        (!known).then(|| format!("checkpoint failed, the journal keeps everything: {why}"))
+        // How little room is left is another number each time.
+        let same = |before: &Error| {
+            before.kind == e.kind && (e.kind == ErrorKind::NoSpace || before.detail == e.detail)
+        };
+        let news = (!self.why.as_ref().is_some_and(same))
+            .then(|| format!("checkpoint failed, the journal keeps everything: {e}"));
+        self.why = Some(e);
+        news
     }
 }
 

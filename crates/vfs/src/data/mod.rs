@@ -77,6 +77,8 @@ struct Tail {
     next_number: u64,
     /// The last segment before the current one, and where it ended.
     prev: (u64, u64),
+    /// Notes that could not be written since one could.
+    unnoted: u64,
 }
 
 impl DataLog {
@@ -96,6 +98,7 @@ impl DataLog {
                 pos: 0,
                 next_number: found.next_number,
                 prev: found.prev,
+                unnoted: 0,
             }),
             index: Mutex::new(found.index),
             failed: Mutex::default(),
@@ -259,6 +262,10 @@ impl DataLog {
         self.budget.charge(entry.footprint());
         match self.append(tail, &entry, &[payload]) {
             Ok(extent) => {
+                match std::mem::take(&mut tail.unnoted) {
+                    0 => {}
+                    some => tracing::warn!("data log: notes are written again; {some} were not"),
+                }
                 let mut index = self.index.lock();
                 if let Some(s) = index.segments.get_mut(&extent.segment) {
                     s.objects.insert(object);
@@ -271,7 +278,10 @@ impl DataLog {
                 self.budget.refund(entry.footprint());
                 // A missing note would let later entries tell a wrong story: they go to a segment that shows the gap.
                 self.abandon(tail);
-                tracing::warn!("data log: note not written: {e}");
+                tail.unnoted += 1;
+                if tail.unnoted == 1 {
+                    tracing::warn!("data log: note not written: {e}");
+                }
             }
         }
     }

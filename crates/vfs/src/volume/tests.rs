@@ -66,11 +66,11 @@ async fn a_checkpoint_that_is_given_up_loses_no_identity() {
 #[test]
 fn an_error_that_comes_again_is_told_once() {
     let mut trouble = Trouble::default();
-    let fails = |why: &str| Err(Error::new(ErrorKind::NoSpace, why));
+    let fails = |kind: ErrorKind, why: &str| Err(Error::new(kind, why));
     assert_eq!(trouble.news(Ok(())), None);
-    assert!(trouble.news(fails("full")).unwrap().contains("full"), "it begins");
-    assert_eq!(trouble.news(fails("full")), None);
-    assert!(trouble.news(fails("broken")).unwrap().contains("broken"), "it is another");
+    assert!(trouble.news(fails(ErrorKind::NoSpace, "7 bytes")).unwrap().contains("7 bytes"), "it begins");
+    assert_eq!(trouble.news(fails(ErrorKind::NoSpace, "5 bytes")), None);
+    assert!(trouble.news(fails(ErrorKind::Io, "broken")).unwrap().contains("broken"), "it is another");
     assert!(trouble.news(Ok(())).unwrap().contains("3 had failed"), "it is over");
     assert_eq!(trouble.news(Ok(())), None);
 }
