@@ -118,7 +118,10 @@ impl Mounts {
         self.watch(session, place.dir.clone(), running.clone());
         list.mounts.retain(|m| m.dir != place.dir);
         list.mounts.push(Mount { dir: place.dir.clone(), state: State::Mounted { session, running } });
-        self.remember(&list)?;
+        if let Err(why) = self.remember(&list) {
+            // It is served all the same.
+            tracing::warn!("{}: the next server will not mount it by itself: {why}", shown(&place.dir));
+        }
         Ok(Mounted { dir: place.dir, before: false, recovered: place.recovered })
     }
 
@@ -200,7 +203,8 @@ impl Mounts {
 
     fn remember(&self, list: &List) -> Result<(), String> {
         let dirs: Vec<&Path> = list.mounts.iter().map(|m| m.dir.as_path()).collect();
-        write_list(&self.state, &dirs)
+        // A full disk has no room for what it has already.
+        if remembered(&self.state) == dirs { Ok(()) } else { write_list(&self.state, &dirs) }
     }
 }
 

@@ -58,10 +58,14 @@ pub fn look(dir: &Path) -> Result<Look, String> {
     if !mounts::fuse_points().iter().any(|point| point == dir) {
         return Ok(Look::Free);
     }
-    match dir.metadata() {
-        Err(e) if e.kind() == std::io::ErrorKind::NotConnected => Ok(Look::Dead),
-        Err(e) => Err(format!("{}: {e}", shown(dir))),
-        Ok(_) => Ok(Look::Alive),
+    let seen = dir.metadata();
+    // For a second the kernel knows the attributes of a mount whose server has gone; it always asks for the space.
+    let asked = rustix::fs::statfs(dir).map(drop).map_err(std::io::Error::from);
+    let is_dead = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotConnected;
+    match (seen, asked) {
+        (Err(e), _) | (_, Err(e)) if is_dead(&e) => Ok(Look::Dead),
+        (Err(e), _) => Err(format!("{}: {e}", shown(dir))),
+        (Ok(_), _) => Ok(Look::Alive),
     }
 }
 
