@@ -1,5 +1,7 @@
 //! No space: at the home, on the disk of the state directory; and a home that was mounted read-only.
 
+pub mod with_log;
+
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::proc::wait_for;
 use crate::e2e::server::{Gateway, Server};

@@ -210,6 +210,13 @@ pub const ALL: &[Scenario] = &[
         run: full_disks::run,
     },
     Scenario {
+        name: "full-log",
+        shows: "state and log on a full disk, a key revoked in mid-flight, kill -9, mount again: nothing acknowledged is lost",
+        ci: true,
+        minutes: 5,
+        run: full_disks::with_log::run,
+    },
+    Scenario {
         name: "strict",
         shows: "mode strict: what a call did is at the home when it returns, once; what is done there is seen at once",
         ci: true,
