@@ -131,7 +131,7 @@ pub enum Op<R, D> {
     Write {
         /// The file.
         file: R,
-        /// The content that the change was made to; `None`: whatever is there.
+        /// The content that the change was made to; `None`: what an earlier operation of ours left, or whatever is there.
         base: Option<Version>,
         /// Applied in order.
         pieces: Vec<Piece<D>>,
@@ -153,7 +153,7 @@ pub enum Op<R, D> {
         object: R,
         /// Whether it is a directory, which must be empty.
         is_dir: bool,
-        /// The content that may be removed; `None`: whatever is there.
+        /// The content that may be removed; `None`: what an earlier operation of ours left, or whatever is there.
         base: Option<Version>,
     },
     /// Moves a name, replacing what the new name stands for.

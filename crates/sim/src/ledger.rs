@@ -4,7 +4,7 @@
 use crate::machine::fs::{Fs, ROOT};
 use home::posix::sys::FileType;
 use parking_lot::Mutex;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Tokens.
 pub type Tokens = BTreeSet<String>;
@@ -23,6 +23,11 @@ struct State {
     excused: Tokens,
     /// Removals that were begun.
     removals: u64,
+    /// Removals that the agent is at.
+    removing: i64,
+    /// By name in the shared folder, what the home had there when it last answered a question of the engine, and since
+    /// the last call began.
+    told: BTreeMap<String, Vec<Tokens>>,
 }
 
 /// The tokens in some bytes, which may have gaps between them.
@@ -70,6 +75,34 @@ impl Ledger {
     /// How many removals were begun.
     pub fn removals(&self) -> u64 {
         self.state.lock().removals
+    }
+
+    /// The agent begins to remove something, or has ended.
+    pub fn removing(&self, begins: bool) {
+        self.state.lock().removing += if begins { 1 } else { -1 };
+    }
+
+    /// Whether the agent is removing something.
+    pub fn is_removing(&self) -> bool {
+        self.state.lock().removing > 0
+    }
+
+    /// The engine was told what a name stands for at the home.
+    pub fn told(&self, name: &str, tokens: Tokens) {
+        self.state.lock().told.entry(name.to_owned()).or_default().push(tokens);
+    }
+
+    /// A call begins: what the engine knows of before is the last answer.
+    pub fn begin(&self) {
+        for answers in self.state.lock().told.values_mut() {
+            *answers = answers.pop().into_iter().collect();
+        }
+    }
+
+    /// Whoever destroys what a name stands for destroys what the engine was told of.
+    pub fn excuse_told(&self, name: &str) {
+        let state = &mut *self.state.lock();
+        state.excused.extend(state.told.get(name).into_iter().flatten().flatten().cloned());
     }
 
     /// What must be there and is not.

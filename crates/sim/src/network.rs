@@ -14,8 +14,8 @@ use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
 use home::{
-    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, Op, OpId, Outcome, Page, Payload,
-    Piece, Placed, Result, Seen, Status, XattrName, Xattrs,
+    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page,
+    Payload, Piece, Placed, Result, Seen, Status, XattrName, Xattrs,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -55,6 +55,10 @@ pub trait Meddler: Send + Sync {
     fn meddle(&self);
     /// The power failed; the tree was this before.
     fn power_failed(&self, before: &Fs);
+    /// The gateway was told what there is at a path.
+    fn told(&self, path: &HomePath);
+    /// The agent begins, or has ended, to remove something in a directory.
+    fn removes(&self, dir: &HomePath, begins: bool);
 }
 
 /// The network and what is behind it.
@@ -188,6 +192,11 @@ impl Net {
         // One that does nothing is known here alone.
         state.old.retain(|a| Arc::strong_count(a) > 1);
         !state.old.is_empty()
+    }
+
+    fn told(&self, path: &HomePath) {
+        let meddler = self.meddler.lock().clone();
+        meddler.iter().for_each(|m| m.told(path));
     }
 
     fn say(&self, what: String) {
@@ -339,6 +348,15 @@ impl Net {
     }
 }
 
+/// The directory in which an operation removes something.
+fn removes_in<D>(op: &Op<Loc, D>) -> Option<&HomePath> {
+    match op {
+        Op::Remove { dir, .. } => Some(&dir.path),
+        Op::Rename { to, replaced: Some(_), .. } => Some(&to.path),
+        _ => None,
+    }
+}
+
 /// An operation in a line.
 fn shown(op: &Op<Loc, Payload>, resent: bool) -> String {
     let again = if resent { " again" } else { "" };
@@ -444,15 +462,18 @@ impl Home for Line {
     }
 
     async fn stat(&self, at: &Loc) -> Result<Seen> {
-        self.ask(|posix| posix.stat(at)).await
+        let seen = |posix: &Posix<SimSys>| posix.stat(at).inspect(|_| self.net.told(&at.path));
+        self.ask(seen).await
     }
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
-        self.ask(|posix| posix.list(dir, after, max)).await
+        let page = |posix: &Posix<SimSys>| posix.list(dir, after, max).inspect(|_| self.net.told(&dir.path));
+        self.ask(page).await
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        self.ask(|posix| posix.read(file, at, len)).await
+        let chunk = |posix: &Posix<SimSys>| posix.read(file, at, len).inspect(|_| self.net.told(&file.path));
+        self.ask(chunk).await
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {
@@ -494,7 +515,14 @@ impl Home for Line {
                 net.say(format!("home: do {} {}", placed.id.seq, shown(&placed.op, placed.resent)));
             }
             let seqs: Vec<u64> = ops.iter().map(|p| p.id.seq).collect();
-            let answer = posix.apply(ops);
+            let meddler = net.meddler.lock().clone();
+            let told = |begins| {
+                let dirs = || ops.iter().filter_map(|placed| removes_in(&placed.op));
+                meddler.iter().for_each(|m| dirs().for_each(|dir| m.removes(dir, begins)));
+            };
+            told(true);
+            let answer = posix.apply(ops.clone());
+            told(false);
             for (seq, outcome) in seqs.iter().zip(answer.iter().flatten()) {
                 match outcome {
                     Outcome::Done(_) => net.say(format!("home: {seq} is done")),

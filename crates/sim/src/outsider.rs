@@ -2,10 +2,11 @@
 //! two system calls of the agent.
 
 use crate::client::Trace;
-use crate::ledger::{Ledger, Tokens, tokens_in};
+use crate::ledger::{Ledger, Tokens, tokens, tokens_in};
 use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Fate, Machine, SimFd, SimSys};
 use crate::network::Meddler;
+use home::HomePath;
 use home::posix::sys::{Make, Mode, Rename, Sys, Sysult};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 
 /// The folder, below the account's home directory.
 pub const FOLDER: &str = "shared";
+/// The same as a path.
+pub const AT: &str = "/home/ann/shared";
 /// The names in it that both change.
 pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -38,6 +41,10 @@ struct Undisturbed;
 impl Around for Undisturbed {
     fn before(&self, _: Call) -> Fate {
         Fate::Goes
+    }
+
+    fn is_impatient(&self) -> bool {
+        true
     }
 }
 
@@ -133,7 +140,7 @@ impl Outsider {
         self.append(&s.sys, &file, token)?;
         let named = s.sys.stat(&file)?.nlink > 0;
         // A file that nobody has meant to remove is still there.
-        if named || removals == self.ledger.removals() {
+        if named || (removals == self.ledger.removals() && !self.ledger.is_removing()) {
             self.ledger.require(token);
         }
         s.open = Some((file, removals));
@@ -151,6 +158,28 @@ impl Meddler for Outsider {
         let acts = self.state.lock().rng.random_ratio(1, 60);
         if acts {
             self.act();
+        }
+    }
+
+    fn told(&self, path: &HomePath) {
+        let path = path.to_string();
+        let Some(below) = path.strip_prefix(AT).filter(|p| p.is_empty() || p.starts_with('/')) else {
+            return;
+        };
+        let names = match below.strip_prefix('/') {
+            Some(name) => vec![name.to_owned()],
+            None => self.machine.names(&path),
+        };
+        for name in names {
+            let content = self.machine.content(&format!("{AT}/{name}"));
+            self.ledger.told(&name, content.map(|c| tokens(&c)).unwrap_or_default());
+        }
+    }
+
+    fn removes(&self, dir: &HomePath, begins: bool) {
+        if dir.to_string() == AT {
+            self.ledger.removal();
+            self.ledger.removing(begins);
         }
     }
 

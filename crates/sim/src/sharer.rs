@@ -3,7 +3,6 @@
 use crate::client::{Check, Trace};
 use crate::gateway::{Gateway, Session, Sessions, cred, home_dir};
 use crate::ledger::{Ledger, Tokens, tokens};
-use crate::machine::Machine;
 use crate::outsider::{FOLDER, NAMES};
 use home::{Error, ErrorKind};
 use rand::rngs::StdRng;
@@ -16,7 +15,6 @@ use vfs::{CreateHow, Cred, Ctx, Oid, SetAttrs, Stability};
 /// The client.
 pub struct Sharer {
     sessions: Arc<Sessions>,
-    machine: Arc<Machine>,
     ledger: Arc<Ledger>,
     cred: Cred,
     rng: StdRng,
@@ -27,17 +25,23 @@ pub struct Sharer {
 const USUAL: [ErrorKind; 5] =
     [ErrorKind::NotFound, ErrorKind::Exists, ErrorKind::Stale, ErrorKind::Busy, ErrorKind::Unreachable];
 
+/// Excuses what the engine was told of a name, when the call is over, answered or not.
+struct Told<'a> {
+    ledger: &'a Ledger,
+    name: &'a str,
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.ledger.excuse_told(self.name);
+    }
+}
+
 impl Sharer {
     /// A client of a gateway.
-    pub fn new(
-        gateway: &Gateway,
-        machine: Arc<Machine>,
-        ledger: Arc<Ledger>,
-        seed: u64,
-        trace: Trace,
-    ) -> Sharer {
+    pub fn new(gateway: &Gateway, ledger: Arc<Ledger>, seed: u64, trace: Trace) -> Sharer {
         let rng = StdRng::seed_from_u64(seed);
-        Sharer { sessions: gateway.sessions(), machine, ledger, cred: cred(), rng, trace }
+        Sharer { sessions: gateway.sessions(), ledger, cred: cred(), rng, trace }
     }
 
     /// Makes random calls. One without an answer may have happened or not.
@@ -61,19 +65,10 @@ impl Sharer {
         Ok(())
     }
 
-    fn at_home(&self, name: &str) -> Tokens {
-        let path = format!("/home/ann/{FOLDER}/{name}");
-        let image = self.machine.image();
-        let found = image.walk(crate::machine::fs::ROOT).into_iter().find(|(p, _)| *p == path);
-        found.and_then(|(_, ino)| image.get(ino).map(|n| tokens(&n.data))).unwrap_or_default()
-    }
-
-    /// What somebody knows who destroys a file: what it shows here, and at the home, where the engine may look again.
-    async fn seen(&self, s: &Session, file: Oid, name: &str) -> home::Result<Tokens> {
+    /// What somebody sees who looks at a file before he destroys it.
+    async fn seen(&self, s: &Session, file: Oid) -> home::Result<Tokens> {
         let read = s.vfs.read(Ctx::of(&self.cred), file, 0, 100_000).await?;
-        let mut seen = tokens(&read.data.concat());
-        seen.extend(self.at_home(name));
-        Ok(seen)
+        Ok(tokens(&read.data.concat()))
     }
 
     async fn one(&mut self, s: &Session) -> home::Result<()> {
@@ -101,6 +96,7 @@ impl Sharer {
         text: &mut String,
     ) -> home::Result<()> {
         let (ctx, (name, other)) = (Ctx::of(&self.cred), names);
+        self.ledger.begin();
         let top = home_dir(&s.vfs, &self.cred).await?;
         let dir = s.vfs.lookup(ctx, top, FOLDER.as_bytes()).await?.oid;
         let file = match what {
@@ -112,41 +108,35 @@ impl Sharer {
         match what {
             0..5 => self.append(s, file, stable, text).await,
             5..7 => {
-                let seen = self.seen(s, file, name).await?;
-                self.destroy(&seen, text);
+                let _told = self.destroy(&self.seen(s, file).await?, name, text);
                 let set = SetAttrs { size: Some(0), ..SetAttrs::default() };
                 s.vfs.setattr(ctx, file, set, None).await?;
-                self.ledger.excuse(self.at_home(name));
                 self.append(s, file, stable, text).await
             }
             7 => {
-                let seen = self.seen(s, file, name).await?;
-                self.destroy(&seen, text);
+                let _told = self.destroy(&self.seen(s, file).await?, name, text);
                 self.ledger.removal();
-                s.vfs.remove(ctx, dir, name.as_bytes()).await?;
-                self.ledger.excuse(self.at_home(name));
-                Ok(())
+                s.vfs.remove(ctx, dir, name.as_bytes()).await.map(drop)
             }
             _ => {
-                match s.vfs.lookup(ctx, dir, other.as_bytes()).await {
+                let _told = match s.vfs.lookup(ctx, dir, other.as_bytes()).await {
                     Ok(found) if found.oid == file => return Ok(()),
-                    Ok(found) => self.destroy(&self.seen(s, found.oid, other).await?, text),
-                    Err(e) if e.kind == ErrorKind::NotFound => {}
+                    Ok(found) => self.destroy(&self.seen(s, found.oid).await?, other, text),
+                    Err(e) if e.kind == ErrorKind::NotFound => self.destroy(&Tokens::new(), other, text),
                     Err(e) => return Err(e),
-                }
+                };
                 self.ledger.removal();
                 let how = vfs::RenameHow::Replace;
-                let before = self.at_home(other);
-                s.vfs.rename(ctx, dir, name.as_bytes(), dir, other.as_bytes(), how).await?;
-                self.ledger.excuse(before);
-                Ok(())
+                s.vfs.rename(ctx, dir, name.as_bytes(), dir, other.as_bytes(), how).await.map(drop)
             }
         }
     }
 
-    fn destroy(&self, seen: &Tokens, text: &mut String) {
+    /// What was seen may go, and what the engine hears of until the call is over: it may look again.
+    fn destroy<'a>(&'a self, seen: &Tokens, name: &'a str, text: &mut String) -> Told<'a> {
         text.push_str(&format!(", knowing {seen:?}"));
         self.ledger.excuse(seen.iter().cloned());
+        Told { ledger: &self.ledger, name }
     }
 
     async fn append(&self, s: &Session, file: Oid, stable: bool, text: &mut String) -> home::Result<()> {

@@ -159,8 +159,8 @@ impl World {
         }
         let rounds = 1 + self.plan.ops / 300;
         let mut sharer = self.shared.as_ref().map(|(_, ledger)| {
-            let (machine, seed) = (self.machine.clone(), self.rng.random());
-            Sharer::new(&self.gateway, machine, ledger.clone(), seed, self.trace.clone())
+            let seed = self.rng.random();
+            Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone())
         });
         for _ in 0..rounds {
             self.net.set_faults(self.faults);

@@ -28,3 +28,21 @@ fn where_nothing_goes_wrong_everything_is_right() {
         assert_eq!(report.starts, 1);
     }
 }
+
+/// Worlds that once broke a promise.
+#[test]
+fn what_was_mended_stays_mended() {
+    use Trouble::{GatewayCut, GatewayKill, Lost, Outsider, Slow};
+    let gateway = [Lost, Slow, GatewayKill, GatewayCut];
+    let all: [(&[Trouble], &[u64]); 2] = [
+        // The ctime of a file that lost a name; a name without its object's attributes; a group that was half retired.
+        (&gateway, &[421, 4077, 4094, 4421, 5069, 5489, 7038, 7563]),
+        // New files, appends, copies that were written to, names that were taken away at once, removals of another's file.
+        (&[Outsider], &[40, 44, 86, 179, 584, 654, 691, 695, 697, 712, 945, 1264, 1946]),
+    ];
+    for (troubles, seeds) in all {
+        for seed in seeds {
+            assert_eq!(run(*seed, plan(60, troubles)).result, Ok(()), "seed {seed}");
+        }
+    }
+}

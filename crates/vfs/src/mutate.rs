@@ -5,7 +5,7 @@ use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
 use crate::overlay::{lay_bytes, overlay};
-use crate::sync::queue::{Pending, names, objects, payload};
+use crate::sync::queue::{Pending, destroyed, names, objects, payload};
 use crate::types::Oid;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -282,17 +282,18 @@ pub fn enqueue(
     tree.queue.push(seq, op);
 }
 
-/// A directory's ctime of the home that is ahead of our clock is recorded before a change counts on from it: recovery
-/// must count from the same.
+/// A ctime of the home that is ahead of our clock is recorded before a change counts on from it that does not tell the
+/// outcome: recovery must count from the same.
 fn note_ctimes(tree: &mut Tree, change: &Change) {
-    for (dir, _) in names(change).filter(|_| !change.plain) {
-        let Ok(inode) = tree.get(dir) else { continue };
+    let counted = names(change).map(|(dir, _)| dir).chain(destroyed(change));
+    for id in counted.filter(|_| !change.plain) {
+        let Ok(inode) = tree.get(id) else { continue };
         let Some(attr) = inode.attr else { continue };
         let ctime = crate::meta::shown_ctime(inode, &attr);
         let from_home = !matches!(inode.shown, Some((None, _)));
         if from_home && ctime >= change.time {
             inode.shown = Some((Some(attr.version()), ctime));
-            tree.unlogged(dir);
+            tree.unlogged(id);
         }
     }
 }

@@ -158,9 +158,13 @@ fn lose_link(tree: &mut Tree, id: u64, time: Time) {
     };
     inode.gone = last;
     if let Some(attr) = &mut inode.attr {
+        let shown = crate::meta::shown_ctime_of(inode.shown, attr);
         attr.nlink = if last { 0 } else { attr.nlink.saturating_sub(1).max(left) };
-        attr.ctime = time.max(attr.ctime.next());
+        attr.ctime = time.max(shown.next());
         inode.shown = Some((inode.base, attr.ctime));
+    } else {
+        // After a restart, before the home is asked.
+        inode.shown = Some((inode.base, inode.shown.map_or(time, |(_, shown)| time.max(shown.next()))));
     }
 }
 

@@ -102,12 +102,14 @@ impl Memo {
         self.left.insert(attr.id, Left { version: attr.version(), made_here });
     }
 
-    /// Notes that the times of a file were set. Its content is still ours only if it was before.
-    pub fn stamped(&mut self, before: &Version, after: &Version) {
-        if let Some(left) = self.left.map.get_mut(&after.id)
-            && left.version.same_content(before)
-        {
-            left.version = *after;
+    /// Notes that the times of a file were set. Its content is still ours only if it was before; answers whether it is.
+    pub fn stamped(&mut self, before: &Version, after: &Version) -> bool {
+        match self.left.map.get_mut(&after.id) {
+            Some(left) if left.version.same_content(before) && before.size == after.size => {
+                left.version = *after;
+                true
+            }
+            _ => false,
         }
     }
 
@@ -143,6 +145,11 @@ impl Memo {
         base.same_content(now)
             || self.same_object(base.id, now.id)
                 && self.left.map.get(&now.id).is_some_and(|l| l.version.same_content(now))
+    }
+
+    /// The state that we left a file in, if we wrote it.
+    pub fn left_in(&self, id: HomeId) -> Option<Version> {
+        self.left.map.get(&id).map(|l| l.version)
     }
 
     /// Whether we made this file and nobody else changed it.

@@ -244,4 +244,12 @@ pub trait Sys: Send + Sync + 'static {
     /// Asks for a read lease on a file opened for reading and gives it back at once: `EAGAIN` means that
     /// some process has the file open for writing.
     fn probe_writers(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Takes a write lease on a file that is open for writing here: until [`Sys::unlease`] whoever else opens or truncates
+    /// it waits. `EAGAIN` means that somebody else has it open; any other error that this cannot be known.
+    fn lease(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Gives the lease back.
+    fn unlease(&self, fd: &Self::Fd);
+    /// Writes at the end that the file has at that moment, in one step; how many bytes went. `EOPNOTSUPP` where the kernel
+    /// cannot.
+    fn append(&self, fd: &Self::Fd, data: &[u8]) -> Sysult<usize>;
 }

@@ -47,6 +47,27 @@ fn errno(result: i64) -> Sysult<i64> {
     }
 }
 
+/// fcntl(2) with `F_SETLEASE`.
+fn set_lease(fd: &OwnedFd, kind: i32) -> Sysult<()> {
+    // A lease that is broken meanwhile is told by a signal, and the usual one would end the process.
+    // SAFETY: plain numbers.
+    errno(i64::from(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) }))?;
+    // SAFETY: plain numbers.
+    errno(i64::from(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) })).map(drop)
+}
+
+/// Whether the kernel is older than a version.
+fn is_before(version: (u32, u32)) -> bool {
+    static RUNNING: std::sync::OnceLock<(u32, u32)> = std::sync::OnceLock::new();
+    let running = RUNNING.get_or_init(|| {
+        let name = rustix::system::uname();
+        let release = name.release().to_string_lossy().into_owned();
+        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|n| n.parse().unwrap_or(0));
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+    });
+    *running < version
+}
+
 /// The name under which a descriptor can be opened or changed again, whatever became of its path.
 fn proc_path(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
@@ -558,13 +579,30 @@ impl Sys for Linux {
     }
 
     fn probe_writers(&self, fd: &OwnedFd) -> Sysult<()> {
-        // A lease that is broken meanwhile is told by a signal, and the usual one would end the process.
-        // SAFETY: plain numbers.
-        errno(i64::from(unsafe { libc::fcntl(fd.as_raw_fd(), F_SETSIG, libc::SIGURG) }))?;
-        // SAFETY: plain numbers. The lease is given back before anybody can wait for it for long.
-        errno(i64::from(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) }))?;
-        // SAFETY: as above.
-        errno(i64::from(unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, libc::F_UNLCK) }))?;
-        Ok(())
+        set_lease(fd, libc::F_RDLCK)?;
+        // Given back before anybody can wait for it for long.
+        set_lease(fd, libc::F_UNLCK)
+    }
+
+    fn lease(&self, fd: &OwnedFd) -> Sysult<()> {
+        set_lease(fd, libc::F_WRLCK).map_err(|e| match e {
+            // Older kernels count descriptors of O_PATH as users of the file, and so our own.
+            Errno::AGAIN if is_before((5, 3)) => Errno::OPNOTSUPP,
+            e => e,
+        })
+    }
+
+    fn unlease(&self, fd: &OwnedFd) {
+        // It ends with the descriptor at the latest.
+        set_lease(fd, libc::F_UNLCK).ok();
+    }
+
+    fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize> {
+        let parts = [std::io::IoSlice::new(data)];
+        let append = rustix::io::ReadWriteFlags::APPEND;
+        match retry_on_intr(|| rustix::io::pwritev2(fd, &parts, 0, append)) {
+            Err(Errno::NOSYS | Errno::INVAL) => Err(Errno::OPNOTSUPP),
+            went => went,
+        }
     }
 }

@@ -50,6 +50,11 @@ pub enum Fate {
 pub trait Around: Send + Sync {
     /// Called before each, without any lock of the machine.
     fn before(&self, call: Call) -> Fate;
+
+    /// Whether it gives up a call that would have to wait for a lease, because it may come again.
+    fn is_impatient(&self) -> bool {
+        false
+    }
 }
 
 /// A process.
@@ -88,14 +93,29 @@ struct State {
     opens: BTreeMap<Ino, Opens>,
     /// Files that a process has locked.
     locks: BTreeMap<Ino, Arc<Process>>,
+    /// Files on which a process has a write lease.
+    leases: BTreeMap<Ino, Arc<Process>>,
 }
 
 /// Who has an object open.
 #[derive(Clone, Default)]
 struct Opens {
     any: Arc<()>,
-    /// Open for writing, each with its process: the dead have nothing open.
-    writing: Vec<(Weak<()>, Arc<Process>)>,
+    /// Open for reading or writing, each with its process: the dead have nothing open.
+    users: Vec<User>,
+}
+
+#[derive(Clone)]
+struct User {
+    open: Weak<()>,
+    writes: bool,
+    process: Arc<Process>,
+}
+
+impl User {
+    fn lives(&self) -> bool {
+        self.open.strong_count() > 0 && self.process.is_alive()
+    }
 }
 
 impl Machine {
@@ -110,6 +130,7 @@ impl Machine {
             generations: 0,
             opens: BTreeMap::new(),
             locks: BTreeMap::new(),
+            leases: BTreeMap::new(),
         };
         let machine = Arc::new(Machine { state: Mutex::new(state), clock });
         {
@@ -139,6 +160,27 @@ impl Machine {
         self.state.lock().now.clone()
     }
 
+    /// The content of a file.
+    pub fn content(&self, path: &str) -> Option<Arc<Vec<u8>>> {
+        let state = self.state.lock();
+        let ino = path
+            .split('/')
+            .filter(|n| !n.is_empty())
+            .try_fold(ROOT, |at, n| state.now.child(at, n.as_bytes()))?;
+        state.now.get(ino).filter(|n| n.kind == FileType::File).map(|n| n.data.clone())
+    }
+
+    /// The names in a directory.
+    pub fn names(&self, path: &str) -> Vec<String> {
+        let state = self.state.lock();
+        let ino = path
+            .split('/')
+            .filter(|n| !n.is_empty())
+            .try_fold(ROOT, |at, n| state.now.child(at, n.as_bytes()));
+        let names = ino.and_then(|ino| state.now.get(ino)).into_iter().flat_map(|n| n.names.keys());
+        names.map(|n| String::from_utf8_lossy(n).into_owned()).collect()
+    }
+
     /// The tree as it would be if the power failed now; one choice of many.
     pub fn image_after_cut(&self) -> Fs {
         let state = &mut *self.state.lock();
@@ -156,6 +198,7 @@ impl Machine {
         state.log.clear();
         state.opens.clear();
         state.locks.clear();
+        state.leases.clear();
     }
 }
 

@@ -1,7 +1,7 @@
 //! The system calls.
 
 use super::fs::{Change, Ino, ROOT};
-use super::{Call, Fate, Machine, Opens, Process, State, UID};
+use super::{Call, Fate, Machine, Opens, Process, State, UID, User};
 use home::attr::StatFs;
 use home::posix::sys::{Account, FileType, Fs, Make, Mode, Mount, Rename, Stamp, Stat, Sys, Sysult};
 use home::{Time, XattrHow};
@@ -28,7 +28,7 @@ pub struct SimFd {
     generation: u64,
     mode: Option<Mode>,
     _open: Arc<()>,
-    _writes: Option<Arc<()>>,
+    uses: Option<Arc<()>>,
 }
 
 impl SimFd {
@@ -49,11 +49,15 @@ impl SimFd {
 impl State {
     fn open(&mut self, ino: Ino, mode: Option<Mode>, process: &Arc<Process>) -> SimFd {
         let opens: &mut Opens = self.opens.entry(ino).or_default();
-        let writes = matches!(mode, Some(Mode::Write | Mode::ReadWrite)).then(|| Arc::new(()));
-        opens.writing.retain(|(open, _)| open.strong_count() > 0);
-        opens.writing.extend(writes.iter().map(|open| (Arc::downgrade(open), process.clone())));
+        let uses = mode.map(|_| Arc::new(()));
+        opens.users.retain(User::lives);
+        opens.users.extend(uses.iter().map(|open| User {
+            open: Arc::downgrade(open),
+            writes: mode != Some(Mode::Read),
+            process: process.clone(),
+        }));
         let generation = self.now.get(ino).map_or(0, |n| n.generation);
-        SimFd { ino, generation, mode, _open: opens.any.clone(), _writes: writes }
+        SimFd { ino, generation, mode, _open: opens.any.clone(), uses }
     }
 
     fn dir(&self, fd: &SimFd) -> Sysult<Ino> {
@@ -110,6 +114,12 @@ impl SimSys {
     fn alive(&self, state: &State) -> Sysult<()> {
         let alive = self.process.alive.load(Ordering::SeqCst) && self.process.boot == state.boot;
         if alive { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// Whether an open has to wait for another process's lease.
+    fn waits_for(&self, state: &State, ino: Ino) -> bool {
+        let holder = state.leases.get(&ino).filter(|holder| holder.is_alive());
+        self.process.around.is_impatient() && holder.is_some_and(|h| !Arc::ptr_eq(h, &self.process))
     }
 
     fn place(&self, fd: &SimFd) -> &'static str {
@@ -241,6 +251,7 @@ impl Sys for SimSys {
             match (kind, mode) {
                 (Some(FileType::Dir), Mode::Write | Mode::ReadWrite) => Err(Errno::ISDIR),
                 (Some(FileType::Symlink), _) => Err(Errno::LOOP),
+                _ if self.waits_for(state, ino) => Err(Errno::AGAIN),
                 _ => Ok(state.open(ino, Some(mode), &self.process)),
             }
         })
@@ -575,9 +586,36 @@ impl Sys for SimSys {
 
     fn probe_writers(&self, fd: &SimFd) -> Sysult<()> {
         self.look("lease", fd, |state| {
-            let open = state.opens.get(&fd.ino).into_iter().flat_map(|o| &o.writing);
-            let mut writers = open.filter(|(open, process)| open.strong_count() > 0 && process.is_alive());
+            let users = state.opens.get(&fd.ino).into_iter().flat_map(|o| &o.users);
+            let mut writers = users.filter(|u| u.writes && u.lives());
             if writers.next().is_some() { Err(Errno::AGAIN) } else { Ok(()) }
+        })
+    }
+
+    fn lease(&self, fd: &SimFd) -> Sysult<()> {
+        fd.writes()?;
+        self.look("lease", fd, |state| {
+            let ino = known(state, fd)?;
+            let users = state.opens.get(&ino).into_iter().flat_map(|o| &o.users);
+            let own = fd.uses.as_ref().map(Arc::downgrade);
+            let is_own = |u: &User| own.as_ref().is_some_and(|own| own.ptr_eq(&u.open));
+            if users.filter(|u| u.lives() && !is_own(u)).count() > 0 {
+                return Err(Errno::AGAIN);
+            }
+            state.leases.insert(ino, self.process.clone());
+            Ok(())
+        })
+    }
+
+    fn unlease(&self, fd: &SimFd) {
+        self.machine.state.lock().leases.remove(&fd.ino);
+    }
+
+    fn append(&self, fd: &SimFd, data: &[u8]) -> Sysult<usize> {
+        fd.writes()?;
+        self.call("write", fd, true, |state, time| {
+            data_change(state, fd, time, |content| content.extend_from_slice(data))?;
+            Ok(data.len())
         })
     }
 }

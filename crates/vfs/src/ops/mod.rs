@@ -193,8 +193,13 @@ fn known(tree: &mut Tree, dir: u64, name: &Name, need: Duration) -> Result<Known
     let Some(child) = slot.child else {
         return Ok(if current { Known::Fresh(None) } else { Known::Stale });
     };
-    let fresh = tree.get(child).is_ok_and(|n| n.is_fresh(need));
-    Ok(if current && fresh { Known::Fresh(Some(child)) } else { Known::Stale })
+    let Ok(inode) = tree.get(child) else { return Ok(Known::Unknown) };
+    Ok(match (inode.attr, current && inode.is_fresh(need)) {
+        (_, true) => Known::Fresh(Some(child)),
+        (Some(_), false) => Known::Stale,
+        // After a restart the name may be known without the object's attributes, without which nothing can be done.
+        (None, false) => Known::Unknown,
+    })
 }
 
 fn is_small_listing(tree: &mut Tree, dir: u64) -> bool {

@@ -6,7 +6,7 @@ use super::queue::Group;
 use crate::inode::{ROOT_ID, Tree};
 use crate::journal::Change;
 use hashbrown::{HashMap, HashSet};
-use home::{ErrorKind, HomePath, Loc, Name, Op, OpId, Result, Time};
+use home::{ErrorKind, HomeId, HomePath, Kind, Loc, Name, Op, OpId, Result, Time};
 
 /// A group that knows its places.
 pub struct Ready {
@@ -65,20 +65,20 @@ impl Placer<'_> {
         let base_of = |placer: &mut Self, id: u64, seen: Option<home::Version>| {
             let newborn = group.newborn && id == change.object;
             let known = !change.plain && !placer.touched.contains(&id) && !newborn;
-            if known { placer.tree.get(id).ok().and_then(|n| n.base).or(seen) } else { None }
+            let inode = placer.tree.get(id).ok().filter(|n| known && n.kind == Kind::File);
+            inode.and_then(|n| n.base.or(seen))
         };
-        let op = match change.op {
+        let op = match self.redirected(change.op)? {
             Op::Write { file, .. } => {
                 let base = base_of(self, file, None);
                 Op::Write { file, base, pieces: content.into_pieces() }
             }
             Op::Remove { dir, name, object, is_dir, base } => {
-                let base = base.and_then(|seen| base_of(self, object, Some(seen)));
+                let base = base_of(self, object, base);
                 Op::Remove { dir, name, object, is_dir, base }
             }
             Op::Rename { from, name, object, to, new_name, replaced } => {
-                let replaced =
-                    replaced.map(|(r, base)| (r, base.and_then(|seen| base_of(self, r, Some(seen)))));
+                let replaced = replaced.map(|(r, base)| (r, base_of(self, r, base)));
                 Op::Rename { from, name, object, to, new_name, replaced }
             }
             other => other.try_map(Ok::<_, home::Error>, |stored| Ok(Slice::whole(&stored)))?,
@@ -94,6 +94,23 @@ impl Placer<'_> {
         }
         let id = OpId { gateway, volume, seq };
         Ok(Ready { group, id, time: change.time, plain: change.plain, resent, op })
+    }
+
+    /// An object that is to be removed by a name which the home does not have for it, because the move to there was given
+    /// up, is removed where it is, unless it has got another name here since. That name is another's.
+    fn redirected<D>(&mut self, mut op: Op<u64, D>) -> Result<Op<u64, D>> {
+        if let Op::Remove { dir, name, object, .. } = &mut op {
+            let place = (*dir, name.clone());
+            let names = self.names_of(*object);
+            let elsewhere = names.first().filter(|_| !names.contains(&place)).cloned();
+            if let Some(elsewhere) = elsewhere.filter(|_| self.identity(*object).is_none()) {
+                if !self.tree.get(*object)?.gone {
+                    return Err(ErrorKind::Stale.into());
+                }
+                (*dir, *name) = elsewhere;
+            }
+        }
+        Ok(op)
     }
 
     /// What an operation does to the names of its objects.
@@ -160,9 +177,14 @@ impl Placer<'_> {
     }
 
     fn at(&mut self, dir: &Loc, name: &Name, id: u64) -> Result<Loc> {
-        let home_id = self.tree.get(id)?.home_id;
-        let known = home_id.ino != 0 && !self.touched.contains(&id);
-        Ok(Loc { path: dir.path.join(name), id: known.then_some(home_id) })
+        self.tree.get(id)?;
+        Ok(Loc { path: dir.path.join(name), id: self.identity(id) })
+    }
+
+    /// What the home knows an object by when the operation runs, if that is known.
+    fn identity(&mut self, id: u64) -> Option<HomeId> {
+        let home_id = self.tree.get(id).ok()?.home_id;
+        (home_id.ino != 0 && !self.touched.contains(&id)).then_some(home_id)
     }
 
     fn loc(&mut self, id: u64) -> Result<Loc> {
@@ -178,8 +200,6 @@ impl Placer<'_> {
         }
         let mut path = HomePath::root();
         names.iter().rev().for_each(|n| path.push(n));
-        let home_id = self.tree.get(id)?.home_id;
-        let known = home_id.ino != 0 && !self.touched.contains(&id);
-        Ok(Loc { path, id: known.then_some(home_id) })
+        Ok(Loc { path, id: self.identity(id) })
     }
 }

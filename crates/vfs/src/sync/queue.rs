@@ -509,7 +509,7 @@ pub fn needs(change: &Change) -> impl Iterator<Item = u64> + use<> {
 }
 
 /// The object that loses a name for good; a directory must be empty by then.
-fn destroyed(change: &Change) -> Option<u64> {
+pub fn destroyed(change: &Change) -> Option<u64> {
     match &change.op {
         Op::Remove { object, .. } => Some(*object),
         Op::Rename { replaced: Some((old, _)), .. } => Some(*old),

@@ -31,9 +31,10 @@ impl Volume {
         if seen.is_some_and(|seen| seen != tree.peek(last.object).and_then(meta::seen)) {
             tree.notes.attributes(last.object, 0);
         }
-        let count = ops.len();
-        for (i, (seq, op)) in ops.into_iter().enumerate() {
-            let bindings = if i + 1 == count { bindings_after(tree, &last) } else { vec![] };
+        // With the first record: a crash in between must not leave the old version under a part of the changes.
+        let mut bindings = bindings_after(tree, &last);
+        for (seq, op) in ops {
+            let bindings = std::mem::take(&mut bindings);
             op.waiter.map(|w| w.send(Ok(())));
             self.retire(seq, &op.change, Fate::Done(bindings))?;
         }
@@ -155,6 +156,13 @@ impl Volume {
     /// Whether a group changes an object that no name leads to any more, here and, where the group would run, at the home.
     fn is_lost(&self, tree: &mut Tree, group: &Group) -> bool {
         let change = group.seqs.first().and_then(|s| tree.queue.get(*s)).map(|p| &p.change);
+        if let Some(Change { op: Op::Remove { dir, name, object, .. }, .. }) = change {
+            // The home never had that name for it.
+            return tree.peek(*object).is_some_and(|inode| {
+                let mut places = inode.binding.iter().chain(&inode.more_bindings);
+                !places.any(|(d, n)| (d, n) == (dir, name))
+            });
+        }
         let of_itself =
             |c: &&Change| matches!(c.op, Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. });
         let own = change.filter(of_itself).map(|c| c.object);
@@ -252,9 +260,11 @@ impl Volume {
                 let slot = node.and_then(|node| node.slot(&name)).unwrap_or_default();
                 slot.child.is_some_and(|child| child != id)
             });
+            // What a later change takes the last name from stays without one.
+            let later = tree.queue.iter().any(|(_, p)| p.overlaid && queue::destroyed(&p.change) == Some(id));
             let Ok(inode) = tree.get(id) else { continue };
-            inode.gone = false;
-            if inode.link.is_none() && !taken {
+            inode.gone &= later;
+            if inode.link.is_none() && !taken && !inode.gone {
                 inode.link = inode.binding.clone();
             }
             if inode.pending == 0 {
@@ -331,6 +341,9 @@ impl Volume {
         {
             return self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] });
         }
+        if self.is_elsewhere(one, theirs)? {
+            return Ok(());
+        }
         *self.conflicts.lock() += 1;
         let state = theirs.map_or(Theirs::Gone, |a| Theirs::There(a.kind));
         let resolution = conflict::resolve(&one.op, state);
@@ -349,6 +362,30 @@ impl Volume {
                 _ => self.take_another_name(one),
             },
         }
+    }
+
+    /// Whether the home was seen to have the file by another name, too: then it goes there.
+    fn is_elsewhere(&self, one: &Ready, theirs: Option<Attr>) -> Result<bool> {
+        let Op::Write { file, .. } = &one.op else { return Ok(false) };
+        let mut tree = self.tree.lock();
+        let object = self.object(&tree, one)?;
+        let sent_there = tree.home_path(object).is_ok_and(|path| path == file.path);
+        let inode = tree.get(object)?;
+        let lost = theirs.is_none_or(|theirs| theirs.id != inode.home_id);
+        let Some(place) = inode.binding.clone() else { return Ok(false) };
+        if !sent_there || !lost || inode.more_bindings.is_empty() {
+            return Ok(false);
+        }
+        inode.drop_binding(&place);
+        let node = tree.get(place.0)?.names_mut()?;
+        if node.slot(&place.1).is_some_and(|s| s.pending == 0 && s.child == Some(object)) {
+            node.forget(&place.1);
+            node.complete = false;
+            tree.get(object)?.drop_link(&place);
+        }
+        tree.notes.entry(place.0, &place.1, 0);
+        tree.note(object);
+        Ok(true)
     }
 
     fn object(&self, tree: &Tree, one: &Ready) -> Result<u64> {

@@ -23,6 +23,9 @@ impl<S: Sys> Batch<'_, S> {
     pub(super) fn set_attr(&mut self, placed: &Placed, at: &Loc, set: &SetAttr) -> Act<Done> {
         let found = self.home.find(at)?;
         let (fd, old) = (&found.fd, found.attr);
+        if !self.same(self.meant(at), old.id) {
+            return Err(ErrorKind::Stale.into());
+        }
         if set.uid.is_some_and(|uid| uid != old.uid) {
             return Err(ErrorKind::Perm.into());
         }
@@ -37,7 +40,7 @@ impl<S: Sys> Batch<'_, S> {
             self.sys().set_times(fd, stamp(set.atime), stamp(set.mtime))?;
         }
         let attr = self.home.attr_of(fd)?;
-        lock(&self.home.memo).stamped(&old.version(), &attr.version());
+        self.stamped = lock(&self.home.memo).stamped(&old.version(), &attr.version());
         // A time set on purpose is the one to restore.
         if set.mtime.is_some()
             && let Some(touched) = self.touched.iter_mut().find(|t| t.id == attr.id)

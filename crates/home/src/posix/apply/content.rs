@@ -26,6 +26,17 @@ pub(super) struct Target<S: Sys> {
     pub guarded: bool,
 }
 
+/// How the content of a file is to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// In a copy that takes its place.
+    Copy,
+    /// In the file itself, unless somebody else has it open: a copy would protect nothing.
+    First,
+    /// In the file itself: a copy would lose something, or this was begun.
+    Only,
+}
+
 impl<S: Sys> Batch<'_, S> {
     /// Changes the content of a file.
     pub(super) fn write(
@@ -38,11 +49,14 @@ impl<S: Sys> Batch<'_, S> {
         if let Some(done) = self.swapped_before(placed, at)? {
             return Ok(done);
         }
-        let target = self.target(placed, at, base.is_some())?;
+        let mut target = self.target(placed, at)?;
+        let base = self.base(placed, base, &target.file.attr);
+        target.guarded = base.is_some();
         let pieces = self.pieces(pieces)?;
         let mut resume = false;
-        if !placed.plain && !self.matches(base, &target.file.attr) {
-            let base = base.ok_or(ErrorKind::Stale)?;
+        if let Some(base) = &base
+            && !self.matches(Some(base), &target.file.attr)
+        {
             if placed.resent && self.is_done(placed, base, &target.file, &pieces) {
                 let attr = target.file.attr;
                 self.sync_attrs(placed, at, target.file)?;
@@ -54,26 +68,38 @@ impl<S: Sys> Batch<'_, S> {
                 return Err(Fail::Conflict(Some(target.file.attr)));
             }
         }
-        if resume || self.prefers_in_place(placed, &target, &pieces) {
-            match self.in_place(placed, &target, &pieces) {
+        let way = if resume { Way::Only } else { self.way(placed, &target, &pieces) };
+        if way != Way::Copy {
+            match self.in_place(placed, &target, &pieces, way) {
                 // The owner may write whatever the mode says, and running programs do not keep a file
                 // from being replaced: both go by a copy.
                 Err(Fail::Refused(ErrorKind::Access)) if self.is_own(&target.file.attr) => {}
                 Err(Fail::Refused(ErrorKind::TextBusy)) if !placed.plain => {}
-                other => return other,
+                Ok(None) => {}
+                Ok(Some(done)) => return Ok(done),
+                Err(fail) => return Err(fail),
             }
         }
         match self.replace(placed, &target, &pieces) {
             Ok(Some(done)) => Ok(done),
-            Ok(None) => self.in_place(placed, &target, &pieces),
+            Ok(None) => match self.in_place(placed, &target, &pieces, Way::Only)? {
+                Some(done) => Ok(done),
+                None => Err(ErrorKind::Busy.into()),
+            },
             // A plain operation knows no conflict: it was as if two programs wrote at once.
             Err(Fail::Conflict(_)) if placed.plain => Err(ErrorKind::Busy.into()),
             Err(fail) => Err(fail),
         }
     }
 
+    /// The content that a change was made to. Where the gateway could not know it yet, an earlier operation left it there.
+    pub(super) fn base(&self, placed: &Placed, base: Option<&Version>, file: &Attr) -> Option<Version> {
+        let left = || lock(&self.home.memo).left_in(file.id);
+        if placed.plain { None } else { base.copied().or_else(left) }
+    }
+
     /// Finds the file, or says what is there instead.
-    fn target(&self, placed: &Placed, at: &Loc, guarded: bool) -> Act<Target<S>> {
+    fn target(&self, placed: &Placed, at: &Loc) -> Act<Target<S>> {
         let lost = |kind, there| match placed.plain {
             true => Fail::Refused(kind),
             false => Fail::Conflict(there),
@@ -83,11 +109,11 @@ impl<S: Sys> Batch<'_, S> {
             other => other,
         })?;
         let file = self.home.find_in(&dir.fd, &name)?.ok_or_else(|| lost(ErrorKind::NotFound, None))?;
-        if !self.same(at.id, file.attr.id) {
+        if !self.same(self.meant(at), file.attr.id) {
             return Err(lost(ErrorKind::Stale, Some(file.attr)));
         }
         match file.attr.kind {
-            Kind::File => Ok(Target { path, dir, name, file, guarded }),
+            Kind::File => Ok(Target { path, dir, name, file, guarded: false }),
             Kind::Dir => Err(lost(ErrorKind::IsDir, Some(file.attr))),
             _ => Err(lost(ErrorKind::Invalid, Some(file.attr))),
         }
@@ -97,50 +123,106 @@ impl<S: Sys> Batch<'_, S> {
         attr.uid == self.home.account.uid
     }
 
-    /// Whether a copy would lose something, or protect nothing.
-    fn prefers_in_place(&self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>]) -> bool {
+    /// Which way to take.
+    fn way(&self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>]) -> Way {
         let (file, dir) = (&target.file.attr, &target.dir.attr);
         let foreign_sticky = dir.mode & 0o1000 != 0 && !self.is_own(dir);
-        placed.plain
-            || is_append(file.size, pieces)
-            || lock(&self.home.memo).made_here(&file.version())
-            || file.nlink > 1
-            || !self.is_own(file)
-            || !dir.access.write
-            || foreign_sticky
+        let only =
+            placed.plain || file.nlink > 1 || !self.is_own(file) || !dir.access.write || foreign_sticky;
+        let first = || is_append(file.size, pieces) || lock(&self.home.memo).made_here(&file.version());
+        match (only, only || first()) {
+            (true, _) => Way::Only,
+            (false, true) => Way::First,
+            (false, false) => Way::Copy,
+        }
     }
 
-    /// Writes into the file itself.
-    fn in_place(&mut self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>]) -> Act<Done> {
+    /// Writes into the file itself. Meanwhile nobody else opens it, where the home can see to that. Answers `None`, and
+    /// does nothing, where somebody has it open so that a copy is safer.
+    fn in_place(
+        &mut self,
+        placed: &Placed,
+        target: &Target<S>,
+        pieces: &[Piece<Bytes>],
+        way: Way,
+    ) -> Act<Option<Done>> {
         let old = target.file.attr;
-        let fd = match self.take_open(old.id) {
-            Some(fd) => fd,
+        let guarded = target.guarded && !placed.plain;
+        let (fd, kept) = match self.take_open(old.id) {
+            Some(fd) => (fd, true),
             None => {
-                if target.guarded && !placed.plain && old.size > 0 && self.has_writer(&target.file.fd) {
+                if guarded && old.size > 0 && self.has_writer(&target.file.fd) {
                     return Err(Fail::Conflict(Some(old)));
                 }
-                self.open_for_writing(&target.file.fd)?
+                (self.open_for_writing(&target.file.fd)?, false)
             }
         };
-        let now = self.home.attr_of(&fd)?;
-        if target.guarded && !placed.plain && !now.version().same_content(&old.version()) {
+        let lease = if guarded { self.sys().lease(&fd) } else { Err(Errno::OPNOTSUPP) };
+        let yields =
+            lease == Err(Errno::AGAIN) && way == Way::First && sole_append(old.size, pieces).is_none();
+        let done = match yields {
+            true => Ok(None),
+            false => self.write_in_place(placed, target, pieces, (&fd, lease.is_ok())).map(Some),
+        };
+        if lease.is_ok() {
+            self.sys().unlease(&fd);
+        }
+        // What earlier operations wrote is still to be synced.
+        if kept || matches!(done, Ok(Some(_))) {
+            self.keep_open(fd, old.id, true);
+        }
+        Ok(done?.map(|attr| Done { attr: Some(attr), dirs: Vec::new() }))
+    }
+
+    fn write_in_place(
+        &mut self,
+        placed: &Placed,
+        target: &Target<S>,
+        pieces: &[Piece<Bytes>],
+        (fd, leased): (&S::Fd, bool),
+    ) -> Act<Attr> {
+        let old = target.file.attr;
+        let guarded = target.guarded && !placed.plain;
+        let now = self.home.attr_of(fd)?;
+        if guarded && !now.version().same_content(&old.version()) {
             return Err(Fail::Conflict(Some(now)));
         }
         self.intend(Intent::InPlace(old.id));
-        let written = self.write_pieces(&fd, pieces);
+        let end = sole_append(old.size, pieces).filter(|_| guarded && !leased);
+        let written = match end {
+            Some(data) => self.append_all(fd, old.size, data),
+            None => self.write_pieces(fd, pieces),
+        };
         if let Err(e) = written {
-            if is_append(old.size, pieces) {
-                self.sys().truncate(&fd, old.size).ok();
-                self.sys().set_times(&fd, Stamp::Keep, Stamp::At(old.mtime)).ok();
+            if is_append(old.size, pieces) && (leased || !guarded) {
+                self.sys().truncate(fd, old.size).ok();
+                self.sys().set_times(fd, Stamp::Keep, Stamp::At(old.mtime)).ok();
             }
             return Err(e.into());
         }
-        if !placed.plain {
-            self.sys().set_times(&fd, Stamp::Keep, Stamp::At(placed.time)).or_else(not_ours)?;
+        let now = self.home.attr_of(fd)?;
+        if guarded && (now.nlink == 0 || now.size != final_size(old.size, pieces)) {
+            // Somebody wrote to it, or took its last name, at the same time.
+            let there = self.home.find_in(&target.dir.fd, &target.name)?;
+            return Err(Fail::Conflict(there.map(|f| f.attr)));
         }
-        let attr = self.home.attr_of(&fd)?;
-        self.keep_open(fd, attr.id, true);
-        Ok(Done { attr: Some(attr), dirs: Vec::new() })
+        if !placed.plain {
+            self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time)).or_else(not_ours)?;
+        }
+        Ok(self.home.attr_of(fd)?)
+    }
+
+    /// Adds bytes behind the end that the file has by then, so that nobody else's are overwritten.
+    fn append_all(&self, fd: &S::Fd, end: u64, data: &[u8]) -> Sysult<()> {
+        let went = match self.sys().append(fd, data) {
+            Err(Errno::OPNOTSUPP) => return self.write_all(fd, end, data),
+            went => went?,
+        };
+        match went {
+            0 if !data.is_empty() => Err(Errno::NOSPC),
+            n if n < data.len() => self.append_all(fd, end + n as u64, &data[n..]),
+            _ => Ok(()),
+        }
     }
 
     fn open_for_writing(&self, fd: &S::Fd) -> Sysult<S::Fd> {
@@ -258,6 +340,14 @@ fn is_append(size: u64, pieces: &[Piece<Bytes>]) -> bool {
         Piece::Truncate(to) => *to >= size,
         Piece::Data(at, _) => *at >= size,
     })
+}
+
+/// The bytes to add, if the pieces do nothing else.
+fn sole_append(size: u64, pieces: &[Piece<Bytes>]) -> Option<&Bytes> {
+    match pieces {
+        [Piece::Data(at, data)] if *at == size => Some(data),
+        _ => None,
+    }
 }
 
 /// The length of a file of `size` bytes after the pieces.

@@ -25,20 +25,23 @@ impl<S: Sys> Batch<'_, S> {
         mode: u32,
     ) -> Act<Done> {
         let dir = self.dir(at)?;
-        let made = self.make(&dir.fd, name, new, mode);
-        let found = match made {
-            Err(Errno::EXIST) => return self.exists(placed, dir, name, new, mode),
-            Err(e) => return Err(e.into()),
-            Ok(opened) => {
-                let found = self.home.find_in(&dir.fd, name)?.ok_or(ErrorKind::Stale)?;
-                if let Some(fd) = opened {
-                    self.keep_open(fd, found.attr.id, true);
+        for _ in 0..limits::CREATE_ATTEMPTS {
+            let opened = match self.make(&dir.fd, name, new, mode) {
+                Err(Errno::EXIST) => return self.exists(placed, dir, name, new, mode),
+                made => made?,
+            };
+            // Where somebody has taken it away at once, it is as if that had come first.
+            let Some(found) = self.home.find_in(&dir.fd, name)? else { continue };
+            if let Some(fd) = opened {
+                if self.home.attr_of(&fd)?.id != found.attr.id {
+                    return Err(Fail::Conflict(Some(found.attr)));
                 }
-                found
+                self.keep_open(fd, found.attr.id, true);
             }
-        };
-        self.made = true;
-        self.finish(placed, &dir, &found, mode)
+            self.made = true;
+            return self.finish(placed, &dir, &found, mode);
+        }
+        Err(ErrorKind::Busy.into())
     }
 
     /// The system call; files are returned open, because their mode may forbid us to open them later.
@@ -69,7 +72,11 @@ impl<S: Sys> Batch<'_, S> {
             // The mark by which it is recognised if the answer is lost: nobody else gives it exactly this time.
             true => self.sys().set_times(fd, Stamp::At(placed.time), Stamp::Keep)?,
         }
-        let attr = self.home.attr_of(fd)?;
+        let mut attr = self.home.attr_of(fd)?;
+        if kind == Kind::File && !placed.plain {
+            // What somebody else has written into it since must not pass for ours.
+            attr.size = 0;
+        }
         if kind == Kind::Dir {
             match self.sys().open_name(fd, b".") {
                 Ok(fd) => drop(self.touch(&Found { fd, attr }, placed)?),
@@ -136,7 +143,7 @@ impl<S: Sys> Batch<'_, S> {
         let (_, from, old) = self.parent(&object.path)?;
         let dir = self.dir(to)?;
         let source = self.home.find_in(&from.fd, &old)?.ok_or(ErrorKind::NotFound)?;
-        if !self.same(object.id, source.attr.id) {
+        if !self.same(self.meant(object), source.attr.id) {
             return Err(ErrorKind::Stale.into());
         }
         self.sync_before_name(source.attr.id)?;

@@ -41,6 +41,11 @@ enum Copy {
     NotWorthIt,
 }
 
+/// What an operation of ours left, not what somebody else has made of it since.
+pub(super) fn own(left: Attr, now: Attr) -> Attr {
+    if now.version().same_content(&left.version()) { now } else { left }
+}
+
 impl<S: Sys> Batch<'_, S> {
     /// Replaces the file by a changed copy; `None` if that would lose something, and nothing happened.
     pub(super) fn replace(
@@ -50,12 +55,17 @@ impl<S: Sys> Batch<'_, S> {
         pieces: &[Piece<Bytes>],
     ) -> Act<Option<Done>> {
         let Ok(at) = self.staging(&target.path, &target.dir) else { return Ok(None) };
+        // It may stay, with what earlier operations wrote.
+        self.sync_before_name(target.file.attr.id)?;
         self.close(target.file.attr.id);
         let temp = self.unique(COPY)?;
         let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
-        let copy = self.sys().create(&stage, &temp, 0o600)?;
-        let swapped = match self.build(placed, target, pieces, &copy) {
-            Ok(Copy::Whole) => self.swap(at, &stage, &temp, target),
+        let made = self.sys().create(&stage, &temp, 0o600)?;
+        let built = self.build(placed, target, pieces, &made);
+        let ours = self.home.attr_of(&made)?;
+        let mut copy = Some(made);
+        let swapped = match built {
+            Ok(Copy::Whole) => self.swap(at, &stage, &temp, target, &mut copy),
             Ok(Copy::NotWorthIt) => Ok(Swap::Apart),
             Err(fail) => Err(fail),
         };
@@ -64,12 +74,16 @@ impl<S: Sys> Batch<'_, S> {
             other => other,
         };
         // Gone already if all went well.
-        self.sys().unlink(&stage, &temp, false).ok();
+        let left = self.sys().open_name(&stage, &temp).ok().and_then(|fd| self.home.attr_of(&fd).ok());
+        if left.is_some_and(|left| left.id == ours.id) {
+            self.sys().unlink(&stage, &temp, false).ok();
+        }
         match swapped? {
             Swap::Done => {}
             Swap::Unsupported | Swap::Apart => return Ok(None),
         }
-        let attr = self.home.attr_of(&copy)?;
+        let copy = copy.ok_or(ErrorKind::Io)?;
+        let attr = own(ours, self.home.attr_of(&copy)?);
         self.succeed(target.file.attr.id, attr.id);
         self.keep_open(copy, attr.id, true);
         Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&target.dir, placed)?] }))
@@ -181,8 +195,15 @@ impl<S: Sys> Batch<'_, S> {
         Ok(has == wanted)
     }
 
-    /// Exchange, verify, and dispose or undo.
-    fn swap(&mut self, at: usize, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
+    /// Exchange, verify, and dispose or undo, after which the copy is not open any more.
+    fn swap(
+        &mut self,
+        at: usize,
+        stage: &S::Fd,
+        temp: &[u8],
+        target: &Target<S>,
+        open: &mut Option<S::Fd>,
+    ) -> Act<Swap> {
         let (dir, name) = (&target.dir.fd, target.name.as_bytes());
         let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
         let old = self.taking_out(at, temp, (&target.path, &target.name), &target.file.attr, true);
@@ -198,12 +219,21 @@ impl<S: Sys> Batch<'_, S> {
             self.sys().unlink(stage, temp, false)?;
             return Ok(Swap::Done);
         }
-        self.sys().rename(stage, temp, dir, name, Rename::Exchange)?;
+        if self.sys().rename(stage, temp, dir, name, Rename::Exchange).is_err() {
+            // Somebody has moved or removed our copy.
+            return Err(self.put_back((stage, temp), target));
+        }
+        // It is not the writer that is looked for.
+        open.take();
         let back = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
         if back.id != copy.id {
             // While our copy had the name, somebody replaced it. What they put there is newer than
-            // the file that was taken out, and theirs would have replaced that one, too.
+            // the file that was taken out, which may have been written to meanwhile.
             self.sys().rename(stage, temp, dir, name, Rename::Exchange)?;
+            self.rescue((stage, temp), dir, name)?;
+        } else if !self.is_as_found(stage, temp, &copy.version(), true) {
+            // Somebody wrote to our copy, or is about to.
+            self.rescue((stage, temp), dir, name)?;
         }
         Err(Fail::Conflict(self.home.find_in(dir, &target.name)?.map(|f| f.attr)))
     }

@@ -31,13 +31,14 @@ use super::claim::{self, Claim};
 use super::resolve::Found;
 use super::sys::{Mode, Stamp, Sys};
 use super::{Posix, lock};
-use crate::attr::{Attr, HomeId, Time, Version};
+use crate::attr::{Attr, HomeId, Kind, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Done, Op, Outcome, Payload, Piece, Placed};
 use crate::{HomePath, Loc, Name, OpId, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
 use staging::Staging;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 
 /// Why an operation was not done.
@@ -99,8 +100,12 @@ pub(super) struct Batch<'a, S: Sys> {
     file_systems: Vec<(u64, S::Fd)>,
     /// Our right to do this, where it was claimed.
     claim: Option<&'a mut Claim<S>>,
+    /// What the batch's operations left at a place: what later ones mean that know no identity.
+    left_at: HashMap<HomePath, HomeId>,
     /// Files made by the operation that is being executed.
     made: bool,
+    /// Whether the operation that is being executed set the time of a file whose content is ours.
+    stamped: bool,
     /// The file in whose place the operation that is being executed put another.
     succeeds: Option<HomeId>,
     results: Vec<Executed>,
@@ -112,7 +117,6 @@ pub(super) struct Batch<'a, S: Sys> {
 struct Executed {
     op: OpId,
     outcome: Outcome,
-    made: bool,
     /// Whether the outcome comes from an earlier execution, and is durable.
     repeated: bool,
 }
@@ -175,12 +179,11 @@ fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
     let mut memo = lock(&home.memo);
     let mut staged = lock(&home.staged);
     for (placed, result) in ops.iter().zip(results) {
-        let Outcome::Done(done) = &result.outcome else { continue };
-        if result.repeated {
+        if result.repeated || !matches!(result.outcome, Outcome::Done(_)) {
             continue;
         }
-        let left = placed.op.leaves(done.attr).map(|attr| (attr, result.made));
-        memo.done(result.op, &result.outcome, left);
+        // What it left is noted since it ended; later operations may have changed it.
+        memo.done(result.op, &result.outcome, None);
         let Op::Write { pieces, .. } = &placed.op else { continue };
         for piece in pieces {
             if let Piece::Data(_, Payload::Staged(range)) = piece {
@@ -198,8 +201,10 @@ impl<'a, S: Sys> Batch<'a, S> {
             open: Vec::new(),
             stagings: Vec::new(),
             file_systems: Vec::new(),
+            left_at: HashMap::new(),
             claim,
             made: false,
+            stamped: false,
             succeeds: None,
             results: Vec::new(),
             settled: 0,
@@ -215,16 +220,17 @@ impl<'a, S: Sys> Batch<'a, S> {
     /// Executes one operation; whether it was done.
     fn run(&mut self, placed: &Placed) -> bool {
         if let Some(first) = lock(&self.home.memo).outcome(placed.id).cloned() {
+            self.note_place(&placed.op, &first);
             let unsettled = self.claim.as_ref().is_some_and(|claim| claim.is_unsettled(placed.id.seq));
             if unsettled && let Err(Fail::Refused(kind)) = self.secure(placed) {
                 let outcome = Outcome::Refused(kind);
-                self.results.push(Executed { op: placed.id, outcome, made: false, repeated: true });
+                self.results.push(Executed { op: placed.id, outcome, repeated: true });
                 return false;
             }
-            self.results.push(Executed { op: placed.id, outcome: first, made: false, repeated: !unsettled });
+            self.results.push(Executed { op: placed.id, outcome: first, repeated: !unsettled });
             return true;
         }
-        (self.made, self.succeeds) = (false, None);
+        (self.made, self.stamped, self.succeeds) = (false, false, None);
         if let Some(claim) = &mut self.claim {
             claim.begin(&self.home.sys, placed.id.seq);
         }
@@ -234,18 +240,47 @@ impl<'a, S: Sys> Batch<'a, S> {
             Err(Fail::Refused(kind)) => Outcome::Refused(kind),
         };
         let done = matches!(outcome, Outcome::Done(_));
+        self.note_place(&placed.op, &outcome);
         if let Outcome::Done(done) = &outcome
             && let Some(attr) = placed.op.leaves(done.attr)
         {
             lock(&self.home.memo).left(&attr, self.made);
         }
         if let Some(claim) = &mut self.claim {
-            let wrote = matches!(&outcome, Outcome::Done(done) if placed.op.leaves(done.attr).is_some());
+            let wrote = self.stamped
+                || matches!(&outcome, Outcome::Done(done) if placed.op.leaves(done.attr).is_some());
             let (seq, made, outcome) = (placed.id.seq, self.made, outcome.clone());
             claim.end(&self.home.sys, claim::Ended { seq, outcome, wrote, made, succeeds: self.succeeds });
         }
-        self.results.push(Executed { op: placed.id, outcome, made: self.made, repeated: false });
+        self.results.push(Executed { op: placed.id, outcome, repeated: false });
         done
+    }
+
+    /// Notes which object an operation left where.
+    fn note_place(&mut self, op: &Op<Loc, Payload>, outcome: &Outcome) {
+        let Outcome::Done(done) = outcome else { return };
+        let place = match op {
+            Op::Create { dir, name, .. } | Op::Link { dir, name, .. } => dir.path.join(name),
+            Op::Write { file: at, .. } | Op::SetAttr { object: at, .. } | Op::SetXattr { object: at, .. } => {
+                at.path.clone()
+            }
+            Op::Rename { to, new_name, .. } => {
+                if done.attr.is_some_and(|attr| attr.kind == Kind::Dir) {
+                    // Everything in it has another path now.
+                    self.left_at.clear();
+                }
+                to.path.join(new_name)
+            }
+            Op::Remove { .. } => return,
+        };
+        if let Some(attr) = done.attr {
+            self.left_at.insert(place, attr.id);
+        }
+    }
+
+    /// The identity of what an operation means by a place.
+    fn meant(&self, at: &Loc) -> Option<HomeId> {
+        at.id.or_else(|| self.left_at.get(&at.path).copied())
     }
 
     /// What an earlier agent did and perhaps did not make durable becomes so with this batch.
@@ -400,7 +435,7 @@ impl<'a, S: Sys> Batch<'a, S> {
             let Outcome::Done(done) = &mut result.outcome else { continue };
             for attr in done.attr.iter_mut().chain(&mut done.dirs) {
                 if let Some(new) = now.iter().find(|n| n.id == attr.id && n.nlink > 0) {
-                    *attr = *new;
+                    *attr = if attr.kind == Kind::File { exchange::own(*attr, *new) } else { *new };
                 }
             }
         }

@@ -9,6 +9,7 @@ use super::{Act, Batch, Fail};
 use crate::attr::{Attr, Kind, Version};
 use crate::error::ErrorKind;
 use crate::op::{Done, Placed};
+use crate::posix::lock;
 use crate::posix::resolve::Found;
 use crate::{Loc, Name};
 use rustix::io::Errno;
@@ -50,7 +51,7 @@ impl<S: Sys> Batch<'_, S> {
             return Ok(Done { attr: None, dirs: vec![dir] });
         };
         let attr = found.attr;
-        if !self.same(object.id, attr.id) {
+        if !self.same(self.meant(object), attr.id) {
             return Err(if placed.plain { ErrorKind::Stale.into() } else { Fail::Conflict(Some(attr)) });
         }
         match (is_dir, attr.kind == Kind::Dir) {
@@ -58,8 +59,9 @@ impl<S: Sys> Batch<'_, S> {
             (false, true) => return Err(ErrorKind::IsDir.into()),
             _ => {}
         }
-        match base.filter(|_| !placed.plain && !is_dir) {
-            Some(_) if !self.matches(base, &attr) => return Err(Fail::Conflict(Some(attr))),
+        let base = self.base(placed, base, &attr).filter(|_| !is_dir);
+        match &base {
+            Some(_) if !self.matches(base.as_ref(), &attr) => return Err(Fail::Conflict(Some(attr))),
             Some(_) => self.dispose(&spot, &attr)?,
             None => {
                 if is_dir {
@@ -119,7 +121,7 @@ impl<S: Sys> Batch<'_, S> {
             && old.is_some()
             && source.as_ref().is_some_and(|s| self.same(old, s.attr.id));
         let source = match source {
-            Some(source) if !exchanged && self.same(object.id, source.attr.id) => source,
+            Some(source) if !exchanged && self.same(self.meant(object), source.attr.id) => source,
             other => return self.renamed_before(placed, object, other, (from, to), there, replaced),
         };
         // Two names of one object: rename(2) leaves both.
@@ -149,7 +151,7 @@ impl<S: Sys> Batch<'_, S> {
     ) -> Act<Done> {
         let (old, base) = replaced.map_or((None, None), |(loc, base)| (loc.id, base));
         let arrived = there.filter(|t| match object.id {
-            Some(_) => self.same(object.id, t.attr.id),
+            Some(_) => self.same(self.meant(object), t.attr.id),
             // It had been made a moment before, so that nobody knows it; but a move of it was begun, and it has moved.
             None => self.was_begun(placed) && (old.is_none() || !self.same(old, t.attr.id)),
         });
@@ -181,7 +183,7 @@ impl<S: Sys> Batch<'_, S> {
         replaced: Option<(&Loc, Option<&Version>)>,
     ) -> Act<()> {
         if let (Some(there), Some((loc, _))) = (there, replaced)
-            && !self.same(loc.id, there.attr.id)
+            && !self.same(self.meant(loc), there.attr.id)
         {
             return Err(ErrorKind::Stale.into());
         }
@@ -206,7 +208,8 @@ impl<S: Sys> Batch<'_, S> {
                 done => Ok(done?),
             };
         };
-        if !self.same(loc.id, there.attr.id) || !self.matches(base, &there.attr) {
+        let base = base.copied().or_else(|| lock(&self.home.memo).left_in(there.attr.id));
+        if !self.same(self.meant(loc), there.attr.id) || !self.matches(base.as_ref(), &there.attr) {
             return Err(Fail::Conflict(Some(there.attr)));
         }
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
@@ -225,9 +228,8 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Exchanges source and destination, so that the latter can be verified before it is lost.
     fn rename_over(&mut self, from: &Spot<S>, to: &Spot<S>, there: &Attr) -> Act<()> {
-        if there.nlink > 1 {
-            self.sync_before_name(there.id)?;
-        }
+        // It may stay, with what earlier operations wrote.
+        self.sync_before_name(there.id)?;
         self.close(there.id);
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
         match self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange) {

@@ -72,7 +72,9 @@ impl<S: Sys> Batch<'_, S> {
             return Ok(None);
         };
         self.succeed(old, new);
-        let attr = file.attr;
+        // What somebody has made of it since must not pass for ours.
+        let mtime = if placed.plain { file.attr.mtime } else { placed.time };
+        let attr = Attr { mtime, ..file.attr };
         self.sync_attrs(placed, at, file)?;
         Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&dir, placed)?] }))
     }

@@ -7,7 +7,7 @@ use crate::attr::Time;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 /// What happens when the countdown ends.
 pub enum Event {
@@ -25,6 +25,8 @@ pub struct Meddler {
     countdown: AtomicI64,
     event: Mutex<Option<Event>>,
     syncs: AtomicI64,
+    /// Another program that opens the file waits.
+    leased: AtomicBool,
 }
 
 impl Meddler {
@@ -34,6 +36,7 @@ impl Meddler {
             countdown: AtomicI64::new(-1),
             event: Mutex::new(None),
             syncs: AtomicI64::new(0),
+            leased: AtomicBool::new(false),
         }
     }
 
@@ -61,6 +64,10 @@ impl Meddler {
             };
         }
         let mut event = self.event.lock().unwrap();
+        if self.leased.load(Ordering::SeqCst) && matches!(*event, Some(Event::Outside(_))) {
+            self.countdown.store(0, Ordering::SeqCst);
+            return Ok(());
+        }
         match event.take() {
             Some(Event::Outside(act)) => act(),
             Some(Event::Death) => {
@@ -104,6 +111,16 @@ impl Sys for Meddler {
     fn pause(&self) {
         self.linux.pause();
     }
+    fn lease(&self, fd: &OwnedFd) -> Sysult<()> {
+        self.call()?;
+        self.linux.lease(fd)?;
+        self.leased.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+    fn unlease(&self, fd: &OwnedFd) {
+        self.linux.unlease(fd);
+        self.leased.store(false, Ordering::SeqCst);
+    }
     fn write_back(&self, fd: &OwnedFd, wait: bool) {
         self.linux.write_back(fd, wait);
     }
@@ -141,6 +158,7 @@ impl Sys for Meddler {
         fn change_xattr(&self, fd: &OwnedFd, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Sysult<()>;
         fn read(&self, fd: &OwnedFd, at: u64, buf: &mut [u8]) -> Sysult<usize>;
         fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize>;
+        fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize>;
         fn truncate(&self, fd: &OwnedFd, size: u64) -> Sysult<()>;
         fn data_range(&self, fd: &OwnedFd, at: u64, size: u64) -> Sysult<Option<(u64, u64)>>;
         fn clone_file(&self, from: &OwnedFd, to: &OwnedFd) -> Sysult<()>;

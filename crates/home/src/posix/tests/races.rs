@@ -64,6 +64,48 @@ fn a_replacement_during_a_write_survives() {
 }
 
 #[test]
+fn an_overwrite_during_an_append_survives() {
+    for lacks in [Lacks::default(), WEAK] {
+        at_every_call(lacks, |base| write("w/f", Some(base), 12, b"ours"), overwrite, theirs_is_there);
+    }
+}
+
+/// What others do to a file that an earlier operation of the batch made is not overwritten by a later one, which cannot
+/// know its version.
+#[test]
+fn what_others_do_to_a_new_file_survives() {
+    for act in [overwrite, replace] {
+        for calls in 0.. {
+            let place = Place::new();
+            let home = place.open(Meddler::new(Lacks::default()));
+            std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+            let path = place.path("w/f");
+            home.sys.after(calls, Event::Outside(Box::new(move || act(path))));
+            let batch = [create("w", "f", 0o644), write("w/f", None, 0, b"ours")].map(placed);
+            let outcomes = home.apply(batch.to_vec()).unwrap();
+            if !home.sys.happened() {
+                assert!(calls > 20, "the batch makes more than {calls} calls");
+                break;
+            }
+            theirs_is_there(&place, outcomes.last().unwrap(), calls);
+        }
+    }
+}
+
+#[test]
+fn who_reads_a_file_does_not_keep_it_from_growing() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    place.write("w/f", b"base content");
+    let reader = std::fs::File::open(place.path("w/f")).unwrap();
+    let base = version(&home, "w/f");
+    done(&home, write("w/f", Some(base), 12, b"ours"));
+    let mut seen = String::new();
+    std::io::Read::read_to_string(&mut { reader }, &mut seen).unwrap();
+    assert_eq!(seen, "base contentours");
+}
+
+#[test]
 fn an_overwrite_during_a_removal_survives() {
     for lacks in [Lacks::default(), WEAK] {
         at_every_call(lacks, |base| remove("w", "f", Some(base)), overwrite, theirs_is_there);
