@@ -7,6 +7,7 @@
 //! - [`client`]: who calls the engine; [`model`]: what its tree has to be.
 //! - [`outsider`]: another program at the home; [`sharer`]: a client in the same folder; [`ledger`]: whose bytes may go.
 //! - [`world`]: all together, what goes wrong, and what has to hold in the end.
+//! - [`variant`]: agents that leave out what they must not.
 //! - [`clock`]: virtual time. [`coverage`]: where things were interrupted.
 
 pub mod client;
@@ -20,4 +21,5 @@ pub mod model;
 pub mod network;
 pub mod outsider;
 pub mod sharer;
+pub mod variant;
 pub mod world;

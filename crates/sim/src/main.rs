@@ -3,6 +3,7 @@
 use clap::Parser;
 use clap::ValueEnum;
 use sim::coverage::Coverage;
+use sim::variant::Variant;
 use sim::world::{Plan, Report, Trouble, run};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -32,6 +33,9 @@ struct Args {
     /// Runs each world twice and compares
     #[arg(long)]
     twice: bool,
+    /// Looks for the first world that catches agents of this kind, which leave out what they must not
+    #[arg(long, value_delimiter = ',')]
+    variant: Vec<Variant>,
     /// Worlds at a time
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -53,7 +57,11 @@ fn main() -> ExitCode {
         ops: args.ops,
         troubles: args.only.clone().unwrap_or_else(all),
         directories: args.directories,
+        variant: None,
     };
+    if !args.variant.is_empty() {
+        return variants(&args);
+    }
     match (args.seed, args.seeds) {
         (Some(seed), None) => one(seed, &plan, args.twice),
         (first, count) => many(first.unwrap_or(1), count.unwrap_or(100), &args, &plan),
@@ -74,6 +82,26 @@ fn one(seed: u64, plan: &Plan, twice: bool) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Fails where one is not caught.
+fn variants(args: &Args) -> ExitCode {
+    let mut all = true;
+    for variant in &args.variant {
+        let name = variant.to_possible_value().map_or_else(String::new, |v| v.get_name().to_owned());
+        let last = args.seeds.unwrap_or(1000);
+        let troubles = args.only.clone().unwrap_or_else(|| variant.troubles());
+        match variant.catch(args.ops, last, &troubles) {
+            Some(caught) => {
+                println!("{name}: caught by world {} of {} calls: {}", caught.seed, args.ops, caught.why)
+            }
+            None => {
+                all = false;
+                println!("{name}: NOT caught in {last} worlds of {} calls", args.ops);
+            }
+        }
+    }
+    if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// The first line that is another one.

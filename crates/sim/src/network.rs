@@ -10,6 +10,7 @@ use crate::coroutine::{self, Coroutine};
 use crate::coverage::Coverage;
 use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
+use crate::variant::Variant;
 use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
@@ -68,6 +69,8 @@ pub struct Net {
     coverage: Arc<Mutex<Coverage>>,
     trace: Trace,
     meddler: Mutex<Option<Arc<dyn Meddler>>>,
+    /// What the agents leave out.
+    variant: Option<Variant>,
 }
 
 struct State {
@@ -162,10 +165,17 @@ fn lost(why: &str) -> Error {
 
 impl Net {
     /// A network to a machine.
-    pub fn new(machine: Arc<Machine>, seed: u64, trace: Trace, coverage: Arc<Mutex<Coverage>>) -> Arc<Net> {
+    pub fn new(
+        machine: Arc<Machine>,
+        seed: u64,
+        trace: Trace,
+        coverage: Arc<Mutex<Coverage>>,
+        variant: Option<Variant>,
+    ) -> Arc<Net> {
         let rng = StdRng::seed_from_u64(seed);
         let state = State { rng, faults: Faults::default(), agent: None, old: Vec::new(), up: true };
-        Arc::new(Net { machine, state: Mutex::new(state), coverage, trace, meddler: Mutex::new(None) })
+        let meddler = Mutex::new(None);
+        Arc::new(Net { machine, state: Mutex::new(state), coverage, trace, meddler, variant })
     }
 
     /// Another program acts between the steps of the agent from now on.
@@ -280,7 +290,7 @@ impl Net {
         });
         let process = self.machine.process(control.clone());
         let sys = SimSys::new(self.machine.clone(), process.clone());
-        let posix = Posix::over(sys, b"/")?;
+        let posix = Posix::over(sys, b"/")?.without(self.variant.map_or(&[], Variant::leaves_out));
         let agent = Arc::new(Agent {
             posix,
             process,

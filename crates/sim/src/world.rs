@@ -11,6 +11,7 @@ use crate::model::is_whole;
 use crate::network::{Faults, Meddler, Net};
 use crate::outsider::{FOLDER, Outsider};
 use crate::sharer::Sharer;
+use crate::variant::Variant;
 use home::Kind;
 use home::posix::sys::FileType;
 use parking_lot::Mutex;
@@ -30,6 +31,8 @@ pub struct Plan {
     pub troubles: Vec<Trouble>,
     /// Times and link counts of directories are compared, too.
     pub directories: bool,
+    /// The agents leave something out.
+    pub variant: Option<Variant>,
 }
 
 /// What may go wrong.
@@ -124,7 +127,7 @@ impl World {
         let clock = Clock::new(1_700_000_000, if behind { 1_699_990_000 } else { 1_700_010_000 });
         let machine = Machine::new(rng.random(), clock.clone());
         let faults = faults(&mut rng, &plan);
-        let net = Net::new(machine.clone(), rng.random(), trace.clone(), coverage);
+        let net = Net::new(machine.clone(), rng.random(), trace.clone(), coverage, plan.variant);
         let size = Size {
             segment: 256 << 10,
             cache: [8 << 20, 64 << 20][rng.random_range(0..2)],

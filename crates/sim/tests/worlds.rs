@@ -3,10 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use clap::ValueEnum;
+use sim::variant::Variant;
 use sim::world::{Plan, Trouble, run};
 
 fn plan(ops: u64, troubles: &[Trouble]) -> Plan {
-    Plan { ops, troubles: troubles.to_vec(), directories: troubles.is_empty() }
+    Plan { ops, troubles: troubles.to_vec(), directories: troubles.is_empty(), variant: None }
 }
 
 #[test]
@@ -44,5 +45,14 @@ fn what_was_mended_stays_mended() {
         for seed in seeds {
             assert_eq!(run(*seed, plan(60, troubles)).result, Ok(()), "seed {seed}");
         }
+    }
+}
+
+/// What has to be caught is.
+#[test]
+fn every_step_that_is_left_out_is_missed() {
+    for variant in Variant::value_variants() {
+        let caught = variant.catch(60, 200, &variant.troubles());
+        assert!(caught.is_some(), "{variant:?} is not noticed in 200 worlds");
     }
 }

@@ -10,6 +10,7 @@
 //! - [`memo`]: staged bytes, outcomes of recent operations, the state we left files in.
 //! - [`claim`]: who may change the home for a volume, and what became of its operations.
 //! - [`apply`]: changes, in place or by exchange, and their batches.
+//! - [`step`]: what must not be left out.
 //! - [`adapter`]: the same as a [`Home`](crate::Home), for the gateway itself.
 
 pub mod account;
@@ -21,6 +22,7 @@ pub mod ident;
 pub mod listing;
 pub mod memo;
 pub mod resolve;
+pub mod step;
 pub mod sys;
 pub mod sys_real;
 #[cfg(test)]
@@ -60,6 +62,9 @@ pub struct Posix<S: Sys = Linux> {
     claims: Mutex<std::collections::HashMap<claim::Volume, claim::Claim<S>>>,
     /// Nobody waits for outcomes any more.
     leaving: std::sync::atomic::AtomicBool,
+    /// Steps that a test leaves out.
+    #[cfg(feature = "testing")]
+    left_out: Vec<step::Step>,
 }
 
 /// A lock whose holder panicked guards a cache that is still sound: all of them are updated in one step.
@@ -97,6 +102,8 @@ impl<S: Sys> Posix<S> {
             applying: Default::default(),
             claims: Default::default(),
             leaving: Default::default(),
+            #[cfg(feature = "testing")]
+            left_out: Vec::new(),
         })
     }
 

@@ -8,6 +8,7 @@ use crate::error::ErrorKind;
 use crate::op::{Done, Payload, Piece, Placed};
 use crate::posix::lock;
 use crate::posix::resolve::Found;
+use crate::posix::step::Step;
 use crate::{HomePath, Loc, Name};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -246,12 +247,14 @@ impl<S: Sys> Batch<'_, S> {
     /// Makes content durable that this batch wrote, before it gets another name, so that a power cut does not show the
     /// name with less, or loses one, after which it would not be synced any more.
     pub(super) fn sync_before_name(&self, id: HomeId) -> Sysult<()> {
-        self.open.iter().filter(|o| o.id == id).try_for_each(|o| self.sys().sync(&o.fd))
+        let open = self.open.iter().filter(|o| o.id == id && self.home.takes(Step::SyncCopies));
+        open.into_iter().try_for_each(|o| self.sys().sync(&o.fd))
     }
 
     /// Whether some process has the file open for writing, as far as we may know.
     pub(super) fn has_writer(&self, fd: &S::Fd) -> bool {
         match self.sys().reopen(fd, Mode::Read) {
+            Ok(_) if !self.home.takes(Step::AskWriters) => false,
             Ok(fd) => self.sys().probe_writers(&fd) == Err(Errno::AGAIN),
             Err(_) => false,
         }

@@ -17,6 +17,7 @@ use crate::error::ErrorKind;
 use crate::limits;
 use crate::op::{Done, Piece, Placed};
 use crate::posix::lock;
+use crate::posix::step::Step;
 use bytes::Bytes;
 use rustix::io::Errno;
 
@@ -115,7 +116,9 @@ impl<S: Sys> Batch<'_, S> {
         if !placed.plain {
             self.sys().set_times(copy, Stamp::Keep, Stamp::At(placed.time))?;
         }
-        self.sys().sync(copy)?;
+        if self.home.takes(Step::SyncCopies) {
+            self.sys().sync(copy)?;
+        }
         Ok(Copy::Whole)
     }
 
@@ -241,6 +244,9 @@ impl<S: Sys> Batch<'_, S> {
     /// Whether an object is still the version that was found, and nobody is about to write it.
     pub(super) fn is_as_found(&self, dir: &S::Fd, name: &[u8], found: &Version, sole: bool) -> bool {
         let Ok(fd) = self.sys().open_name(dir, name) else { return false };
+        if !self.home.takes(Step::Verify) {
+            return true;
+        }
         // First the writers, then the version: who closes it in between has changed the version before.
         if sole && self.has_writer(&fd) {
             return false;

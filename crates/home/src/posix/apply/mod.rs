@@ -29,6 +29,7 @@ pub(super) mod xattrs;
 
 use super::claim::{self, Claim};
 use super::resolve::Found;
+use super::step::Step;
 use super::sys::{Mode, Stamp, Sys};
 use super::{Posix, lock};
 use crate::attr::{Attr, HomeId, Kind, Time, Version};
@@ -214,7 +215,7 @@ impl<'a, S: Sys> Batch<'a, S> {
     /// Whether whoever sent the batch is still there, and nobody has taken the volume over.
     fn may_go_on(&self) -> bool {
         !self.home.leaving.load(Ordering::Relaxed)
-            && self.claim.as_ref().is_none_or(|claim| claim.holds(&self.home.sys))
+            && self.claim.as_ref().is_none_or(|claim| claim.holds(self.home))
     }
 
     /// Executes one operation; whether it was done.
@@ -398,6 +399,9 @@ impl<'a, S: Sys> Batch<'a, S> {
     }
 
     fn sync_all(&mut self) -> Act<()> {
+        if !self.home.takes(Step::SyncAll) {
+            return Ok(());
+        }
         for (_, fd) in &self.file_systems {
             self.home.sys.sync_file_system(fd)?;
         }
@@ -460,7 +464,8 @@ impl<'a, S: Sys> Batch<'a, S> {
 
     /// Whether an object has the content that an operation was made to.
     fn matches(&self, base: Option<&Version>, now: &Attr) -> bool {
-        base.is_none_or(|base| lock(&self.home.memo).matches(base, &now.version()))
+        !self.home.takes(Step::Compare)
+            || base.is_none_or(|base| lock(&self.home.memo).matches(base, &now.version()))
     }
 
     /// The pieces with their bytes.
