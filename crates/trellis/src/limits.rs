@@ -33,6 +33,8 @@ pub const CONTROL_CLIENTS: usize = 64;
 pub const CONTROL_ENTRIES: usize = 1000;
 /// Longest wait for the whole of a message that has begun.
 pub const CONTROL_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a name of the root directory may take that is only wanted for showing a path.
+pub const NAME_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a call that may be repeated is repeated before it fails.
 pub const RETRY_FOR: Duration = Duration::from_secs(60);

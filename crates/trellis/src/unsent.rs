@@ -98,6 +98,7 @@ mod tests {
             unsent_bytes: 0,
             oldest: None,
             conflicts: 0,
+            copies: 0,
             parked: vec![],
             suspended: None,
             journal: None,

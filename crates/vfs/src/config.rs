@@ -141,6 +141,8 @@ pub struct VolumeStatus {
     pub oldest: Option<Duration>,
     /// Conflicts since the start.
     pub conflicts: u64,
+    /// Copies that conflicts have left and that are still there.
+    pub copies: u64,
     /// Operations that the home refused; kept until somebody decides.
     pub parked: Vec<Parked>,
     /// Why nothing is sent to this home, if so.

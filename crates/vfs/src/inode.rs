@@ -3,10 +3,12 @@
 //! An object has two places. Its *link* is where it is here; its *home binding* is where the home has it.
 //! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
 
+mod copies;
 mod lock;
 mod nameless;
 mod xattrs;
 
+pub use copies::{Copies, is_copy};
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
 pub use xattrs::{AllXattrs, Lookup, Xattrs};
@@ -317,6 +319,8 @@ pub struct Tree {
     pub notes: Notes,
     /// What is open, and what of it has no name.
     pub nameless: Nameless,
+    /// Who has the name of a conflict's copy.
+    pub copies: Copies,
     /// Files with unsent bytes that are in the queue alone: after a restart the disk had no room to lay them over the
     /// cache.
     pub unlaid: HashSet<u64>,
@@ -343,6 +347,7 @@ impl Tree {
             queue: Queue::default(),
             notes: Notes::default(),
             nameless: Nameless::default(),
+            copies: Copies::default(),
             unlaid: HashSet::new(),
             xattrs: AllXattrs::default(),
             unlogged: Vec::new(),
@@ -360,12 +365,17 @@ impl Tree {
             Err(e) if e.kind == ErrorKind::Busy => {}
             reserved => reserved?,
         }
-        let prefix = tree.key(b'o', &[]);
-        for (key, _) in tree.store.scan(&prefix).map_err(local)? {
-            let id = key.get(prefix.len()..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
-            id.into_iter().for_each(|id| tree.nameless.restore(id));
-        }
+        tree.listed(b'o')?.into_iter().for_each(|id| tree.nameless.restore(id));
+        tree.listed(b'c')?.into_iter().for_each(|id| tree.copies.restore(id));
         Ok(tree)
+    }
+
+    /// Objects that the store has a key for in this space.
+    fn listed(&self, space: u8) -> Result<Vec<u64>> {
+        let prefix = self.key(space, &[]);
+        let keys = self.store.scan(&prefix).map_err(local)?;
+        let id = |key: &Bytes| key.get(prefix.len()..)?.try_into().ok().map(u64::from_be_bytes);
+        Ok(keys.iter().filter_map(|(key, _)| id(key)).collect())
     }
 
     /// An object, from memory or from the store.
@@ -431,6 +441,7 @@ impl Tree {
             }
         };
         let place = (dir, name.clone());
+        self.copies.note(self.nameless.gateway, id, name);
         let inode = self.get(id)?;
         inode.gone = false;
         inode.add_link(place.clone());
@@ -444,6 +455,7 @@ impl Tree {
 
     /// Remembers what the home knows an object by, as told by an outcome.
     pub fn rebind(&mut self, id: u64, home_id: HomeId, binding: Option<(u64, Name)>) {
+        binding.iter().for_each(|(_, name)| self.copies.note(self.nameless.gateway, id, name));
         let Ok(inode) = self.get(id) else { return };
         let old = std::mem::replace(&mut inode.home_id, home_id);
         if binding.is_none() {
@@ -558,6 +570,7 @@ impl Tree {
         let places: Vec<(u64, (u64, Name))> =
             unsent.flat_map(|(id, n)| n.link.iter().chain(&n.more_links).map(|l| (*id, l.clone()))).collect();
         for (id, (dir, name)) in places {
+            self.copies.note(self.nameless.gateway, id, &name);
             if let Ok(node) = self.get(dir).and_then(|n| n.names_mut()) {
                 node.slot_mut(&name).child.get_or_insert(id);
             }
@@ -643,9 +656,12 @@ impl Tree {
         for id in ids.iter().copied() {
             let Some(b) = self.binding(id) else { continue };
             batch.push((self.key(b'b', &id.to_be_bytes()), Some(b.to_bytes().to_vec())));
-            let names = b.name.iter().chain(b.more.iter().map(|place| &place.name));
-            if let Some(hidden) = self.nameless.news_of(id, names) {
+            let names = || b.name.iter().chain(b.more.iter().map(|place| &place.name));
+            if let Some(hidden) = self.nameless.news_of(id, names()) {
                 batch.push((self.key(b'o', &id.to_be_bytes()), hidden.then(Vec::new)));
+            }
+            if let Some(copy) = self.copies.news_of(self.nameless.gateway, id, names()) {
+                batch.push((self.key(b'c', &id.to_be_bytes()), copy.then(Vec::new)));
             }
             if b.id.ino != 0 {
                 batch.push((self.key(b'h', &b.id.to_bytes()), Some(id.to_bytes().to_vec())));

@@ -52,7 +52,9 @@ mod watch;
 pub use config::{
     Config, Held, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
 };
+pub use conflict::{CopyOf, copy_of};
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
+pub use ops::copies::{ConflictCopy, Keep};
 pub use types::*;
 pub use watch::{Event, Watch};
 
@@ -281,6 +283,11 @@ impl Vfs {
     /// number to go on with, 0 at first; `None` at the end. One may be told twice.
     pub fn held(&self, volume: u32, after: u64) -> Result<(Vec<Held>, Option<u64>)> {
         Ok(self.volume(Oid { volume, id: Oid::ROOT.id })?.held(after))
+    }
+
+    /// The path of an object here, from the root of its home.
+    pub fn path_of(&self, oid: Oid) -> Result<HomePath> {
+        self.volume(oid)?.tree.lock().local_path(oid.id)
     }
 
     fn all_volumes(&self) -> Vec<Arc<Volume>> {

@@ -119,6 +119,10 @@ pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(900);
 pub const PARKED_SHOWN: usize = 100;
 /// Objects of operations that wait for a decision which are told at a time.
 pub const HELD_AT_ONCE: usize = 1000;
+/// Copies of conflicts of one home that are told.
+pub const COPIES_SHOWN: usize = 1000;
+/// Ordinary names that are tried for a copy that is kept.
+pub const COPY_NAMES: u32 = 100;
 /// Pause before a change that found the local disk full is tried again.
 pub const FULL_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between two attempts to send changes.

@@ -273,6 +273,7 @@ impl Volume {
     pub fn status(&self) -> VolumeStatus {
         let now = self.env.clock.instant();
         let names = self.record.lock().names.clone();
+        let copies = self.count_copies();
         let mut tree = self.tree.lock();
         let parked = crate::sync::push::parked(&mut tree);
         let queue = &tree.queue;
@@ -287,6 +288,7 @@ impl Volume {
             unsent_bytes: queue.bytes(),
             oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
             conflicts: *self.conflicts.lock(),
+            copies,
             parked,
             suspended: self.suspended.lock().clone(),
             journal: self.lane.poisoned(),
@@ -451,6 +453,10 @@ fn unretired(
                 if let Some((change, late)) = open.get_mut(&amend.seq) {
                     if matches!((&change.op, &amend.op), (Op::Write { .. }, Op::Create { .. })) {
                         tree.detach(change.object);
+                        // Its name is that of the outcome, or of the new form.
+                        if let Ok(inode) = tree.get(change.object) {
+                            (inode.link, inode.more_links) = (None, Vec::new());
+                        }
                     }
                     (change.op, *late) = (amend.op, true);
                 }

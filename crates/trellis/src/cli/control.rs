@@ -309,6 +309,10 @@ fn notes(out: &mut String, home: &HomeReport) {
     if !home.parked.is_empty() {
         lines.push(PARKED_ADVICE.into());
     }
+    if home.conflict_copies > 0 {
+        let copies = show::count(home.conflict_copies, "conflict");
+        lines.push(format!("{copies} to be settled: `trellis conflicts` lists them"));
+    }
     if !lines.is_empty() {
         let name = home.names.first().unwrap_or(&home.account);
         let _ = writeln!(out, "\n{}", show::text(name.as_bytes()));
@@ -339,6 +343,7 @@ mod tests {
             unsent_bytes: 2048,
             oldest_s: Some(75.0),
             conflicts: 2,
+            conflict_copies: 1,
             parked: (9..16)
                 .map(|seq| ParkedReport { seq, what: "write x".into(), why: "permission denied".into() })
                 .collect(),
@@ -380,6 +385,7 @@ mod tests {
             "parked 9: write x",
             "parked: 2 more",
             "make room or give the permission",
+            "1 conflict to be settled: `trellis conflicts`",
             "run: trellis login ann@lab",
             "the ticket ends in 1m15s; run kinit",
             "far\n  login needed: it asks\n  run: trellis login far",

@@ -6,6 +6,7 @@
 mod agent;
 mod attach;
 mod change;
+mod conflicts;
 mod control;
 mod cp;
 mod doctor;
@@ -63,6 +64,8 @@ enum Command {
     Export(refused::ExportArgs),
     /// Give up changes that a home refused
     Discard(refused::DiscardArgs),
+    /// List and settle what was changed here and at a home at the same time
+    Conflicts(conflicts::ConflictsArgs),
     /// End the server
     Stop(control::StopArgs),
     /// Keep a server in the background, beyond the logout where the system allows it
@@ -247,6 +250,7 @@ async fn run(command: Command) -> Done {
         Command::Retry(args) => refused::retry(args).await,
         Command::Export(args) => refused::export(args).await,
         Command::Discard(args) => refused::discard(args).await,
+        Command::Conflicts(args) => conflicts::conflicts(args).await,
         Command::Stop(args) => control::stop(args).await,
         Command::Service(args) => service::service(args).await,
         Command::Relay(args) => attach::relay(args).await,

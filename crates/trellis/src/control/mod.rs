@@ -6,9 +6,10 @@
 //!
 //! - [`proto`]: the messages, shared by both ends.
 //! - [`wire`]: lines and bytes on a stream.
-//! - [`client`], [`server`]: the two ends.
+//! - [`client`], [`server`]: the two ends; [`conflicts`]: what the latter says of conflicts.
 
 pub mod client;
+mod conflicts;
 pub mod proto;
 pub mod report;
 pub mod server;

@@ -3,7 +3,7 @@
 //! Objects are named by the numbers that the engine gave them, so that a file that is renamed while it is
 //! copied stays the same file.
 
-use super::report::{ParkedReport, StatusReport, UnsentReport};
+use super::report::{ConflictReport, ParkedReport, StatusReport, UnsentReport};
 use home::ErrorKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
@@ -53,6 +53,18 @@ pub enum Request {
         path: Raw,
         /// Where to go on; 0 to begin.
         after: u64,
+    },
+    /// Conflicts that nobody has settled: [`Reply::Conflicts`].
+    Conflicts(
+        /// Only the home that this path belongs to.
+        Option<Raw>,
+    ),
+    /// Settles a conflict: [`Reply::Settled`].
+    Settle {
+        /// The copy, or what it is a copy of where there is one copy.
+        path: Raw,
+        /// Which side is kept.
+        keep: Keep,
     },
     /// Ends the server; answered when nothing is accepted any more: [`Reply::Unsent`].
     Stop {
@@ -221,6 +233,10 @@ pub enum Reply {
     Count(u64),
     /// Changes that a home refused.
     Refused(Vec<ParkedReport>),
+    /// Conflicts that nobody has settled.
+    Conflicts(Vec<ConflictReport>),
+    /// A conflict is settled; the path of what was changed here, if that is kept.
+    Settled(Option<Raw>),
     /// Objects with changes that wait for a decision.
     Held {
         /// Their paths from the root of the home. One may be told twice.
@@ -271,6 +287,18 @@ pub enum Reply {
         /// What and why, for a person; chosen in part by other machines.
         detail: String,
     },
+}
+
+/// Which side of a conflict is kept.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Keep {
+    /// What was changed here gets its name again.
+    Mine,
+    /// What the home has.
+    Theirs,
+    /// Both; the copy gets this name, or a free one.
+    Both(Option<Raw>),
 }
 
 /// How the server reaches an account by ssh.

@@ -1,5 +1,6 @@
 //! What `trellis status --json` prints. The field names are an interface: docs/STATUS.md lists them.
 
+use super::proto::Raw;
 use home::{Class, Link};
 use serde::{Deserialize, Serialize};
 use vfs::{Mode, VfsStatus, VolumeStatus};
@@ -66,6 +67,9 @@ pub struct HomeReport {
     pub oldest_s: Option<f64>,
     /// Conflicts since the start.
     pub conflicts: u64,
+    /// Copies that conflicts have left and that are still there: `trellis conflicts`.
+    #[serde(default)]
+    pub conflict_copies: u64,
     /// Operations that the home refused.
     pub parked: Vec<ParkedReport>,
     /// Sequential waits for the home since the start.
@@ -137,6 +141,40 @@ pub struct ParkedReport {
     pub what: String,
     /// Why it did not.
     pub why: String,
+}
+
+/// A conflict that nobody has settled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConflictReport {
+    /// The home: its account.
+    pub account: String,
+    /// Path of the copy, which holds what was changed here.
+    pub copy: Raw,
+    /// Path of what the home has under the name; null where the copy's name was cut, so that it is not known.
+    pub original: Option<Raw>,
+    /// When the change was made here, in seconds since 1970.
+    pub written: i64,
+    /// The copy; null where the home does not tell.
+    pub mine: Option<Side>,
+    /// What the home has; null where it does not tell.
+    pub theirs: Option<Side>,
+    /// Whether the home has nothing under the name any more.
+    pub gone: bool,
+}
+
+/// One side of a conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// First letter of a line of `ls -l`.
+    pub kind: char,
+    /// Bytes.
+    pub size: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Permission bits.
+    pub mode: u32,
+    /// Last change of content, in seconds and nanoseconds since 1970.
+    pub mtime: (i64, u32),
 }
 
 /// A FUSE mount.
@@ -252,6 +290,7 @@ impl From<&VolumeStatus> for HomeReport {
             unsent_bytes: v.unsent_bytes,
             oldest_s: v.oldest.map(|age| age.as_secs_f64()),
             conflicts: v.conflicts,
+            conflict_copies: v.copies,
             parked: parked.map(ParkedReport::from).collect(),
             round_trips: v.home.round_trips,
             bytes_in: v.home.bytes_in,
@@ -312,6 +351,7 @@ mod tests {
             unsent_bytes: 5,
             oldest: Some(Duration::from_secs(6)),
             conflicts: 0,
+            copies: 0,
             parked: vec![vfs::Parked { seq: 9, what: "remove x".into(), kind: home::ErrorKind::Perm }],
             suspended: suspended.map(str::to_owned),
             journal: None,
@@ -325,7 +365,7 @@ mod tests {
         let want = serde_json::json!({
             "names": ["lab"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "class": "sftp",
             "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5,
-            "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0,
+            "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "conflict_copies": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
             "round_trips": 1, "bytes_in": 2, "bytes_out": 3, "journal": null,
         });

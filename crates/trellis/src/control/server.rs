@@ -159,6 +159,8 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
         }
         Request::Discard { path, numbers } => control.discard(path, numbers).await?,
         Request::Held { path, after } => control.held(path, after).await?,
+        Request::Conflicts(path) => control.conflicts(path).await?,
+        Request::Settle { path, keep } => control.settle(path, keep).await?,
         Request::Stop { drain_s } => control.stop(drain_s).await?,
         Request::Names => {
             Reply::Names(control.namespace.configured().iter().map(|n| n.as_bytes().into()).collect())
@@ -208,7 +210,7 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
 }
 
 impl Control {
-    fn ctx(&self) -> Ctx<'_> {
+    pub(super) fn ctx(&self) -> Ctx<'_> {
         Ctx::of(&self.cred)
     }
 
@@ -264,7 +266,7 @@ impl Control {
     }
 
     /// The volume of a path; `None` for all: without a path, or for the root directory, which no home has.
-    async fn volume_of(&self, path: Option<Raw>) -> Result<Option<u32>> {
+    pub(super) async fn volume_of(&self, path: Option<Raw>) -> Result<Option<u32>> {
         let Some(path) = path else { return Ok(None) };
         let volume = self.vfs.resolve_path(self.ctx(), &path.0).await?.0.volume;
         Ok(Some(volume).filter(|v| *v != Oid::ROOT_VOLUME))

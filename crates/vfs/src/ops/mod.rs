@@ -2,6 +2,7 @@
 //! takes the lock of the volume once, and answers with everything a reply needs.
 
 mod ahead;
+pub mod copies;
 pub mod dir;
 pub mod io;
 pub mod lock;

@@ -491,6 +491,7 @@ impl Volume {
         if here {
             inode.drop_link(&place);
             inode.add_link((place.0, copy.clone()));
+            tree.copies.note(self.shared.gateway, object, &copy);
         }
         let node = tree.get(place.0)?.names_mut()?;
         if here {

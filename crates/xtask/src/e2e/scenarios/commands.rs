@@ -1,5 +1,6 @@
 //! The commands of the program.
 
+mod conflicts;
 mod twins;
 
 use crate::e2e::accounts::{ANN, BOB, GATEWAY};
@@ -25,8 +26,9 @@ pub fn run(world: &World) -> Result<()> {
     for (who, name) in [(ANN, "twin"), (ANN, "moving"), (BOB, "moved")] {
         world.home_dir(who, name)?;
     }
+    conflicts::prepare(world)?;
     let _lab = world.host("lab", "", None)?;
-    let mut server = world.serve(&[])?;
+    let server = world.serve(&[])?;
     let there = format!("/ann@lab{}", work.display());
 
     look_and_copy(world, &server, &there, &noise)?;
@@ -35,6 +37,7 @@ pub fn run(world: &World) -> Result<()> {
     bad_input(&server, &there)?;
     twins::run(world, &server)?;
     from_home_to_home(world, &server)?;
+    let mut server = conflicts::run(world, server).context("conflicts")?;
 
     ensure!(server.run(&["stop", "--drain", "60"]).is_ok());
     ensure!(server.wait(Duration::from_secs(60))?, "the server ended badly after stop");

@@ -1,0 +1,191 @@
+//! Copies that conflicts leave: they are known as long as they are there, over restarts, and are settled by one change
+//! of names.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod common;
+
+use common::{Engine, World};
+use home::testing::fault::Fault;
+use home::{ErrorKind, Name};
+use vfs::{ConflictCopy, Keep, Mode, Oid, RenameHow};
+
+/// A conflict over a file of this name in the root of the home.
+async fn conflict(world: &World, e: &Engine, name: &str) {
+    let f = e.find(&format!("/lab/{name}")).await.unwrap();
+    e.read(f).await.unwrap();
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    world.write(name, b"theirs!");
+    world.fault(Fault::None);
+    e.sync().await;
+}
+
+async fn start_with(name: &str) -> (World, Engine) {
+    let world = World::new(Mode::Wb);
+    world.write(name, b"base");
+    let e = world.start().await;
+    conflict(&world, &e, name).await;
+    (world, e)
+}
+
+async fn copies(e: &Engine) -> Vec<ConflictCopy> {
+    let found = e.vfs.conflict_copies(e.ctx(), None).await.unwrap();
+    assert_eq!(e.vfs.status().volumes.iter().map(|v| v.copies).sum::<u64>(), found.len() as u64);
+    found.into_iter().map(|(_, copy)| copy).collect()
+}
+
+async fn settle(e: &Engine, keep: Keep) -> home::Result<Option<Name>> {
+    let all = copies(e).await;
+    assert_eq!(all.len(), 1);
+    e.vfs.settle_conflict(e.ctx(), all[0].dir, &all[0].name, keep).await
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text.as_bytes()).unwrap()
+}
+
+#[tokio::test]
+async fn a_conflict_tells_both_sides() {
+    let (world, e) = start_with("f").await;
+    let all = copies(&e).await;
+    let [copy] = &all[..] else { panic!("{all:?}") };
+    assert_eq!((copy.of.original.clone(), copy.path.to_string()), (Some(name("f")), "/".into()));
+    assert_eq!(copy.ours.unwrap().size, 4);
+    assert_eq!(copy.theirs.unwrap().unwrap().size, 7);
+    assert_eq!(copies(&e).await.len(), 1);
+    world.remove("f");
+    tokio::time::sleep(world.staleness).await;
+    assert!(matches!(copies(&e).await[0].theirs, Some(None)), "the home has removed its side");
+}
+
+#[tokio::test]
+async fn a_restart_knows_the_copies_that_are_not_settled() {
+    for orderly in [false, true] {
+        let (mut world, e) = start_with("f").await;
+        world.write("g", b"base");
+        conflict(&world, &e, "g").await;
+        match orderly {
+            true => drop(e.vfs.close(None).await),
+            false => world.disk.kill(),
+        }
+        drop(e);
+        world.reconnect();
+        let e = world.start().await;
+        e.lab().await;
+        let found: Vec<_> = copies(&e).await.into_iter().map(|c| c.of.original.unwrap()).collect();
+        assert_eq!(found, [name("f"), name("g")]);
+        // One settled by any other change of names is not a conflict any more, here and after the next start.
+        let copy = copies(&e).await.remove(0);
+        let lab = e.lab().await;
+        let how = RenameHow::Replace;
+        e.vfs.rename(e.ctx(), lab, copy.name.as_bytes(), lab, b"other", how).await.unwrap();
+        assert_eq!(copies(&e).await.len(), 1);
+        e.sync().await;
+        drop(e.vfs.close(None).await);
+        drop(e);
+        world.reconnect();
+        let e = world.start().await;
+        e.lab().await;
+        assert_eq!(copies(&e).await.len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn an_unsent_copy_is_known_after_a_restart() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"base");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    world.write("f", b"theirs!");
+    world.fault(Fault::None);
+    e.vfs.sync(None, std::time::Duration::from_secs(10)).await.unwrap();
+    let copy = copies(&e).await.remove(0);
+    world.fault(Fault::Unreachable);
+    let (dir, how) = (copy.dir, RenameHow::Replace);
+    // Away from its name and back: the name that it has is in the journal alone.
+    for (from, to) in [(copy.name.as_bytes(), &b"away"[..]), (b"away", copy.name.as_bytes())] {
+        e.vfs.rename(e.ctx(), dir, from, dir, to, how).await.unwrap();
+    }
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    assert_eq!(e.vfs.status().volumes[0].copies, 1);
+}
+
+#[tokio::test]
+async fn mine_takes_its_name_back() {
+    let (world, e) = start_with("f").await;
+    assert_eq!(settle(&e, Keep::Mine).await.unwrap(), Some(name("f")));
+    assert!(copies(&e).await.is_empty());
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["f"]);
+    assert_eq!(world.at_home("f").await.unwrap(), b"ours");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1, "settling it is none");
+}
+
+#[tokio::test]
+async fn mine_does_not_destroy_what_was_not_seen() {
+    let (world, e) = start_with("f").await;
+    copies(&e).await;
+    world.fault(Fault::Unreachable);
+    settle(&e, Keep::Mine).await.unwrap();
+    world.write("f", b"newer than what was seen");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"newer than what was seen");
+    let all = copies(&e).await;
+    assert_eq!(all.len(), 1);
+    assert_eq!(world.at_home(&all[0].name.to_string()).await.unwrap(), b"ours");
+}
+
+#[tokio::test]
+async fn theirs_keeps_the_name_and_ours_goes() {
+    let (world, e) = start_with("f").await;
+    assert_eq!(settle(&e, Keep::Theirs).await.unwrap(), None);
+    e.sync().await;
+    assert!(copies(&e).await.is_empty());
+    assert_eq!(world.names_at_home("").await, ["f"]);
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs!");
+}
+
+#[tokio::test]
+async fn theirs_is_not_kept_where_there_is_none() {
+    let (world, e) = start_with("f").await;
+    e.vfs.remove(e.ctx(), e.lab().await, b"f").await.unwrap();
+    assert_eq!(settle(&e, Keep::Theirs).await.unwrap_err().kind, ErrorKind::Invalid);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await.len(), 1, "the only version is still there");
+    assert_eq!(settle(&e, Keep::Mine).await.unwrap(), Some(name("f")));
+}
+
+#[tokio::test]
+async fn both_are_kept_under_ordinary_names() {
+    let (world, e) = start_with("f").await;
+    let lab = e.lab().await;
+    e.create(lab, "f.mine").await.unwrap();
+    let taken = settle(&e, Keep::Both(Some(name("f")))).await.unwrap_err();
+    assert_eq!(taken.kind, ErrorKind::Exists);
+    assert_eq!(settle(&e, Keep::Both(None)).await.unwrap(), Some(name("f.mine2")));
+    e.sync().await;
+    assert!(copies(&e).await.is_empty());
+    assert_eq!(world.names_at_home("").await, ["f", "f.mine", "f.mine2"]);
+    assert_eq!(world.at_home("f.mine2").await.unwrap(), b"ours");
+    let ordinary = e.vfs.settle_conflict(e.ctx(), lab, &name("f.mine2"), Keep::Mine).await.unwrap_err();
+    assert_eq!(ordinary.kind, ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_copy_that_is_removed_at_the_home_is_none() {
+    let (world, e) = start_with("f").await;
+    let copy = copies(&e).await.remove(0);
+    world.remove(&copy.name.to_string());
+    tokio::time::sleep(world.staleness).await;
+    let found = e.vfs.conflict_copies(e.ctx(), Some(copy.dir.volume)).await.unwrap();
+    assert!(found.is_empty(), "{found:?}");
+    let none = Oid { volume: 77, id: 1 };
+    assert!(e.vfs.conflict_copies(e.ctx(), Some(none.volume)).await.is_err());
+}
