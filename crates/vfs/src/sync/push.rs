@@ -52,7 +52,11 @@ pub async fn run(volume: Weak<Volume>) {
                 if volume.is_given_up() {
                     volume.abandon_unawaited();
                 }
-                tracing::debug!(account = %volume.account, "changes wait: {e}");
+                // A home that is out of reach says so in its state; anything else would be seen nowhere.
+                match crate::fetch::is_out_of_reach(&e) || e.kind == ErrorKind::NotStaged {
+                    true => tracing::debug!(account = %volume.account, "changes wait: {e}"),
+                    false => tracing::warn!(account = %volume.account, "changes wait: {e}"),
+                }
                 backoff = (backoff * 2).clamp(Duration::from_millis(100), limits::PUSH_BACKOFF);
                 tokio::time::sleep(backoff).await;
             }
