@@ -119,7 +119,12 @@ async fn answering(state: &StateDir, mut child: Child, said: u64) -> Result<Star
         let log = log_path(state);
         let shown = show::text(log.as_os_str().as_encoded_bytes());
         if let Some(status) = ended.filter(|_| !taken) {
-            let words = last_words(&log, said);
+            let mut words = last_words(&log, said);
+            if words.is_empty() && crate::state::disk_is_full(state.path()) {
+                words = "the disk of its state directory is full, and so nothing is in its log: make room there, or choose \
+                         another with --state DIR"
+                    .into();
+            }
             return Err(format!("the server ended at once ({status}): {words}\nmore may be in {shown}"));
         }
         if Instant::now() > until {

@@ -441,7 +441,10 @@ async fn finish(
         volumes = close => volumes,
         () = signals.next() => return Err("stopped at once by a second signal".into()),
     };
-    unsent::note(state, &volumes)?;
+    if let Err(why) = unsent::note(state, &volumes) {
+        // Without the note nobody goes around the journal.
+        tracing::warn!("{why}; until a server has run again, commands without one are refused");
+    }
     let left = left_over(&volumes);
     for home in &left {
         tell!(std::io::stderr(), "{}", unsent_line(home));

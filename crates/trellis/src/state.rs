@@ -284,6 +284,10 @@ pub fn boot_id() -> String {
 
 /// Replaces a file so that whoever reads it sees all of the old text or all of the new.
 pub fn write_atomically(path: &Path, text: &[u8]) -> Result<(), String> {
+    // A full disk has no room for a second one of what it has already.
+    if std::fs::read(path).is_ok_and(|before| before == text) {
+        return Ok(());
+    }
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.tmp", std::process::id()));
     let beside = path.with_file_name(name);
@@ -298,6 +302,12 @@ pub fn write_atomically(path: &Path, text: &[u8]) -> Result<(), String> {
         let _ = std::fs::remove_file(&beside);
         format!("{}: {e}", shown(path))
     })
+}
+
+/// Whether there is no room for a new file where this path is.
+pub fn disk_is_full(path: &Path) -> bool {
+    let space = rustix::fs::statvfs(path);
+    space.is_ok_and(|fs| fs.f_bavail == 0 || fs.f_files > 0 && fs.f_favail == 0)
 }
 
 /// Makes a file private that was made by somebody else's code.

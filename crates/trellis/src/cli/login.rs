@@ -188,12 +188,12 @@ async fn begin(mut login: Login, stays: Option<Seconds>) -> Done {
 /// What may be the reason that there is no master, and what to do.
 fn without_master(socket: &Path) -> String {
     let folder = socket.parent().unwrap_or(Path::new("/"));
-    match rustix::fs::statvfs(folder) {
-        Ok(fs) if fs.f_bavail == 0 || fs.f_files > 0 && fs.f_favail == 0 => {
+    match crate::state::disk_is_full(folder) {
+        true => {
             let folder = show::text(folder.as_os_str().as_encoded_bytes());
             format!("the disk of {folder}, where its socket would be, is full: make room there and try again")
         }
-        _ => "does its configuration forbid ControlMaster?".into(),
+        false => "does its configuration forbid ControlMaster?".into(),
     }
 }
 

@@ -203,8 +203,7 @@ impl Mounts {
 
     fn remember(&self, list: &List) -> Result<(), String> {
         let dirs: Vec<&Path> = list.mounts.iter().map(|m| m.dir.as_path()).collect();
-        // A full disk has no room for what it has already.
-        if remembered(&self.state) == dirs { Ok(()) } else { write_list(&self.state, &dirs) }
+        write_list(&self.state, &dirs)
     }
 }
 

@@ -3,6 +3,8 @@
 
 use super::shown;
 use crate::{mounts, show};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::io::Errno;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -58,14 +60,12 @@ pub fn look(dir: &Path) -> Result<Look, String> {
     if !mounts::fuse_points().iter().any(|point| point == dir) {
         return Ok(Look::Free);
     }
-    let seen = dir.metadata();
-    // For a second the kernel knows the attributes of a mount whose server has gone; it always asks for the space.
-    let asked = rustix::fs::statfs(dir).map(drop).map_err(std::io::Error::from);
-    let is_dead = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotConnected;
-    match (seen, asked) {
-        (Err(e), _) | (_, Err(e)) if is_dead(&e) => Ok(Look::Dead),
-        (Err(e), _) => Err(format!("{}: {e}", shown(dir))),
-        (Ok(_), _) => Ok(Look::Alive),
+    // Else the kernel answers from what it knows for a second after the server has gone.
+    let asks = AtFlags::STATX_FORCE_SYNC;
+    match rustix::fs::statx(rustix::fs::CWD, dir, asks, StatxFlags::BASIC_STATS) {
+        Err(Errno::NOTCONN) => Ok(Look::Dead),
+        Err(e) => Err(format!("{}: {}", shown(dir), std::io::Error::from(e))),
+        Ok(_) => Ok(Look::Alive),
     }
 }
 

@@ -95,7 +95,10 @@ pub async fn start(state: &StateDir) -> Result<Started, String> {
         return Ok(Started::Before);
     }
     drop(daemon::open_log(&daemon::log_path(state))?);
-    systemd::keep_environment(state)?;
+    if let Err(why) = systemd::keep_environment(state) {
+        // The server may be what makes room on a full disk.
+        tracing::warn!("the server starts with the environment of an earlier session: {why}");
+    }
     unit.start().await.map_err(|why| format!("{why}\n{}", advice(state)))?;
     Ok(Started::Now)
 }
