@@ -145,6 +145,13 @@ fn many(first: u64, count: u64, args: &Args, plan: &Plan) -> ExitCode {
         "{} worlds of {} calls, {} starts of a gateway; their histories' digest is {:016x}",
         sum.worlds, args.ops, sum.starts, sum.digest
     );
+    let taken = |step: &str| sum.coverage.0.get(step).map_or(0, |hits| hits.taken);
+    println!(
+        "{} segments of the data cache were evicted, {} of the journal let go, and the home's log begun anew {} times",
+        taken("gateway: remove in data"),
+        taken("gateway: remove in journal"),
+        taken("agent: rename in cache")
+    );
     let missed = sum.coverage.missed(20);
     if !missed.is_empty() {
         println!("fewer than 20 ends at: {}", missed.join(", "));

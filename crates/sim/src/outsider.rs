@@ -3,7 +3,7 @@
 
 use crate::client::Trace;
 use crate::ledger::{Ledger, Tokens, tokens, tokens_in};
-use crate::machine::fs::Fs;
+use crate::machine::fs::{Fs, Ino};
 use crate::machine::{Around, Call, Fate, Machine, SimFd, SimSys};
 use crate::network::Meddler;
 use home::HomePath;
@@ -11,6 +11,7 @@ use home::posix::sys::{Make, Mode, Rename, Sys, Sysult};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The folder, below the account's home directory.
@@ -34,6 +35,8 @@ struct State {
     /// A file that it has open for writing, and the removals there were when it was opened.
     open: Option<(SimFd, u64)>,
     temp: u32,
+    /// The tokens in each file, as of the content that it had when they were looked for.
+    known: HashMap<Ino, (Arc<Vec<u8>>, Tokens)>,
 }
 
 struct Undisturbed;
@@ -60,22 +63,58 @@ impl Outsider {
             sys.open_root(b"/home/ann").and_then(|top| sys.make(&top, FOLDER.as_bytes(), Make::Dir(0o755)));
         let synced = sys.open_root(b"/home/ann").and_then(|top| sys.sync(&sys.reopen(&top, Mode::Read)?));
         debug_assert!(made.is_ok() && synced.is_ok());
-        let state = State { rng: StdRng::seed_from_u64(seed), sys, open: None, temp: 0 };
+        let state =
+            State { rng: StdRng::seed_from_u64(seed), sys, open: None, temp: 0, known: HashMap::new() };
         Arc::new(Outsider { machine, ledger, trace, state: Mutex::new(state) })
     }
 
     /// Does one thing. What that destroys is its own affair.
     pub fn act(&self) {
         let state = &mut *self.state.lock();
-        let before = tokens_in(&self.machine.image(), false);
+        let before = self.in_names(&NAMES);
         let name = NAMES[state.rng.random_range(0..NAMES.len())];
         let text = match self.one_act(state, name) {
             Ok(text) => text,
             Err(_) => return,
         };
-        let gone: Tokens = before.difference(&tokens_in(&self.machine.image(), false)).cloned().collect();
+        let gone = self.gone(state, before);
         self.trace.lock().push(format!("outside: {text}; gone: {gone:?}"));
         self.ledger.excuse(gone);
+    }
+
+    /// Removes what conflicts have left in the folder, after a look at it.
+    pub fn tidy(&self) {
+        let state = &mut *self.state.lock();
+        let copies: Vec<String> =
+            self.machine.names(AT).into_iter().filter(|n| !NAMES.contains(&n.as_str())).collect();
+        let before = self.in_names(&copies);
+        if let Ok(dir) = state.sys.open_root(AT.as_bytes()) {
+            copies.iter().for_each(|name| {
+                state.sys.unlink(&dir, name.as_bytes(), false).ok();
+            });
+        }
+        let gone = self.gone(state, before);
+        self.ledger.excuse(gone);
+    }
+
+    fn in_names(&self, names: &[impl AsRef<str>]) -> Tokens {
+        let contents = names.iter().filter_map(|n| self.machine.content(&format!("{AT}/{}", n.as_ref())));
+        contents.flat_map(|content| tokens(&content)).collect()
+    }
+
+    /// Those that no file has any more.
+    fn gone(&self, state: &mut State, before: Tokens) -> Tokens {
+        let files = self.machine.files();
+        let mut known = std::mem::take(&mut state.known);
+        for (ino, content) in files {
+            let book = match known.remove(&ino) {
+                Some((seen, book)) if Arc::ptr_eq(&seen, &content) => book,
+                _ => tokens(&content),
+            };
+            state.known.insert(ino, (content, book));
+        }
+        let is_left = |t: &String| state.known.values().any(|(_, book)| book.contains(t));
+        before.into_iter().filter(|t| !is_left(t)).collect()
     }
 
     fn one_act(&self, s: &mut State, name: &str) -> Sysult<String> {

@@ -192,6 +192,7 @@ impl World {
             self.net.meddle_with(None);
             self.net.set_faults(Faults { goes_on: self.faults.goes_on, ..Faults::default() });
             self.settle(&mut clients).await?;
+            self.shared.iter().for_each(|(outsider, _)| outsider.tidy());
         }
         Ok(())
     }

@@ -170,6 +170,13 @@ impl Machine {
         state.now.get(ino).filter(|n| n.kind == FileType::File).map(|n| n.data.clone())
     }
 
+    /// The contents of all files that have a name.
+    pub fn files(&self) -> Vec<(Ino, Arc<Vec<u8>>)> {
+        let state = self.state.lock();
+        let named = state.now.nodes.iter().filter(|(_, n)| n.kind == FileType::File && n.nlink > 0);
+        named.map(|(ino, n)| (*ino, n.data.clone())).collect()
+    }
+
     /// The names in a directory.
     pub fn names(&self, path: &str) -> Vec<String> {
         let state = self.state.lock();
