@@ -31,6 +31,12 @@ oncrpc::xdr! {
         /// Those of which it once had to say that it knows nothing, and that had no outcome since, ascending. All others
         /// were not executed.
         pub unknown: Vec<u64>,
+        /// Those of the unknown ones that were about to overwrite a file in place, ascending: after a power cut it may
+        /// have any part of what it should have, whatever its attributes say.
+        pub torn: Vec<u64>,
+        /// The machine was restarted, or the home has just begun to keep a log: those that were begun are durable, in
+        /// the order of their numbers with all before them, and what the others left is to be looked for.
+        pub restarted: bool,
     }
 
     /// What a new object is.

@@ -15,7 +15,7 @@ use home::posix::sys::FileType;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -209,25 +209,32 @@ impl Machine {
     }
 }
 
-/// What a power cut leaves: of metadata a prefix, of content what was synced and any part of the rest.
+/// What a power cut leaves: of metadata a prefix, of content what was synced and any part of the rest. A length is in the
+/// same inode as the time of the write that made it, and is no newer.
 fn survivors(now: &Fs, durable: &Fs, log: &[Change], rng: &mut StdRng) -> Fs {
     let mut left = durable.clone();
     let keep = [0, log.len(), rng.random_range(0..=log.len())][rng.random_range(0..3)];
     log[..keep].iter().for_each(|change| left.apply(change));
     left.sweep(|_| false);
     let luck = [0.0, 1.0, 0.5][rng.random_range(0..3)];
+    let lost = log[keep..]
+        .iter()
+        .filter_map(|change| if let Change::Wrote { ino, .. } = change { Some(*ino) } else { None });
+    let lost: BTreeSet<Ino> = lost.collect();
     for (ino, node) in &mut left.nodes {
         let newest = now.get(*ino).filter(|n| n.generation == node.generation && n.kind == FileType::File);
         if let Some(newest) = newest.filter(|n| n.data != node.data) {
-            node.data = Arc::new(torn(&node.data, &newest.data, luck, rng));
+            let longest = if lost.contains(ino) { node.data.len() } else { newest.data.len() };
+            node.data = Arc::new(torn(&node.data, &newest.data, longest, luck, rng));
         }
     }
     left
 }
 
-/// A mixture of two contents, by blocks.
-fn torn(old: &[u8], new: &[u8], luck: f64, rng: &mut StdRng) -> Vec<u8> {
-    let len = if rng.random_bool(luck) { new.len() } else { old.len() };
+/// A mixture of two contents, by blocks, with the length of the old one or this one. A file is longer only when what it
+/// is longer by has been written, as on ext4 and XFS.
+fn torn(old: &[u8], new: &[u8], len: usize, luck: f64, rng: &mut StdRng) -> Vec<u8> {
+    let len = if rng.random_bool(luck) { len } else { old.len() };
     let mut mixed = old.to_vec();
     mixed.resize(len, 0);
     for (block, bytes) in mixed.chunks_mut(BLOCK).enumerate() {
@@ -236,6 +243,9 @@ fn torn(old: &[u8], new: &[u8], luck: f64, rng: &mut StdRng) -> Vec<u8> {
             let to = new.len().min(from + bytes.len());
             bytes[..to - from].copy_from_slice(&new[from..to]);
         }
+    }
+    if old.len() < len {
+        mixed[old.len()..].copy_from_slice(&new[old.len()..len]);
     }
     mixed
 }

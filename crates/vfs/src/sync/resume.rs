@@ -1,7 +1,8 @@
 //! Finds out how far a batch came whose answer was lost.
 //!
 //! A home that keeps a log tells it when the volume is claimed: what is sent again of the operations that it knows has
-//! its first outcome, and the others were not executed. Of any other home we look for marks.
+//! its first outcome, and the others were not executed. After its machine was restarted it knows what was durable before,
+//! and may say of others that it does not know. Of these, and of a home without a log, we look for marks.
 //!
 //! Operations run in order, and each leaves the exact time of its record on what it changed. So the last
 //! operation whose mark is found proves all before it. Only a write may have travelled later than its place, with
@@ -30,6 +31,8 @@ struct Trace {
     mark: Option<Attr>,
     /// Where it leaves its mark.
     place: Option<HomePath>,
+    /// It changes an object that a later one of them removes, and that is gone.
+    moot: bool,
 }
 
 impl Volume {
@@ -45,22 +48,43 @@ impl Volume {
         };
         let known = self.home.claim(self.shared.gateway, self.id, lost).await?;
         self.claimed.store(true, Ordering::Relaxed);
-        match known {
-            Some(claimed) => self.tree.lock().queue.told(&claimed),
-            None => self.look_for_lost(class).await?,
-        }
-        Ok(())
+        let (executed, torn) = {
+            let queue = &mut self.tree.lock().queue;
+            let torn = known.as_ref().map(|known| known.torn.iter().copied().collect());
+            let known = known.unwrap_or_else(|| queue.nothing_is_known());
+            queue.told(&known);
+            if !known.restarted {
+                return Ok(());
+            }
+            (queue.executed_last(&known.begun), torn)
+        };
+        self.look_for_lost(class, executed, torn).await
     }
 
-    /// Takes in what was done by a send whose answer was lost, as far as the home shows it.
-    async fn look_for_lost(self: &Arc<Self>, class: Class) -> Result<()> {
+    /// Takes in what was done by a send whose answer was lost, as far as the home shows it. All up to `executed` was, and
+    /// is durable. `torn`, where the power may have failed: what was about to overwrite a file in place. It is done again,
+    /// and so is a write that only its place in the order proves, each with all later changes of the file's content and
+    /// attributes: of content nothing but its own mark tells then.
+    async fn look_for_lost(
+        self: &Arc<Self>,
+        class: Class,
+        executed: u64,
+        torn: Option<HashSet<u64>>,
+    ) -> Result<()> {
         let sent = self.sent();
         if sent.is_empty() {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
         let traces = self.look(sent, class).await?;
-        let proven = proven(&traces);
+        let mut proven = proven(&traces, executed);
+        if let Some(torn) = torn {
+            again(&mut proven, &torn, executed);
+        }
+        let with_moot = traces.iter().filter(|t| t.moot && proven.iter().all(|(p, _)| p.seq != t.seq));
+        let with_moot: Vec<_> = with_moot.map(|t| (t, None)).collect();
+        proven.extend(with_moot);
+        proven.sort_by_key(|(t, _)| t.seq);
         let identities = self.identify(&proven).await?;
         {
             let mut tree = self.tree.lock();
@@ -89,8 +113,11 @@ impl Volume {
 
     /// Asks once for each place, however many records left their marks there.
     async fn look(&self, sent: Vec<Ready>, class: Class) -> Result<Vec<Trace>> {
+        let removals: Vec<_> = sent.iter().filter_map(place_of_removal).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
-        let places: HashSet<HomePath> = sent.iter().filter_map(|(_, place)| place.clone()).collect();
+        let removed = removals.iter().map(|(_, place)| place);
+        let places: HashSet<HomePath> =
+            sent.iter().filter_map(|(_, place)| place.as_ref()).chain(removed).cloned().collect();
         let questions = places.into_iter().map(|path| async move {
             match self.home.stat(&Loc { path: path.clone(), id: None }).await {
                 Ok(seen) => Ok(Some((path, seen.attr))),
@@ -101,15 +128,32 @@ impl Volume {
         let found: Vec<Option<(HomePath, Attr)>> =
             stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
         let found: HashMap<HomePath, Attr> = found.into_iter().flatten().collect();
+        let gone = removals.into_iter().filter(|(_, place)| !found.contains_key(place));
+        let gone = self.last_names(gone.map(|(seq, _)| seq));
         let traces = sent.into_iter().filter_map(|(seq, place)| {
             let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
             let place_was_its_own =
                 place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
             let attr = place.as_ref().and_then(|place| found.get(place)).copied();
             let mark = attr.filter(|attr| self.is_marked(&change, attr, class, place_was_its_own));
-            Some(Trace { seq, change, late, mark, place })
+            let is_content = matches!(change.op, Op::Write { .. } | Op::SetAttr { .. });
+            let moot = is_content && gone.get(&change.object).is_some_and(|removal| seq < *removal);
+            Some(Trace { seq, change, late, mark, place, moot })
         });
         Ok(traces.collect())
+    }
+
+    /// Of these removals those that take the only name of an object that the home has had, by object.
+    fn last_names(&self, removals: impl Iterator<Item = u64>) -> HashMap<u64, u64> {
+        let mut tree = self.tree.lock();
+        let objects: Vec<_> =
+            removals.filter_map(|seq| Some((tree.queue.get(seq)?.change.object, seq))).collect();
+        let linked: HashSet<u64> = tree.queue.iter().filter_map(|(_, p)| linked(&p.change)).collect();
+        let alone = |(id, _): &(u64, u64)| {
+            !linked.contains(id)
+                && tree.get(*id).is_ok_and(|n| n.home_id.ino != 0 && n.more_bindings.is_empty())
+        };
+        objects.into_iter().filter(alone).collect()
     }
 
     /// Whether attributes at the home are those that a record left: its type, size and time. A link or a rename
@@ -178,9 +222,11 @@ impl Volume {
 }
 
 /// The records whose effect the home shows, in order, each with the mark of its object that it or a later record left.
-fn proven(traces: &[Trace]) -> Vec<(&Trace, Option<Attr>)> {
+/// All up to `executed` was.
+fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
     let marks = |late| traces.iter().filter(move |t| t.mark.is_some() && t.late == late);
-    let last = marks(false).map(|t| earliest(traces, t)).max().unwrap_or(0);
+    let shows = |t| earliest(traces, t) - u64::from(replaces(t));
+    let last = marks(false).map(shows).max().unwrap_or(0).max(executed);
     let counts = |t: &&Trace| t.seq <= last || t.late;
     let mut shown: HashMap<u64, (u64, Attr)> = HashMap::new();
     for t in traces.iter().filter(counts) {
@@ -203,6 +249,24 @@ fn proven(traces: &[Trace]) -> Vec<(&Trace, Option<Attr>)> {
         proven.push((t, newest.map(|(_, attr)| *attr)));
     }
     proven
+}
+
+/// Leaves what has to be done again.
+fn again(proven: &mut Vec<(&Trace, Option<Attr>)>, torn: &HashSet<u64>, executed: u64) {
+    let mut files: HashSet<u64> = HashSet::new();
+    proven.retain(|(t, mark)| {
+        let is_write = matches!(t.change.op, Op::Write { .. });
+        if torn.contains(&t.seq) || (is_write && mark.is_none() && t.seq > executed) {
+            files.insert(t.change.object);
+        }
+        let is_content = is_write || matches!(t.change.op, Op::SetAttr { .. });
+        !(is_content && files.contains(&t.change.object))
+    });
+}
+
+/// Whether it is done in two steps: what had the name goes away only after the mark is there.
+fn replaces(t: &Trace) -> bool {
+    matches!(t.change.op, Op::Rename { replaced: Some(_), .. })
 }
 
 /// The first record that leaves the same mark as `t`.
@@ -238,6 +302,19 @@ fn run_ends(traces: &[Trace]) -> HashMap<u64, u64> {
         (t.seq, t.seq)
     });
     ends.collect()
+}
+
+/// The object that gets a further name.
+fn linked(change: &Change) -> Option<u64> {
+    matches!(change.op, Op::Link { .. }).then_some(change.object)
+}
+
+/// What an operation removes.
+fn place_of_removal(ready: &Ready) -> Option<(u64, HomePath)> {
+    match &ready.op {
+        Op::Remove { dir, name, is_dir: false, .. } => Some((ready.id.seq, dir.path.join(name))),
+        _ => None,
+    }
 }
 
 /// Where an operation leaves its mark.

@@ -11,7 +11,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
     let (sound, what) = match reply {
         Reply::Failed(_) | Reply::Stage(_) | Reply::Statfs(_) => return None,
         Reply::Claim(claimed) => {
-            let is_few = |c: &Claimed| c.begun.len() <= BEGUN_MAX && c.unknown.len() <= BEGUN_MAX;
+            let is_few = |c: &Claimed| c.begun.len().max(c.unknown.len()).max(c.torn.len()) <= BEGUN_MAX;
             let few = claimed.as_ref().is_none_or(is_few);
             (few, "list of operations")
         }

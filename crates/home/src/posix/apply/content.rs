@@ -63,8 +63,7 @@ impl<S: Sys> Batch<'_, S> {
                 self.sync_attrs(placed, at, target.file)?;
                 return Ok(Done { attr: Some(attr), dirs: Vec::new() });
             }
-            let began = self.intent(placed) == Some(&Intent::InPlace(target.file.attr.id));
-            resume = placed.resent && (began || self.is_half_done(base, &target.file, &pieces));
+            resume = placed.resent && self.is_half_done(placed, base, &target.file, &pieces);
             if !resume {
                 return Err(Fail::Conflict(Some(target.file.attr)));
             }
@@ -188,7 +187,12 @@ impl<S: Sys> Batch<'_, S> {
         if guarded && !now.version().same_content(&old.version()) {
             return Err(Fail::Conflict(Some(now)));
         }
-        self.intend(Intent::InPlace(old.id));
+        if let Some(claim) = &mut self.claim {
+            match is_append(old.size, pieces) {
+                true => claim.intend(&self.home.sys, Intent::InPlace(old.id)),
+                false => claim.intend_in_place(&self.home.sys, old.id),
+            }
+        }
         let end = sole_append(old.size, pieces).filter(|_| guarded && !leased);
         let written = match end {
             Some(data) => self.append_all(fd, old.size, data),
@@ -290,13 +294,25 @@ impl<S: Sys> Batch<'_, S> {
         attr.size == size && attr.mtime == placed.time && self.holds(file, pieces, 0, size)
     }
 
-    /// Whether an earlier execution appended a part of what is wanted and then died.
-    fn is_half_done(&self, base: &Version, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
+    /// Whether an earlier execution wrote a part of what is wanted into the file and then died, or a power cut left a part
+    /// of it: it was about to, or the file has the mark of the operation, or a part of what it appends.
+    fn is_half_done(
+        &self,
+        placed: &Placed,
+        base: &Version,
+        file: &Found<S>,
+        pieces: &[Piece<Bytes>],
+    ) -> bool {
         let (attr, size) = (&file.attr, final_size(base.size, pieces));
-        self.same(Some(base.id), attr.id)
-            && is_append(base.size, pieces)
-            && (base.size..=size).contains(&attr.size)
-            && self.holds(file, pieces, base.size, attr.size)
+        if self.claim.as_ref().is_some_and(|claim| claim.was_in_place(placed.id.seq, attr.id)) {
+            return true;
+        }
+        let is_marked = base.id == attr.id && attr.mtime == placed.time;
+        is_marked
+            || self.same(Some(base.id), attr.id)
+                && is_append(base.size, pieces)
+                && (base.size..=size).contains(&attr.size)
+                && self.holds(file, pieces, base.size, attr.size)
     }
 
     /// Whether the file has the bytes of the pieces between two offsets. Where pieces overlap, only the last

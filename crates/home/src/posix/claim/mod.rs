@@ -5,8 +5,9 @@
 //! - `fence` holds a random word of the agent that took over last, and is locked (flock(2)) while a batch runs. Who
 //!   takes over writes its word first, so that the agent before it stops at its next operation, and then waits for the
 //!   lock. An agent of this machine that does not give it back is ended. After that nothing of it has an effect.
-//! - `log` has a [`Record`] before and after each operation. It is not synced: it tells exactly what an agent that was
-//!   killed had done, and nothing after the machine was restarted.
+//! - `log` has a [`Record`] before and after each operation: it tells exactly what an agent that was killed had done. It is
+//!   synced when a batch has become durable and before a file is overwritten in place: after the machine was restarted it
+//!   tells what was durable, and which files are neither old nor new. Of all else it tells nothing then.
 //!
 //! Where the files cannot be kept there is neither fence nor log, as on a full or read-only home directory.
 
@@ -16,14 +17,15 @@ use super::account::cache_dir;
 use super::step::Step;
 use super::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
 use super::{Posix, failed, lock};
+use crate::attr::HomeId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::{Claimed, Done, OpId, Outcome};
 use bytes::Bytes;
 pub(super) use record::{Ended, Intent, Stage, Swap, TakeOut};
-use record::{Record, decode, encode};
+use record::{Record, Unknown, decode, encode};
 use rustix::io::Errno;
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// A gateway and a volume of it.
 pub(super) type Volume = (u64, u32);
@@ -52,8 +54,9 @@ pub(super) struct Claim<S: Sys> {
     complete: bool,
     /// Whether the log says that it tells of everything from here on.
     taken: bool,
-    /// Operations that may have been executed before the log begins, and have no outcome since.
-    unknown: BTreeSet<u64>,
+    /// Operations that may have been executed before the log begins, and have no outcome since; each with the file that
+    /// it was about to write in place.
+    unknown: BTreeMap<u64, Option<HomeId>>,
 }
 
 /// What an earlier agent may have left in the middle of an operation.
@@ -144,7 +147,7 @@ impl<S: Sys> Claim<S> {
             stages: Vec::new(),
             complete: false,
             taken: false,
-            unknown: BTreeSet::new(),
+            unknown: BTreeMap::new(),
         };
         let ready = claim.start(home, recover);
         sys.unlock(&claim.fence).ok();
@@ -174,21 +177,25 @@ impl<S: Sys> Claim<S> {
         let taken =
             records.iter().rev().find_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
         self.complete = taken.is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
+        if !self.complete {
+            self.unknown = in_place(&records);
+        }
         records.into_iter().for_each(|record| self.replay(record));
         let intents = self.doubt.values().flatten().cloned().collect();
         recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages) });
         if !self.complete {
-            (self.kept, self.unsettled, self.doubt, self.unknown) = Default::default();
+            // The machine was started again. What had become durable before is as it was.
+            self.kept.retain(|ended| !self.unsettled.contains(&ended.seq));
+            (self.unsettled, self.doubt) = Default::default();
+            return Ok(());
         }
         // Only now: an agent that dies while it mends leaves the rest of it to the next one.
-        let end = if self.complete { end } else { 0 };
         if size != end {
             home.sys.truncate(&fd, end)?;
         }
         self.log = Some(Log { fd, end });
-        if self.complete {
-            self.take_log(&home.sys);
-        }
+        self.append(&home.sys, &Record::Taken(Bytes::from(self.boot.clone())));
+        self.taken = true;
         Ok(())
     }
 
@@ -213,7 +220,7 @@ impl<S: Sys> Claim<S> {
                 self.stages.clear();
             }
             Record::Staged(stage) => self.stages.push(stage),
-            Record::Unknown(seqs) => self.unknown.extend(seqs),
+            Record::Unknown(all) => self.unknown.extend(all.into_iter().map(|one| (one.seq, one.in_place))),
         }
     }
 
@@ -236,16 +243,26 @@ impl<S: Sys> Claim<S> {
     fn known(&mut self, lost: Vec<u64>) -> Option<Claimed> {
         let since = lost.first().copied().unwrap_or(u64::MAX);
         self.doubt.retain(|seq, _| *seq >= since);
-        self.unknown.retain(|seq| *seq >= since);
-        if !self.complete {
-            self.unknown = lost.into_iter().collect();
-            return None;
-        }
         let kept = self.kept.iter().map(|ended| ended.seq).filter(|seq| *seq >= since);
         let mut begun: Vec<u64> = kept.chain(self.doubt.keys().copied()).collect();
         begun.sort_unstable();
-        let unknown: Vec<u64> = self.unknown.iter().copied().collect();
-        (begun.len().max(unknown.len()) <= limits::BEGUN_MAX).then_some(Claimed { begun, unknown })
+        if self.complete {
+            self.unknown.retain(|seq, _| *seq >= since);
+        } else {
+            let old = std::mem::take(&mut self.unknown);
+            let is_new = |seq: &u64| begun.binary_search(seq).is_err();
+            let unknown = lost.into_iter().filter(is_new).map(|seq| (seq, old.get(&seq).copied().flatten()));
+            self.unknown = unknown.collect();
+        }
+        let unknown: Vec<u64> = self.unknown.keys().copied().collect();
+        let is_torn = |(seq, file): (&u64, &Option<HomeId>)| file.map(|_| *seq);
+        let torn = self.unknown.iter().filter_map(is_torn).collect();
+        (begun.len().max(unknown.len()) <= limits::BEGUN_MAX).then_some(Claimed {
+            begun,
+            unknown,
+            torn,
+            restarted: !self.complete,
+        })
     }
 
     /// Whether nobody has taken over, as far as can be seen. Certain while the fence is locked.
@@ -255,16 +272,6 @@ impl<S: Sys> Claim<S> {
         let linked = sys.stat(&self.fence).is_ok_and(|stat| stat.nlink > 0);
         let ours = linked && sys.read(&self.fence, 0, &mut word) == Ok(WORD) && word == self.word;
         ours || !home.takes(Step::Fence)
-    }
-
-    /// From here on the log tells of everything. Said of an incomplete one only with the first batch, which shows that
-    /// the gateway heard so: if the answer to the claim is lost, the next claim has the same one. What may have been
-    /// done before stays in doubt, however many claims follow.
-    fn take_log(&mut self, sys: &S) {
-        self.taken = true;
-        self.append(sys, &Record::Taken(Bytes::from(self.boot.clone())));
-        let unknown: Vec<u64> = self.unknown.iter().copied().collect();
-        self.append(sys, &Record::Unknown(unknown));
     }
 
     /// Locks the fence for a batch; see [`Claim::leave`].
@@ -279,12 +286,13 @@ impl<S: Sys> Claim<S> {
             self.leave(&home.sys);
             return Err(lost());
         }
-        if self.log.as_ref().is_some_and(|log| log.end > limits::LOG_BYTES) && self.unsettled.is_empty() {
-            // Where there is no space for a second one the first one grows.
+        let is_long = self.log.as_ref().is_some_and(|log| log.end > limits::LOG_BYTES);
+        // A log that did not tell of everything begins anew only with the first batch, which shows that the gateway
+        // heard so: if the answer to the claim is lost, the next claim has the same one.
+        if !self.taken || (is_long && self.unsettled.is_empty()) {
+            self.taken = true;
+            // Where there is no space for a second one the first one grows, or tells no more than it did.
             self.begin_log(home).ok();
-        }
-        if !self.taken {
-            self.take_log(&home.sys);
         }
         Ok(())
     }
@@ -304,7 +312,8 @@ impl<S: Sys> Claim<S> {
         let mut bytes = encode(&Record::Taken(Bytes::from(self.boot.clone())));
         self.kept.iter().for_each(|ended| bytes.extend(encode(&Record::Ended(ended.clone()))));
         bytes.extend(encode(&Record::Durable));
-        bytes.extend(encode(&Record::Unknown(self.unknown.iter().copied().collect())));
+        let unknown = self.unknown.iter().map(|(seq, in_place)| Unknown { seq: *seq, in_place: *in_place });
+        bytes.extend(encode(&Record::Unknown(unknown.collect())));
         for (seq, intent) in &self.doubt {
             bytes.extend(encode(&Record::Begun(*seq)));
             bytes.extend(intent.iter().flat_map(|intent| encode(&Record::Intent(intent.clone()))));
@@ -312,6 +321,7 @@ impl<S: Sys> Claim<S> {
         let fd = sys.create(&self.dir, b"log.new", 0o600)?;
         let mut log = Log { fd, end: 0 };
         log.append(sys, &bytes)?;
+        sys.sync(&log.fd)?;
         sys.rename(&self.dir, b"log.new", &self.dir, b"log", Rename::Replace)?;
         self.log = Some(log);
         Ok(())
@@ -330,6 +340,19 @@ impl<S: Sys> Claim<S> {
     /// The operation that has begun is about to do this.
     pub fn intend(&mut self, sys: &S, intent: Intent) {
         self.append(sys, &Record::Intent(intent));
+    }
+
+    /// The operation that has begun is about to overwrite this file in place: known even after a power cut, since what it
+    /// leaves of the file then is neither what was there nor what is wanted.
+    pub fn intend_in_place(&mut self, sys: &S, file: HomeId) {
+        self.append(sys, &Record::Intent(Intent::InPlace(file)));
+        self.sync(sys);
+    }
+
+    /// Whether an earlier agent was about to write this file in place for an operation that it did not end.
+    pub fn was_in_place(&self, seq: u64, file: HomeId) -> bool {
+        self.doubt.get(&seq) == Some(&Some(Intent::InPlace(file)))
+            || self.unknown.get(&seq) == Some(&Some(file))
     }
 
     /// The operation that had begun has an outcome.
@@ -351,10 +374,13 @@ impl<S: Sys> Claim<S> {
         }
     }
 
-    /// Everything is durable.
+    /// Everything is durable, and this is told even after a power cut.
     pub fn settle(&mut self, sys: &S) {
-        self.unsettled.clear();
-        self.append(sys, &Record::Durable);
+        if !self.unsettled.is_empty() {
+            self.unsettled.clear();
+            self.append(sys, &Record::Durable);
+            self.sync(sys);
+        }
     }
 
     /// What an earlier agent was about to do with an operation that it did not end.
@@ -374,11 +400,21 @@ impl<S: Sys> Claim<S> {
 
     /// A log that tells a part would tell a lie: where a record cannot be added there is none from then on.
     fn append(&mut self, sys: &S, record: &Record) {
-        let Some(log) = &mut self.log else { return };
-        if log.append(sys, &encode(record)).is_err() {
+        if self.log.as_mut().is_some_and(|log| log.append(sys, &encode(record)).is_err()) {
+            self.give_up_log(sys);
+        }
+    }
+
+    fn sync(&mut self, sys: &S) {
+        if self.log.as_ref().is_some_and(|log| sys.sync(&log.fd).is_err()) {
+            self.give_up_log(sys);
+        }
+    }
+
+    fn give_up_log(&mut self, sys: &S) {
+        if let Some(log) = self.log.take() {
             sys.truncate(&log.fd, 0).ok();
             sys.unlink(&self.dir, b"log", false).ok();
-            self.log = None;
         }
     }
 }
@@ -397,6 +433,21 @@ impl<S: Sys> Log<S> {
         }
         Ok(())
     }
+}
+
+/// The files that operations were about to write in place that had not become durable when the log ended.
+fn in_place(records: &[Record]) -> BTreeMap<u64, Option<HomeId>> {
+    let (mut current, mut found) = (0, BTreeMap::new());
+    for record in records {
+        match record {
+            Record::Begun(seq) => current = *seq,
+            Record::Intent(Intent::InPlace(file)) => drop(found.insert(current, Some(*file))),
+            Record::Unknown(all) => found.extend(all.iter().map(|one| (one.seq, one.in_place))),
+            Record::Durable => found.clear(),
+            _ => {}
+        }
+    }
+    found
 }
 
 /// Locks a fence. While somebody else holds it, who is asked to leave by the word in it, `meanwhile` gets the number of

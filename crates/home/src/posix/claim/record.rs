@@ -23,7 +23,16 @@ oncrpc::xdr! {
         /// A staging directory is about to be made.
         Staged(Stage) = 6,
         /// Operations that may have been executed before the log begins.
-        Unknown(Vec<u64>) = 7,
+        Unknown(Vec<Unknown>) = 7,
+    }
+
+    /// An operation that may have been executed before the log begins.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Unknown {
+        /// Its number.
+        pub seq: u64,
+        /// The file that it was about to write in place.
+        pub in_place: Option<HomeId>,
     }
 
     /// What an operation is about to do that cannot be told afterwards from what others do.
