@@ -1,7 +1,7 @@
 //! Who wrote what, and who may destroy it. Every token is written once; one that is required must be found in a file of
 //! the home in the end.
 
-use crate::machine::fs::{Fs, ROOT};
+use crate::machine::fs::{Fs, Ino, ROOT};
 use home::posix::sys::FileType;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,9 +25,9 @@ struct State {
     removals: u64,
     /// Removals that the agent is at.
     removing: i64,
-    /// By name in the shared folder, what the home had there when it last answered a question of the engine, and since
-    /// the last call began.
-    told: BTreeMap<String, Vec<Tokens>>,
+    /// What the home answered to questions of the engine about the shared folder, the oldest first: a name, which file it
+    /// stood for, and what was in that. For each name the last answer before the call that runs, and all since.
+    told: Vec<(String, Ino, Tokens)>,
 }
 
 /// The tokens in some bytes, which may have gaps between them.
@@ -88,21 +88,24 @@ impl Ledger {
     }
 
     /// The engine was told what a name stands for at the home.
-    pub fn told(&self, name: &str, tokens: Tokens) {
-        self.state.lock().told.entry(name.to_owned()).or_default().push(tokens);
+    pub fn told(&self, name: &str, file: Ino, tokens: Tokens) {
+        self.state.lock().told.push((name.to_owned(), file, tokens));
     }
 
     /// A call begins: what the engine knows of before is the last answer.
     pub fn begin(&self) {
-        for answers in self.state.lock().told.values_mut() {
-            *answers = answers.pop().into_iter().collect();
-        }
+        let told = &mut self.state.lock().told;
+        let last: BTreeMap<String, (Ino, Tokens)> =
+            std::mem::take(told).into_iter().map(|(name, file, tokens)| (name, (file, tokens))).collect();
+        told.extend(last.into_iter().map(|(name, (file, tokens))| (name, file, tokens)));
     }
 
-    /// Whoever destroys what a name stands for destroys what the engine was told of.
+    /// Whoever destroys what a name stands for destroys what the engine was told of that file, by whichever name.
     pub fn excuse_told(&self, name: &str) {
         let state = &mut *self.state.lock();
-        state.excused.extend(state.told.get(name).into_iter().flatten().flatten().cloned());
+        let files: BTreeSet<Ino> = state.told.iter().filter(|t| t.0 == name).map(|t| t.1).collect();
+        let known = state.told.iter().filter(|t| files.contains(&t.1));
+        state.excused.extend(known.flat_map(|t| t.2.iter().cloned()));
     }
 
     /// What must be there and is not.

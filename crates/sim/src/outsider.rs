@@ -98,8 +98,8 @@ impl Outsider {
     }
 
     fn in_names(&self, names: &[impl AsRef<str>]) -> Tokens {
-        let contents = names.iter().filter_map(|n| self.machine.content(&format!("{AT}/{}", n.as_ref())));
-        contents.flat_map(|content| tokens(&content)).collect()
+        let contents = names.iter().filter_map(|n| self.machine.file(&format!("{AT}/{}", n.as_ref())));
+        contents.flat_map(|(_, content)| tokens(&content)).collect()
     }
 
     /// Those that no file has any more.
@@ -177,7 +177,8 @@ impl Outsider {
             return Ok("closes its file".into());
         }
         self.append(&s.sys, &file, token)?;
-        let named = s.sys.stat(&file)?.nlink > 0;
+        // What the agent has taken out of the folder to remove it has none that a person would see.
+        let named = self.machine.has(AT, file.ino());
         // A file that nobody has meant to remove is still there.
         if named || (removals == self.ledger.removals() && !self.ledger.is_removing()) {
             self.ledger.require(token);
@@ -210,8 +211,9 @@ impl Meddler for Outsider {
             None => self.machine.names(&path),
         };
         for name in names {
-            let content = self.machine.content(&format!("{AT}/{name}"));
-            self.ledger.told(&name, content.map(|c| tokens(&c)).unwrap_or_default());
+            if let Some((file, content)) = self.machine.file(&format!("{AT}/{name}")) {
+                self.ledger.told(&name, file, tokens(&content));
+            }
         }
     }
 

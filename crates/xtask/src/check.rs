@@ -49,7 +49,8 @@ fn all(steps: &[Step]) -> Result<()> {
 /// What the simulation must always live through, in a few seconds.
 fn simulated() -> Result<()> {
     let troubles = "lost,slow,gateway-kill,gateway-cut";
-    sim(&["--seeds", "500", "--ops", "60", "--only", troubles].map(str::to_owned))
+    sim(&["--seeds", "500", "--ops", "60", "--only", troubles].map(str::to_owned))?;
+    sim(&["--seeds", "500", "--ops", "60", "--only", "outsider"].map(str::to_owned))
 }
 
 /// Lives through simulated worlds, in release mode.

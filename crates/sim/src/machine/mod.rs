@@ -160,14 +160,11 @@ impl Machine {
         self.state.lock().now.clone()
     }
 
-    /// The content of a file.
-    pub fn content(&self, path: &str) -> Option<Arc<Vec<u8>>> {
+    /// A file and its content.
+    pub fn file(&self, path: &str) -> Option<(Ino, Arc<Vec<u8>>)> {
         let state = self.state.lock();
-        let ino = path
-            .split('/')
-            .filter(|n| !n.is_empty())
-            .try_fold(ROOT, |at, n| state.now.child(at, n.as_bytes()))?;
-        state.now.get(ino).filter(|n| n.kind == FileType::File).map(|n| n.data.clone())
+        let ino = state.at(path)?;
+        state.now.get(ino).filter(|n| n.kind == FileType::File).map(|n| (ino, n.data.clone()))
     }
 
     /// The contents of all files that have a name.
@@ -177,14 +174,18 @@ impl Machine {
         named.map(|(ino, n)| (*ino, n.data.clone())).collect()
     }
 
+    /// Whether a directory has a name for an object.
+    pub fn has(&self, path: &str, ino: Ino) -> bool {
+        let state = self.state.lock();
+        let dir = state.at(path).and_then(|dir| state.now.get(dir));
+        dir.is_some_and(|n| n.names.values().any(|child| *child == ino))
+    }
+
     /// The names in a directory.
     pub fn names(&self, path: &str) -> Vec<String> {
         let state = self.state.lock();
-        let ino = path
-            .split('/')
-            .filter(|n| !n.is_empty())
-            .try_fold(ROOT, |at, n| state.now.child(at, n.as_bytes()));
-        let names = ino.and_then(|ino| state.now.get(ino)).into_iter().flat_map(|n| n.names.keys());
+        let names =
+            state.at(path).and_then(|ino| state.now.get(ino)).into_iter().flat_map(|n| n.names.keys());
         names.map(|n| String::from_utf8_lossy(n).into_owned()).collect()
     }
 
@@ -251,6 +252,11 @@ fn torn(old: &[u8], new: &[u8], len: usize, luck: f64, rng: &mut StdRng) -> Vec<
 }
 
 impl State {
+    fn at(&self, path: &str) -> Option<Ino> {
+        let mut names = path.split('/').filter(|n| !n.is_empty());
+        names.try_fold(ROOT, |at, n| self.now.child(at, n.as_bytes()))
+    }
+
     fn new_node(&mut self, kind: FileType, mode: u32, at: Time, place: &'static str) -> Inode {
         self.generations += 1;
         Inode {

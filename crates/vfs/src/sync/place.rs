@@ -155,12 +155,14 @@ impl Placer<'_> {
                 let object = self.at(&dir, &name, object)?;
                 Ok(Op::Remove { dir, name, object, is_dir, base })
             }
-            Op::Rename { from, name, object, to, new_name, replaced } => {
-                let (from, to) = (self.loc(from)?, self.loc(to)?);
+            Op::Rename { from, name, object, to: to_id, new_name, replaced } => {
+                let (from, to) = (self.loc(from)?, self.loc(to_id)?);
                 let object = self.at(&from, &name, object)?;
                 let replaced = match replaced {
                     // What the home was never seen to have under that name cannot be told from theirs.
                     Some((old, _)) if self.is_unseen(old) => None,
+                    // What our own earlier operations did not leave there, neither.
+                    Some((old, _)) if !self.is_known_at(old, to_id, &new_name) => None,
                     Some((old, base)) => Some((self.at(&to, &new_name, old)?, base)),
                     None => None,
                 };
@@ -174,6 +176,11 @@ impl Placer<'_> {
     fn is_unseen(&mut self, id: u64) -> bool {
         let mut ino = |id| self.tree.get(id).map_or(0, |n| n.home_id.ino);
         ino(ROOT_ID) != 0 && ino(id) == 0 && !self.touched.contains(&id)
+    }
+
+    /// Whether an object can be told from another one under a name, or has it for all that we know.
+    fn is_known_at(&mut self, id: u64, dir: u64, name: &Name) -> bool {
+        self.identity(id).is_some() || self.names_of(id).contains(&(dir, name.clone()))
     }
 
     fn at(&mut self, dir: &Loc, name: &Name, id: u64) -> Result<Loc> {

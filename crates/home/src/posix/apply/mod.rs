@@ -265,17 +265,34 @@ impl<'a, S: Sys> Batch<'a, S> {
             Op::Write { file: at, .. } | Op::SetAttr { object: at, .. } | Op::SetXattr { object: at, .. } => {
                 at.path.clone()
             }
-            Op::Rename { to, new_name, .. } => {
+            Op::Rename { from, name, to, new_name, .. } => {
+                let (old, new) = (from.path.join(name), to.path.join(new_name));
+                self.left_at.remove(&old);
                 if done.attr.is_some_and(|attr| attr.kind == Kind::Dir) {
-                    // Everything in it has another path now.
-                    self.left_at.clear();
+                    self.move_left(&old, &new);
                 }
-                to.path.join(new_name)
+                new
             }
-            Op::Remove { .. } => return,
+            Op::Remove { dir, name, .. } => {
+                self.left_at.remove(&dir.path.join(name));
+                return;
+            }
         };
         if let Some(attr) = done.attr {
             self.left_at.insert(place, attr.id);
+        }
+    }
+
+    /// Everything in a directory has another path now.
+    fn move_left(&mut self, old: &HomePath, new: &HomePath) {
+        let prefix = [old.as_bytes(), b"/"].concat();
+        let inside: Vec<HomePath> =
+            self.left_at.keys().filter(|p| p.as_bytes().starts_with(&prefix)).cloned().collect();
+        for path in inside {
+            let below = [new.as_bytes(), b"/", &path.as_bytes()[prefix.len()..]].concat();
+            if let (Some(id), Ok(path)) = (self.left_at.remove(&path), HomePath::parse(&below)) {
+                self.left_at.insert(path, id);
+            }
         }
     }
 
