@@ -408,7 +408,7 @@ impl Serving {
     async fn end(&self) -> Vec<PathBuf> {
         // What the kernel holds back comes in while a mount is taken away.
         let busy = self.mounts.end().await;
-        self.attachments.end();
+        self.attachments.end().await;
         // Nobody is left to tell only if every listener has ended already.
         let _ = self.stop.send(true);
         let until = tokio::time::Instant::now() + limits::LAST_ANSWERS;

@@ -103,9 +103,20 @@ impl Attachments {
         Ok((Place { id: id.to_owned(), session, number }, fresh))
     }
 
-    /// The server ends in order: every mount is told, so that none waits for another server.
-    pub fn end(&self) {
+    /// The server ends in order: every mount is told, so that none waits for another server, or starts one. Returns when
+    /// those that are connected have been told, or do not listen for too long.
+    pub async fn end(&self) {
+        let carried: Vec<String> = {
+            let sessions = self.sessions.lock();
+            let connected = sessions.iter().filter(|(_, s)| s.carrying.try_lock().is_err());
+            connected.map(|(id, _)| id.clone()).collect()
+        };
         self.ending.send_replace(true);
+        let until = tokio::time::Instant::now() + limits::LAST_ANSWERS;
+        let left = || carried.iter().any(|id| self.sessions.lock().contains_key(id));
+        while left() && tokio::time::Instant::now() < until {
+            tokio::time::sleep(limits::START_POLL).await;
+        }
     }
 
     fn begin(&self, owner: (u32, u32)) -> io::Result<Session> {
