@@ -254,10 +254,7 @@ pub trait Home: Send + Sync {
     ///
     /// Who has claimed once has to do so again when an operation fails with [`ErrorKind::NotClaimed`], which means that
     /// nothing happened: the connection is another one, or somebody else has taken over.
-    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
-        let _ = (gateway, volume, lost);
-        Ok(None)
-    }
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>>;
 
     /// Executes operations in order and makes them durable. Stops after the first outcome that is not
     /// [`Outcome::Done`], so that the answer is a prefix of the request. An operation that was executed

@@ -12,8 +12,8 @@ use crate::rate::Bucket;
 use bytes::Bytes;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::{
-    Chunk, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome, Page, Placed,
-    Result, Seen, StatFs, Status, XattrName, Xattrs,
+    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome, Page,
+    Placed, Result, Seen, StatFs, Status, XattrName, Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -258,6 +258,11 @@ impl Home for Gate {
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
         let _call = self.call();
         self.inner.home.stage(op, at, data).await
+    }
+
+    async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
+        let _call = self.call();
+        self.inner.home.claim(gateway, volume, lost).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

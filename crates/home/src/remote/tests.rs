@@ -45,6 +45,9 @@ impl Home for Fake {
     async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
         Ok(0)
     }
+    async fn claim(&self, _: u64, _: u32, _: Vec<u64>) -> Result<Option<Claimed>> {
+        Ok(None)
+    }
     async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {
         Ok(Vec::new())
     }

@@ -18,7 +18,9 @@ mod wire;
 
 use crate::remote::{Connection, Meter};
 use crate::ssh::SshTarget;
-use crate::{Chunk, Class, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, OpId, Outcome, Page, Placed};
+use crate::{
+    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, OpId, Outcome, Page, Placed,
+};
 use crate::{Result, Seen, StatFs, Status, Time};
 use bytes::Bytes;
 use link::Link;
@@ -156,6 +158,10 @@ impl Home for Session {
 
     async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
         Err(Error::new(ErrorKind::Unsupported, "an SFTP home holds no staged data"))
+    }
+
+    async fn claim(&self, _: u64, _: u32, _: Vec<u64>) -> Result<Option<Claimed>> {
+        Ok(None)
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -103,6 +103,9 @@ impl Home for Dirs {
     async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
         Ok(0)
     }
+    async fn claim(&self, _: u64, _: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
+        Ok(Some(Claimed { begun: lost, unknown: vec![], torn: vec![], restarted: false }))
+    }
     async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {
         Ok(vec![])
     }
@@ -114,6 +117,12 @@ fn gate(knocker: &Arc<Knocker>, door: &Arc<Door>, host: &HostLock) -> Gate {
 
 fn at(path: &str) -> Loc {
     Loc { path: HomePath::parse(path.as_bytes()).unwrap(), id: None }
+}
+
+#[tokio::test]
+async fn a_claim_gets_through() {
+    let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
+    assert_eq!(gate.claim(1, 2, vec![3, 4]).await.unwrap().unwrap().begun, [3, 4]);
 }
 
 #[tokio::test]

@@ -47,18 +47,19 @@ impl Volume {
             queue.lost().map(|(seq, _)| seq).collect()
         };
         let known = self.home.claim(self.shared.gateway, self.id, lost).await?;
-        self.claimed.store(true, Ordering::Relaxed);
-        let (executed, torn) = {
+        let (executed, torn, look) = {
             let queue = &mut self.tree.lock().queue;
             let torn = known.as_ref().map(|known| known.torn.iter().copied().collect());
             let known = known.unwrap_or_else(|| queue.nothing_is_known());
             queue.told(&known);
-            if !known.restarted {
-                return Ok(());
-            }
-            (queue.executed_last(&known.begun), torn)
+            (queue.executed_last(&known.begun), torn, known.restarted)
         };
-        self.look_for_lost(class, executed, torn).await
+        if look {
+            self.look_for_lost(class, executed, torn).await?;
+        }
+        // Only now: a claim counts with what it has shown.
+        self.claimed.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Takes in what was done by a send whose answer was lost, as far as the home shows it. All up to `executed` was, and

@@ -49,6 +49,9 @@ fn crash(world: &World, kills: usize) -> Result<()> {
     let status = server.home_status("ann@lab")?;
     let calm = status["conflicts"] == 0 && status["parked"].as_array().is_some_and(Vec::is_empty);
     ensure!(calm, "nobody else changed anything, and yet: {status}");
+    let volumes = world.dir.join("home/ann/.cache/trellis/volumes");
+    let claimed = fs::read_dir(&volumes).with_context(|| format!("{}", volumes.display()))?.count();
+    ensure!(claimed == 1, "{claimed} volumes were claimed at the home");
 
     let other = Meddler { dir: shared.clone(), step: Arc::default() };
     let both = phase(world, &mut server, kills - kills / 2, &shared, Some(other))?;
