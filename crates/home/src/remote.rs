@@ -117,6 +117,10 @@ struct Shared {
     moved: watch::Sender<()>,
 }
 
+/// What is weaker there.
+const UNFENCED: &str = "~/.cache/trellis cannot be kept there: after a lost connection the files are looked at to find out \
+                        what was done";
+
 struct State {
     phase: Phase,
     /// In a row.
@@ -126,6 +130,8 @@ struct State {
     /// What it was to an earlier process.
     expected: Option<Class>,
     weaker: Vec<String>,
+    /// A home of the full class that keeps neither fence nor log.
+    unfenced: bool,
     /// Seconds, as in [`Status`].
     clock_ahead_s: Option<f64>,
     /// The account has changed, which only [`Home::attach`] accepts.
@@ -154,6 +160,7 @@ impl RemoteHome {
             first: None,
             expected: None,
             weaker: Vec::new(),
+            unfenced: false,
             clock_ahead_s: None,
             foreign: None,
             claims: HashMap::new(),
@@ -395,7 +402,9 @@ impl Home for RemoteHome {
             _ => None,
         };
         let clock_ahead_s = state.clock_ahead_s;
-        Status { login, clock_ahead_s, ..self.shared.meter.status(link, class, state.weaker.clone()) }
+        let unfenced = state.unfenced.then(|| UNFENCED.to_owned());
+        let weaker = state.weaker.iter().cloned().chain(unfenced).collect();
+        Status { login, clock_ahead_s, ..self.shared.meter.status(link, class, weaker) }
     }
 
     fn retry_now(&self) {
@@ -450,9 +459,11 @@ impl Home for RemoteHome {
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let connection = self.same_account().await?;
-        let begun = connection.claim(gateway, volume, lost).await?;
-        self.shared.state.lock().claims.insert((gateway, volume), Arc::downgrade(&connection));
-        Ok(begun)
+        let known = connection.claim(gateway, volume, lost).await?;
+        let mut state = self.shared.state.lock();
+        state.claims.insert((gateway, volume), Arc::downgrade(&connection));
+        state.unfenced = known.is_none() && state.first.as_ref().is_some_and(|h| h.class == Class::Posix);
+        Ok(known)
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -45,8 +45,9 @@ impl Home for Fake {
     async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
         Ok(0)
     }
-    async fn claim(&self, _: u64, _: u32, _: Vec<u64>) -> Result<Option<Claimed>> {
-        Ok(None)
+    /// Only the second volume has a log.
+    async fn claim(&self, _: u64, volume: u32, begun: Vec<u64>) -> Result<Option<Claimed>> {
+        Ok((volume == 2).then_some(Claimed { begun, unknown: vec![], torn: vec![], restarted: false }))
     }
     async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {
         Ok(Vec::new())
@@ -113,6 +114,15 @@ async fn nothing_connects_by_itself_and_many_calls_connect_once() {
     assert!(all.iter().all(|r| r.as_ref().is_err_and(|e| e.kind == ErrorKind::NotFound)));
     assert_eq!(script.attempts.load(Ordering::Relaxed), 1);
     assert_eq!(home.status().link, Link::Up);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_home_that_keeps_no_log_says_so() {
+    let (home, _) = home(vec![Ok(fake(1))]);
+    home.claim(1, 1, vec![]).await.unwrap();
+    assert_eq!(home.status().weaker, [UNFENCED]);
+    home.claim(1, 2, vec![]).await.unwrap();
+    assert_eq!(home.status().weaker, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
