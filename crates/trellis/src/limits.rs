@@ -154,5 +154,11 @@ pub const ATTACH_START: Duration = Duration::from_secs(90);
 pub const ATTACH_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// Bytes of noise before the far side's marker.
 pub const ATTACH_NOISE: usize = 256 << 10;
+/// How long is waited for a server that was killed and has not ended, before its mounts are aborted, and in all.
+pub const DYING_PATIENCE: Duration = Duration::from_secs(1);
+/// See [`DYING_PATIENCE`].
+pub const DYING_FOR: Duration = Duration::from_secs(10);
+/// The pause between two looks at it.
+pub const DYING_PAUSE: Duration = Duration::from_millis(10);
 /// Notices to the kernel that wait because it is busy with an answer of ours.
 pub const ATTACH_NOTICES: usize = 4096;

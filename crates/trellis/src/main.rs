@@ -27,6 +27,7 @@ mod control;
 mod crash;
 mod daemon;
 mod doctor;
+mod dying;
 mod gate;
 mod limits;
 mod log;

@@ -70,6 +70,28 @@ pub fn fuse_points() -> Vec<PathBuf> {
     lines.map(|l| PathBuf::from(OsStr::from_bytes(&unescape(l.point)))).collect()
 }
 
+/// Ends the connections of this user's FUSE mounts of a source in the kernel: whoever waits for an answer there gets
+/// ECONNABORTED.
+pub fn abort(source: &str) {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let uid = rustix::process::geteuid().as_raw();
+    for minor in connections(&table, &Served { listeners: Vec::new(), source: source.to_owned(), uid }) {
+        let written = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        if let Err(e) = written {
+            tracing::warn!("FUSE connection {minor}: {e}");
+        }
+    }
+}
+
+/// The names in fusectl of the FUSE mounts of a server: the minor numbers of their devices.
+fn connections(table: &[u8], of: &Served) -> Vec<u32> {
+    let lines = table.split(|b| *b == b'\n').filter_map(Line::parse);
+    lines
+        .filter(|l| l.is_fuse_of(of))
+        .filter_map(|l| std::str::from_utf8(l.device).ok()?.split_once(':')?.1.parse().ok())
+        .collect()
+}
+
 /// Where the tree of a server on another machine is mounted.
 pub fn relayed_points() -> Vec<PathBuf> {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
@@ -160,6 +182,7 @@ fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
 
 /// A line of proc(5) `mountinfo`.
 struct Line<'a> {
+    device: &'a [u8],
     root: &'a [u8],
     point: &'a [u8],
     kind: &'a [u8],
@@ -170,9 +193,9 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn parse(line: &'a [u8]) -> Option<Line<'a>> {
         let mut fields = line.split(|b| *b == b' ');
-        let (root, point) = (fields.nth(3)?, fields.next()?);
+        let (device, root, point) = (fields.nth(2)?, fields.next()?, fields.next()?);
         let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
-        Some(Line { root, point, kind: rest.next()?, source: rest.next()?, options: rest.next()? })
+        Some(Line { device, root, point, kind: rest.next()?, source: rest.next()?, options: rest.next()? })
     }
 
     /// The subtype that we mount with.
@@ -285,5 +308,15 @@ broken line
             assert_eq!(found.as_deref(), want.map(str::as_bytes), "{path}");
         }
         assert_eq!(path_inside(Path::new("/"), &mounts), None);
+    }
+
+    #[test]
+    fn connections_of_this_server_and_user_alone() {
+        let table = b"44 21 0:54 / /home/me/trellis rw - fuse.trellis trellis rw,user_id=1,group_id=1\n\
+            45 21 0:55 / /home/me/t rw - fuse.trellis trellis:0a rw,user_id=1\n\
+            46 21 0:56 / /home/you/t rw - fuse.trellis trellis rw,user_id=2\n\
+            47 21 0:57 / /mnt rw - fuse.sshfs trellis rw,user_id=1\n";
+        let of = Served { listeners: vec![], source: "trellis".into(), uid: 1 };
+        assert_eq!(connections(table, &of), [54]);
     }
 }

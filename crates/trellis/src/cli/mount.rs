@@ -72,19 +72,29 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     }
     // Where the state may lie is the server's decision at its start.
     let state = StateDir::create(args.state.dir.as_deref(), true)?;
-    if service::start(&state).await? == Started::Now {
-        let log = show::text(daemon::log_path(&state).as_os_str().as_bytes());
-        super::note(&format!("started a server in the background; it writes to {log}"));
-    }
-    let mut client = Client::connect(&state).await?.ok_or_else(|| "the server has ended again".to_owned())?;
     let request = Request::Mount { dir: raw(&dir), make };
-    let Reply::Mounted { dir, before, recovered } = client.ask(request).await? else {
+    let reply = match ask_server(&state, request.clone()).await {
+        // A server that was killed just now may have taken the question.
+        Err(_) if Client::connect(&state).await?.is_none() => ask_server(&state, request).await?,
+        answered => answered?,
+    };
+    let Reply::Mounted { dir, before, recovered } = reply else {
         return Err(unexpected().into());
     };
     if recovered {
         super::note("a mount whose server had gone was taken away first");
     }
     Ok(std::io::stdout().write_all(welcome(Path::new(OsStr::from_bytes(&dir.0)), before, None).as_bytes())?)
+}
+
+/// Asks the server of a state directory, which is started if none runs.
+async fn ask_server(state: &StateDir, request: Request) -> Result<Reply, Failure> {
+    if service::start(state).await? == Started::Now {
+        let log = show::text(daemon::log_path(state).as_os_str().as_bytes());
+        super::note(&format!("started a server in the background; it writes to {log}"));
+    }
+    let mut client = Client::connect(state).await?.ok_or_else(|| "the server has ended again".to_owned())?;
+    Ok(client.ask(request).await?)
 }
 
 /// What a person can do with a mount, three things to try. `at`: the machine whose server it is, if not this one.

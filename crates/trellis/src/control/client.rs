@@ -2,8 +2,8 @@
 
 use super::proto::{Reply, Request};
 use super::wire;
-use crate::limits;
 use crate::state::StateDir;
+use crate::{dying, limits};
 use bytes::Bytes;
 use home::{Error, ErrorKind, Result};
 use std::time::Instant;
@@ -17,35 +17,47 @@ pub struct Client<S = UnixStream> {
 
 impl Client {
     /// Connects to the server of a state directory; `None` if none runs.
+    /// One that was killed is waited for until it has ended.
     pub async fn connect(state: &StateDir) -> std::result::Result<Option<Client>, String> {
         let (path, _open) = state.socket_path()?;
-        match UnixStream::connect(&path).await {
-            Ok(stream) => match stopped(&stream) {
-                Some(pid) => Err(format!(
-                    "the server (process {pid}) has been stopped by a signal and answers nobody: let it go on with \
-                     `kill -CONT {pid}`"
-                )),
-                None => Ok(Some(Client::over(stream))),
-            },
-            Err(e)
-                if matches!(
-                    e.kind(),
-                    std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused
-                ) =>
-            {
-                Ok(None)
+        loop {
+            let stream = match UnixStream::connect(&path).await {
+                Ok(stream) => stream,
+                Err(e) => return not_connected(state, &e),
+            };
+            let peer = stream.peer_cred().ok().and_then(|peer| peer.pid());
+            match peer.filter(|pid| dying::is_dying(*pid)) {
+                Some(pid) => {
+                    drop(stream);
+                    state.wait_for_end(pid).await?;
+                }
+                None => return not_stopped(stream, peer).map(Some),
             }
-            Err(e) => Err(format!("control socket in {}: {e}", state.path().display())),
         }
     }
 }
 
-/// The process at the other end, if it is stopped (state `T` in proc(5) `stat`): whoever asks it waits without end.
-fn stopped(stream: &UnixStream) -> Option<i32> {
-    let pid = stream.peer_cred().ok()?.pid()?;
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.starts_with('T').then_some(pid)
+fn not_connected(state: &StateDir, e: &std::io::Error) -> std::result::Result<Option<Client>, String> {
+    match e.kind() {
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Ok(None),
+        _ => Err(format!("control socket in {}: {e}", state.path().display())),
+    }
+}
+
+fn not_stopped(stream: UnixStream, peer: Option<i32>) -> std::result::Result<Client, String> {
+    match peer.filter(|pid| is_stopped(*pid)) {
+        Some(pid) => Err(format!(
+            "the server (process {pid}) has been stopped by a signal and answers nobody: let it go on with \
+             `kill -CONT {pid}`"
+        )),
+        None => Ok(Client::over(stream)),
+    }
+}
+
+/// Whether a process is stopped (state `T` in proc(5) `stat`): whoever asks it waits without end.
+fn is_stopped(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
