@@ -223,9 +223,10 @@ async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
     };
     match output {
         Ok(output) if output.success => Ok(output.text),
-        other => {
-            let said = other.map_or_else(|e| e.to_string(), |o| o.said);
-            Err(Error::new(ErrorKind::Login, format!("ssh {option} {}: {said}", target.host)))
+        Ok(output) if !output.said.is_empty() => {
+            Err(Error::new(ErrorKind::Login, format!("ssh {option} {}: {}", target.host, output.said)))
         }
+        // Killed, or out of time: nothing that a person has to change first.
+        _ => Err(Error::new(ErrorKind::Unreachable, format!("ssh {option} {} was interrupted", target.host))),
     }
 }

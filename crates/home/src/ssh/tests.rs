@@ -111,6 +111,22 @@ async fn what_a_child_says_is_bounded_and_escaped() {
 }
 
 #[tokio::test]
+async fn only_what_ssh_says_itself_is_for_a_person_to_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = dir.path().join("ssh");
+    std::fs::write(
+        &script,
+        "#!/bin/sh\n[ -e \"$0.bad\" ] && echo 'Bad option' >&2 && exit 255\nkill -9 $$\n",
+    )
+    .unwrap();
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let target = target().with_program(&script);
+    assert_eq!(target.facts().await.unwrap_err().kind, ErrorKind::Unreachable);
+    std::fs::write(dir.path().join("ssh.bad"), "").unwrap();
+    assert_eq!(target.facts().await.unwrap_err().kind, ErrorKind::Login);
+}
+
+#[tokio::test]
 async fn no_child_can_ask_at_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("ssh");
