@@ -101,27 +101,38 @@ async fn a_restart_keeps_handles_fileids_and_unsent_changes() {
 
 #[tokio::test]
 async fn a_lost_answer_is_no_conflict() {
-    let world = World::new(Mode::Wb);
-    let e = world.start().await;
-    let lab = e.lab().await;
-    let f = e.create(lab, "f").await.unwrap();
-    e.write(f, 0, b"first").await.unwrap();
-    e.sync().await;
-    world.fault(Fault::AnswersLost);
-    e.write(f, 0, b"again").await.unwrap();
-    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
-    e.vfs.rename(e.ctx(), lab, b"f", d, b"g", RenameHow::Replace).await.unwrap();
-    let n = e.create(lab, "n").await.unwrap();
-    e.write(n, 0, b"nn").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(900)).await;
-    // The agent, too, forgets what it did.
-    world.memory.restart();
-    world.fault(Fault::None);
-    e.sync().await;
-    assert_eq!(world.at_home("d/g").await.unwrap(), b"again");
-    assert_eq!(world.at_home("n").await.unwrap(), b"nn");
-    assert_eq!(world.names_at_home("").await, ["d", "n"]);
-    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    for looks_fail in [false, true] {
+        let world = World::new(Mode::Wb);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.create(lab, "f").await.unwrap();
+        e.write(f, 0, b"first").await.unwrap();
+        let x = e.create(lab, "x").await.unwrap();
+        e.write(x, 0, b"first").await.unwrap();
+        e.sync().await;
+        world.fault(Fault::AnswersLost);
+        e.write(x, 0, b"longer than before").await.unwrap();
+        e.vfs.remove(e.ctx(), lab, b"x").await.unwrap();
+        e.write(f, 0, b"again").await.unwrap();
+        let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+        e.vfs.rename(e.ctx(), lab, b"f", d, b"g", RenameHow::Replace).await.unwrap();
+        let n = e.create(lab, "n").await.unwrap();
+        e.write(n, 0, b"nn").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(900)).await;
+        // The agent, too, forgets what it did.
+        world.memory.restart();
+        if looks_fail {
+            // A look that fails is repeated, whatever was answered before it.
+            world.fault(Fault::LooksUnanswered);
+            tokio::time::sleep(Duration::from_millis(900)).await;
+        }
+        world.fault(Fault::None);
+        e.sync().await;
+        assert_eq!(world.at_home("d/g").await.unwrap(), b"again");
+        assert_eq!(world.at_home("n").await.unwrap(), b"nn");
+        assert_eq!(world.names_at_home("").await, ["d", "n"]);
+        assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    }
 }
 
 #[tokio::test]

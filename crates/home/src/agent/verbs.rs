@@ -71,7 +71,7 @@ oncrpc::xdr! {
         Xattrs(Xattrs) = 9,
         /// The page and its bare objects.
         Listx(BarePage) = 10,
-        /// The numbers of the operations that may have been executed, if that is known.
+        /// What is known of operations whose outcomes were lost, if anything is.
         Claim(Option<Claimed>) = 11,
     }
 

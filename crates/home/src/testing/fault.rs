@@ -30,6 +30,9 @@ pub enum Fault {
     HangChanges,
     /// Changes take effect, and their answers are lost; questions are answered.
     ChangesUnanswered,
+    /// Volumes can be claimed; who looks at an object gets no answer, and changes wait, without effect, until another
+    /// fault is set.
+    LooksUnanswered,
     /// Changes are refused for this reason.
     Refuse(ErrorKind),
     /// There are no hard links.
@@ -89,6 +92,7 @@ impl FaultHome {
             | Fault::Hang
             | Fault::HangChanges
             | Fault::ChangesUnanswered
+            | Fault::LooksUnanswered
             | Fault::Refuse(_)
             | Fault::NoLinks
             | Fault::NothingStaged => call.await,
@@ -111,7 +115,13 @@ impl Home for FaultHome {
     }
 
     async fn stat(&self, at: &Loc) -> Result<Seen> {
-        self.through(self.inner.stat(at)).await
+        let seen = self.through(self.inner.stat(at)).await;
+        match *self.fault.borrow() {
+            Fault::LooksUnanswered => {
+                seen.and(Err(Error::new(ErrorKind::Unreachable, "the answer is lost (injected)")))
+            }
+            _ => seen,
+        }
     }
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
@@ -144,7 +154,8 @@ impl Home for FaultHome {
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let mut fault = self.fault.subscribe();
-        let now = fault.wait_for(|f| *f != Fault::HangChanges).await.map(|f| *f).unwrap_or_default();
+        let now = fault.wait_for(|f| !matches!(f, Fault::HangChanges | Fault::LooksUnanswered)).await;
+        let now = now.map(|f| *f).unwrap_or_default();
         if let Fault::Refuse(kind) = now {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Ok(vec![Outcome::Refused(kind)]);

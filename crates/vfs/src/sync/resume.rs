@@ -46,6 +46,8 @@ impl Volume {
             }
             queue.lost().map(|(seq, _)| seq).collect()
         };
+        // Until the look is over: one that fails is repeated.
+        self.claimed.store(false, Ordering::Relaxed);
         let known = self.home.claim(self.shared.gateway, self.id, lost).await?;
         let (executed, torn, look) = {
             let queue = &mut self.tree.lock().queue;
@@ -57,7 +59,6 @@ impl Volume {
         if look {
             self.look_for_lost(class, executed, torn).await?;
         }
-        // Only now: a claim counts with what it has shown.
         self.claimed.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -82,9 +83,8 @@ impl Volume {
         if let Some(torn) = torn {
             again(&mut proven, &torn, executed);
         }
-        let with_moot = traces.iter().filter(|t| t.moot && proven.iter().all(|(p, _)| p.seq != t.seq));
-        let with_moot: Vec<_> = with_moot.map(|t| (t, None)).collect();
-        proven.extend(with_moot);
+        let shown: HashSet<u64> = proven.iter().map(|(t, _)| t.seq).collect();
+        proven.extend(traces.iter().filter(|t| t.moot && !shown.contains(&t.seq)).map(|t| (t, None)));
         proven.sort_by_key(|(t, _)| t.seq);
         let identities = self.identify(&proven).await?;
         {
