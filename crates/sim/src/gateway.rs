@@ -146,6 +146,7 @@ impl Namespace for OneHome {
             start: Start::HomeDir,
             options: MountOptions {
                 mode: None,
+                modes: Vec::new(),
                 share: None,
                 rebase_symlinks: false,
                 protect: protect.collect(),

@@ -7,7 +7,8 @@
 //! [[home]]
 //! name = "lab"                  # shown as /lab
 //! scl = "scp:ann@lab:/data"     # or scp:ann@lab: (the whole host), scp:lab:. (the home directory), local:/srv
-//! mode = "strict"               # or "wb"
+//! mode = "strict"               # wb (usual), cto, strict, owned, offline or ro: docs/SEMANTICS.md
+//! modes = { scratch = "owned", "ref/genomes" = "ro" }   # folders with another mode: below scl, or from / of the host
 //! share = false
 //! symlinks = "rebase"           # absolute links of the home lead into the home; "raw" leaves them
 //! protect = []                  # folders that no client may change; default .ssh .gnupg .cache/trellis
@@ -20,8 +21,10 @@ use crate::options::{ModeName, Options};
 use crate::scl::{RootName, Target};
 use home::{HomePath, Name};
 use serde::{Deserialize, Deserializer};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use vfs::Start;
 
 /// What absolute symbolic links of a home become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
@@ -46,6 +49,9 @@ pub struct HomeEntry {
     pub scl: Target,
     /// Mode of this home.
     pub mode: Option<ModeName>,
+    /// Folders with a mode of their own, as written: below the place that the name means, or from the root of the host.
+    #[serde(default)]
+    pub modes: BTreeMap<String, ModeName>,
     /// Whether other users have what the modes give to others.
     pub share: Option<bool>,
     /// What absolute symbolic links become.
@@ -54,6 +60,61 @@ pub struct HomeEntry {
     /// Folders below the account's home directory that no client may change; `None`: the usual ones.
     #[serde(default, deserialize_with = "folders")]
     pub protect: Option<Vec<HomePath>>,
+}
+
+impl HomeEntry {
+    /// The folder that the name means, from the root of the home; `None` where only the host knows it.
+    fn place(&self) -> Option<HomePath> {
+        match &self.scl {
+            Target::Remote(_, Start::HomeDir) => None,
+            Target::Remote(_, Start::Path(path)) => Some(path.clone()),
+            Target::Remote(_, Start::Root) | Target::Local(_) => Some(HomePath::root()),
+        }
+    }
+
+    /// Folders with a mode of their own, from the root of the home.
+    pub fn folders(&self) -> Result<Vec<(HomePath, vfs::Mode)>, String> {
+        let folder = |(text, mode): (&String, &ModeName)| {
+            let (shown, fail) =
+                (crate::show::text(text.as_bytes()), |why: &str| format!("home {}: {why}", self.name));
+            let path = HomePath::parse(text.as_bytes()).map_err(|e| fail(&format!("modes: {shown}: {e}")))?;
+            let mut full = match (text.starts_with('/'), self.place()) {
+                (true, _) => HomePath::root(),
+                (false, Some(place)) => place,
+                (false, None) => {
+                    let why = format!(
+                        "modes: write {shown} from the root of the host, because scl means the home directory"
+                    );
+                    return Err(fail(&why));
+                }
+            };
+            path.names().for_each(|name| full.push(&name));
+            Ok((full, vfs::Mode::from(*mode)))
+        };
+        self.modes.iter().map(folder).collect()
+    }
+
+    /// The modes of the account's home, of which this is the first entry and `others` are further ones: their modes are
+    /// those of their folders.
+    pub fn modes_with(&self, others: &[&HomeEntry]) -> Result<Vec<(HomePath, vfs::Mode)>, String> {
+        let mut all = self.folders()?;
+        for other in others {
+            all.extend(other.folders()?);
+            match (other.mode, other.place().filter(|place| !place.is_root())) {
+                (Some(mode), Some(place)) => all.push((place, mode.into())),
+                (Some(mode), None) if self.mode != Some(mode) => {
+                    let (name, first) = (&other.name, &self.name);
+                    return Err(format!(
+                        "home {name}: its account has the mode of home {first}: remove its mode, or let scl name a folder"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        all.sort_by(|a, b| (a.0.as_bytes(), a.1).cmp(&(b.0.as_bytes(), b.1)));
+        all.dedup();
+        Ok(all)
+    }
 }
 
 /// Reads the file that `--config` names, or the usual one if it exists.
@@ -92,9 +153,13 @@ pub fn parse(text: &str) -> Result<Options, String> {
             return Err(format!("two homes are named {}; rename one", entry.name));
         }
         let local = matches!(entry.scl, Target::Local(_));
-        if local && entry.mode == Some(ModeName::Wb) {
-            return Err(format!("home {}: a local: home is always strict; remove its mode", entry.name));
+        if local && entry.mode.is_some_and(|mode| !matches!(mode, ModeName::Strict | ModeName::Ro)) {
+            return Err(format!("home {}: a local: home is strict, or ro; remove its mode", entry.name));
         }
+        let whole =
+            if local { ModeName::Strict } else { entry.mode.or(options.mode).unwrap_or(ModeName::Wb) };
+        let modes = vfs::Modes::new(whole.into(), entry.folders()?);
+        modes.map_err(|e| format!("home {}: modes: {}", entry.name, e.detail))?;
     }
     Ok(options)
 }
@@ -143,6 +208,7 @@ mod tests {
             scl = "scp:ann@lab:/data"
             mode = "strict"
             share = true
+            modes = { "ref/genomes" = "ro", "/elsewhere" = "ro" }
             symlinks = "rebase"
             protect = [".ssh", "work/keys"]
 
@@ -162,8 +228,29 @@ mod tests {
             (lab.mode, lab.share, lab.symlinks),
             (Some(ModeName::Strict), Some(true), Symlinks::Rebase)
         );
+        let folders: Vec<String> = lab.folders().unwrap().iter().map(|(f, m)| format!("{f} {m}")).collect();
+        assert_eq!(folders, ["/elsewhere ro", "/data/ref/genomes ro"]);
         assert_eq!(lab.protect.as_ref().unwrap()[1].as_bytes(), b"work/keys");
         assert_eq!(options.home[1].protect, None);
+    }
+
+    #[test]
+    fn further_homes_of_an_account_are_folders_with_their_modes() {
+        let modes = |more: &str| {
+            let text = format!("[[home]]\nname = \"a\"\nscl = \"scp:h:\"\nmodes = {{ x = \"ro\" }}\n{more}");
+            let homes = parse(&text).unwrap().home;
+            let others: Vec<&HomeEntry> = homes[1..].iter().collect();
+            homes[0]
+                .modes_with(&others)
+                .map(|all| all.iter().map(|(f, m)| format!("{f} {m}")).collect::<Vec<_>>())
+        };
+        let home = |name: &str, rest: &str| format!("[[home]]\nname = \"{name}\"\nscl = \"scp:h:{rest}\n");
+        assert_eq!(modes("").unwrap(), ["/x ro"]);
+        let scratch =
+            home("b", "/s\"\nmode = \"owned\"\nmodes = { k = \"cto\" }") + &home("c", "/x\"\nmode = \"ro\"");
+        assert_eq!(modes(&scratch).unwrap(), ["/s owned", "/s/k cto", "/x ro"]);
+        assert_eq!(modes(&home("b", ".\"")).unwrap(), ["/x ro"]);
+        assert!(modes(&home("b", ".\"\nmode = \"ro\"")).unwrap_err().contains("has the mode of home a"));
     }
 
     #[test]
@@ -187,7 +274,16 @@ mod tests {
             (home("scp:lab:", "scl = \"scp:a:\""), "colon"),
             (home(".hidden", "scl = \"scp:a:\""), "dot"),
             (home("a", "scl = \"local:/x\"\nmode = \"wb\""), "strict"),
+            (home("a", "scl = \"local:/x\"\nmodes = { y = \"wb\" }"), "ro at most"),
             (home("a", "scl = \"scp:a:\"\nmode = \"fast\""), "fast"),
+            (home("a", "scl = \"scp:a:\"\nmodes = { x = \"strict\" }"), "only a home as a whole"),
+            (home("a", "scl = \"scp:a:\"\nmode = \"strict\"\nmodes = { x = \"wb\" }"), "ro at most"),
+            (home("a", "scl = \"scp:a:.\"\nmodes = { x = \"ro\" }"), "from the root of the host"),
+            (
+                home("a", "scl = \"scp:a:/x\"\nmodes = { y = \"ro\", \"/x/y\" = \"wb\" }"),
+                "/x/y has two modes",
+            ),
+            (home("a", "scl = \"scp:a:\"\nmodes = { \"../x\" = \"ro\" }"), "not a name"),
             (home("a", "scl = \"scp:a:\"\nprotect = [\"../x\"]"), "not a name"),
             (home("a", "scl = \"scp:a:\"") + &home("a", "scl = \"scp:b:\""), "two homes"),
             ("allow = [\"10.0.0.1/8\"]".into(), "10.0.0.0/8"),

@@ -11,21 +11,33 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// When a change counts as done.
+/// What an acknowledgement promises; docs/SEMANTICS.md has the whole of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum ModeName {
     /// Write back: durable here first, at the home soon after.
     Wb,
-    /// Durable at the home before it is acknowledged.
+    /// Close to open: as wb, but fsync and close wait for the home, and open asks it.
+    Cto,
+    /// Durable at the home before it is acknowledged; every answer is asked for there.
     Strict,
+    /// As wb, at a home that nobody else changes: what is known stays good.
+    Owned,
+    /// As wb, but the home is left alone: what is known is served, and changes are kept.
+    Offline,
+    /// Nothing can be changed.
+    Ro,
 }
 
 impl From<ModeName> for vfs::Mode {
     fn from(mode: ModeName) -> vfs::Mode {
         match mode {
             ModeName::Wb => vfs::Mode::Wb,
+            ModeName::Cto => vfs::Mode::Cto,
             ModeName::Strict => vfs::Mode::Strict,
+            ModeName::Owned => vfs::Mode::Owned,
+            ModeName::Offline => vfs::Mode::Offline,
+            ModeName::Ro => vfs::Mode::Ro,
         }
     }
 }
@@ -53,7 +65,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub ssh_config: Option<PathBuf>,
 
-    /// When a change counts as done: wb (durable here) or strict (durable at the home) [default: wb]
+    /// What an acknowledgement promises, at homes for which the configuration does not say it [default: wb]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<ModeName>,
 

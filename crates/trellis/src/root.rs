@@ -4,7 +4,7 @@
 //! account is decided by ssh's own configuration (`ssh -G`: user, host name, port, and the jump host or proxy
 //! command on the way); all spellings of an account share one [`Home`] object, and so one volume, one cache and one
 //! connection. Policies belong to the account too: the first configured home of an account sets them for all its
-//! names. Nothing here connects.
+//! names, and further ones that name a folder set the mode of that folder. Nothing here connects.
 
 use crate::config::{HomeEntry, Symlinks};
 use crate::gate::{Door, Gate, HostLock};
@@ -117,27 +117,31 @@ impl<A: Accounts> Root<A> {
             None => self.accounts.local(path)?,
         };
         self.known().homes.insert(account.clone(), Arc::clone(&home));
-        let options = MountOptions { mode: Some(Mode::Strict), ..options_of(Some(entry)) };
+        let mut options = options_of(&[entry])?;
+        if options.mode.replace(Mode::Strict) == Some(Mode::Ro) {
+            options.modes = vec![(HomePath::root(), Mode::Ro)];
+        }
         Ok(Mount { account, home, start: Start::Root, options })
     }
 
     async fn remote_mount(&self, account: &Account, start: Start) -> Result<Mount> {
         let identity = self.identity(account).await?;
-        let options = options_of(self.entry_of(&identity).await);
+        let options = options_of(&self.entries_of(&identity).await)?;
         let home = self.home(account, &identity)?;
         Ok(Mount { account: identity, home, start, options })
     }
 
-    /// The first configured home of an account.
-    async fn entry_of(&self, identity: &str) -> Option<&HomeEntry> {
+    /// The configured homes of an account.
+    async fn entries_of(&self, identity: &str) -> Vec<&HomeEntry> {
+        let mut found = Vec::new();
         for entry in &self.entries {
             if let Target::Remote(account, _) = &entry.scl
                 && self.identity(account).await.is_ok_and(|i| i == identity)
             {
-                return Some(entry);
+                found.push(entry);
             }
         }
-        None
+        found
     }
 
     async fn identity(&self, account: &Account) -> Result<String> {
@@ -198,14 +202,19 @@ impl Known {
     }
 }
 
-fn options_of(entry: Option<&HomeEntry>) -> MountOptions {
+/// Policies of an account with these configured homes.
+fn options_of(entries: &[&HomeEntry]) -> Result<MountOptions> {
     let usual = || PROTECTED.iter().filter_map(|p| HomePath::parse(p).ok()).collect();
-    MountOptions {
+    let (entry, others) =
+        entries.split_first().map_or((None, entries), |(first, others)| (Some(*first), others));
+    let modes = entry.map_or_else(|| Ok(Vec::new()), |entry| entry.modes_with(others));
+    Ok(MountOptions {
         mode: entry.and_then(|e| e.mode).map(ModeName::into),
+        modes: modes.map_err(|why| Error::new(ErrorKind::Invalid, why))?,
         share: entry.and_then(|e| e.share),
         rebase_symlinks: entry.is_some_and(|e| e.symlinks == Symlinks::Rebase),
         protect: entry.and_then(|e| e.protect.clone()).unwrap_or_else(usual),
-    }
+    })
 }
 
 #[async_trait::async_trait]

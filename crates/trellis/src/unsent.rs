@@ -84,20 +84,21 @@ fn look(state: &StateDir) -> Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vfs::Mode;
+    use vfs::{Mode, Modes};
 
     fn volume(account: &str, unsent_ops: u64) -> VolumeStatus {
         VolumeStatus {
             volume: 1,
             account: account.into(),
             names: vec![],
-            mode: Mode::Wb,
+            modes: Modes::new(Mode::Wb, vec![]).unwrap(),
             home: home::Status::new(home::Link::Idle, None),
             staleness: Default::default(),
             unsent_ops,
             unsent_bytes: 0,
             oldest: None,
             conflicts: 0,
+            alarm: None,
             copies: 0,
             parked: vec![],
             suspended: None,

@@ -1,20 +1,12 @@
 //! What the engine is given: local resources, policies, and the meaning of the names in its root directory.
 
 use crate::env::Env;
+use crate::mode::{Mode, Modes};
 use crate::store::MetaStore;
 use crate::types::Oid;
 use home::{ErrorKind, Home, HomePath, Name, Result};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// What an acknowledgement promises.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// Stable means journalled and synced here; written home later.
-    Wb,
-    /// Stable means durable at the home; every answer is validated there.
-    Strict,
-}
 
 /// Everything that the engine is given.
 pub struct Config {
@@ -66,6 +58,8 @@ pub enum Start {
 pub struct MountOptions {
     /// What an acknowledgement promises.
     pub mode: Option<Mode>,
+    /// Folders, from the root of the home, in which it promises something else.
+    pub modes: Vec<(HomePath, Mode)>,
     /// Whether other users have what the mode gives to others.
     pub share: Option<bool>,
     /// Whether absolute symbolic links are shown below `/trellis` and the [name](Namespace::root_name) of the root.
@@ -127,12 +121,12 @@ pub struct VolumeStatus {
     pub account: String,
     /// Names in the root directory.
     pub names: Vec<Name>,
-    /// What an acknowledgement promises.
-    pub mode: Mode,
+    /// What an acknowledgement promises, in which folders.
+    pub modes: Modes,
     /// The home.
     pub home: home::Status,
-    /// How old an answer from the cache may be.
-    pub staleness: Duration,
+    /// How old an answer from the cache may be; `None`: any age.
+    pub staleness: Option<Duration>,
     /// Operations that the home does not have yet.
     pub unsent_ops: u64,
     /// Their bytes.
@@ -141,6 +135,8 @@ pub struct VolumeStatus {
     pub oldest: Option<Duration>,
     /// Conflicts since the start.
     pub conflicts: u64,
+    /// That somebody else changed what nobody else should, for a person.
+    pub alarm: Option<String>,
     /// Copies that conflicts have left and that are still there.
     pub copies: u64,
     /// Operations that the home refused; kept until somebody decides.

@@ -3,9 +3,9 @@
 
 use crate::data::Part;
 use crate::inode::{Tree, local};
+use crate::limits;
 use crate::meta::{self, Asked, Content};
 use crate::volume::Volume;
-use crate::{Mode, limits};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
@@ -71,12 +71,15 @@ pub enum Answer {
 
 impl Volume {
     /// Asks the home for something. With `have`, what is in the cache is good enough where the home does not answer
-    /// in time (mode `wb`). Without, the call is held, then told to come again, and fails once the home has been
-    /// out of reach for long.
+    /// in time. Without, the call is held, then told to come again, and fails once the home has been
+    /// out of reach for long. It fails at once where the mode lets nobody be asked.
     pub async fn ask(self: &Arc<Self>, want: Want, have: bool) -> Result<Answer> {
         self.shared.stats.miss();
+        if !self.connects() {
+            return if have { Ok(Answer::Silent) } else { Err(self.offline()) };
+        }
         let flight = self.flight(want.clone());
-        if !have || self.policy.mode == Mode::Strict {
+        if !have {
             return self.insist(want, flight).await;
         }
         if self.is_silent() {
@@ -203,6 +206,9 @@ impl Volume {
         let known = self.hello.lock().clone();
         if let Some(hello) = known.filter(|_| !self.health.estranged.load(Ordering::Relaxed)) {
             return Ok(hello);
+        }
+        if !self.connects() {
+            return Err(self.offline());
         }
         let hello = self.home.attach().await?;
         self.recognise(&hello)?;
@@ -402,12 +408,18 @@ impl Volume {
 
     /// Reads bytes around the cache, where the cache cannot take them.
     pub async fn read_through(&self, id: u64, at: u64, len: u32) -> Result<Bytes> {
+        if !self.connects() {
+            return Err(self.offline());
+        }
         let loc = Self::loc(&mut self.tree.lock(), id)?;
         Ok(self.home.read(&loc, at, len).await?.data)
     }
 
     /// Space of the file system of an object.
     pub async fn fetch_statfs(self: &Arc<Self>, id: u64) -> Result<StatFs> {
+        if !self.connects() {
+            return Err(self.offline());
+        }
         self.greeted().await?;
         let at = {
             let mut tree = self.tree.lock();
@@ -426,7 +438,9 @@ impl Volume {
 
     /// Asks for something that nobody waits for yet.
     pub fn ask_ahead(self: &Arc<Self>, want: Want) {
-        drop(self.flight(want));
+        if self.connects() {
+            drop(self.flight(want));
+        }
     }
 
     /// Whether the home has been asked for this and not answered yet.

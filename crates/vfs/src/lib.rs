@@ -11,7 +11,7 @@
 //! - [`inode`], [`meta`], [`overlay`], [`replies`]: identity, attributes and names, how a change looks in them, first
 //!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
-//! - [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
+//! - [`mode`]: what is promised where. [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
 //! - [`news`]: a value whose readers hear of its changes.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
 //!   comes out.
@@ -35,6 +35,7 @@ mod journal;
 mod limits;
 mod locks;
 mod meta;
+mod mode;
 mod mutate;
 mod news;
 mod ops;
@@ -50,10 +51,11 @@ mod volume;
 mod watch;
 
 pub use config::{
-    Config, Held, Mode, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
+    Config, Held, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
 };
 pub use conflict::{CopyOf, copy_of};
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
+pub use mode::{Mode, Modes};
 pub use ops::copies::{ConflictCopy, Keep};
 pub use types::*;
 pub use watch::{Event, Watch};
@@ -302,7 +304,8 @@ impl Vfs {
         self.volumes.read().get(&oid.volume).cloned().ok_or_else(|| ErrorKind::Stale.into())
     }
 
-    /// The volume of an object that is to be changed. The root directory is read-only.
+    /// The volume of an object that is to be changed. The root directory is read-only, and so are others by their mode:
+    /// nobody is asked for that.
     fn writable(&self, oid: Oid) -> Result<Arc<Volume>> {
         if oid.volume == Oid::ROOT_VOLUME {
             return Err(ErrorKind::ReadOnly.into());
@@ -310,7 +313,22 @@ impl Vfs {
         if self.closed.load(Ordering::SeqCst) {
             return Err(Error::new(ErrorKind::Busy, "the server is stopping"));
         }
-        self.volume(oid)
+        let volume = self.volume(oid)?;
+        if volume.mode_of(oid.id).is_read_only() {
+            return Err(Error::new(ErrorKind::ReadOnly, "its mode is ro"));
+        }
+        Ok(volume)
+    }
+
+    /// The mode that is in force for an object. Nothing of ours can be changed.
+    pub fn mode_of(&self, oid: Oid) -> Mode {
+        self.volume(oid).map_or(Mode::Ro, |volume| volume.mode_of(oid.id))
+    }
+
+    /// Gives a home as a whole another mode, until the process ends. [`ErrorKind::Invalid`] from or to `strict`, and
+    /// where folders have modes that do not go with it.
+    pub fn set_mode(&self, volume: u32, mode: Mode) -> Result<()> {
+        self.volume(Oid { volume, id: Oid::ROOT.id })?.switch(mode)
     }
 
     /// Random number of this process.

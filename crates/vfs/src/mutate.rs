@@ -86,8 +86,13 @@ impl Volume {
         if let Some(key) = change.retry {
             self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });
         }
+        // The bytes of a file go when it is committed; until then they may become fewer.
+        let at_once = !laid
+            || !matches!(change.op, Op::Write { .. })
+                && objects(&change)
+                    .any(|id| tree.get(id).is_ok() && self.mode_in(tree, id).commits_at_home());
         enqueue(tree, seq, change, origin, self.env.clock.instant(), laid, sender);
-        if !laid {
+        if at_once {
             tree.queue.hurry(seq);
         }
         self.wake.notify_one();

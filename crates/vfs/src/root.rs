@@ -2,6 +2,7 @@
 
 use crate::config::{Mount, Start};
 use crate::inode::{FIRST_COOKIE, ROOT_ID};
+use crate::mode::Modes;
 use crate::types::{Ctx, DirEntry, DirPage, FileAttr, Found, Oid};
 use crate::volume::{Policy, Volume, known_volumes};
 use crate::watch::Event;
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
 use home::{Error, ErrorKind, HomePath, Kind, Name, Result, Time};
+use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -217,7 +219,7 @@ impl Vfs {
             Start::Path(path) => path,
         };
         let mut at = ROOT_ID;
-        let need = volume.need();
+        let need = volume.need(at);
         volume.ensure_attr(at, need).await?;
         for part in path.names() {
             at = volume.ensure_name(at, &part, need).await?.ok_or_else(|| {
@@ -281,8 +283,10 @@ impl Vfs {
                 }
             },
         };
+        let whole = mount.options.mode.unwrap_or(self.mode);
+        let modes = Modes::new(whole, mount.options.modes.clone())?;
         let policy = Policy {
-            mode: mount.options.mode.unwrap_or(self.mode),
+            modes: RwLock::new(modes),
             share: mount.options.share.unwrap_or(self.share),
             options: mount.options,
         };

@@ -49,12 +49,14 @@ pub struct Ctx<'a> {
     pub origin: u64,
     /// The open file that the call comes through: permission was asked when it was opened.
     pub open: Option<&'a OpenFile>,
+    /// The protocol does not tell of opens: whoever looks at a file may be about to open it.
+    pub looks_open: bool,
 }
 
 impl<'a> Ctx<'a> {
     /// A call of `cred`, of no session and through no open file, that never comes again.
     pub fn of(cred: &'a Cred) -> Ctx<'a> {
-        Ctx { cred, retry: None, origin: 0, open: None }
+        Ctx { cred, retry: None, origin: 0, open: None, looks_open: false }
     }
 }
 

@@ -1,12 +1,17 @@
 //! A volume: one account on one host. Its trouble holds back nobody else.
 
-use crate::config::{Mode, MountOptions, VolumeStatus};
+mod modes;
+
+pub use modes::{Alarm, Need};
+
+use crate::config::{MountOptions, VolumeStatus};
 use crate::data::{Budget, DataLog};
 use crate::env::Env;
 use crate::fetch::Flights;
 use crate::guard::Guard;
 use crate::inode::{Tree, TreeLock, local};
 use crate::journal::{Body, Change, Fate, Journal, Lane};
+use crate::mode::Modes;
 use crate::mutate::{enqueue, keep_only_base};
 use crate::overlay::{lay_bytes, restore_ctimes};
 use crate::replies::Replies;
@@ -16,7 +21,7 @@ use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
 use crate::{limits, news, stats::Stats};
 use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,10 +70,10 @@ pub struct Shared {
 }
 
 /// Policies of a volume.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Policy {
-    /// What an acknowledgement promises.
-    pub mode: Mode,
+    /// What an acknowledgement promises. Read for a moment: nobody waits for another lock meanwhile, but under the tree's.
+    pub modes: RwLock<Modes>,
     /// Whether other users have what the mode gives to others.
     pub share: bool,
     /// Everything else.
@@ -128,6 +133,8 @@ pub struct Volume {
     pub outcomes: news::Sender<u64>,
     /// Conflicts since the start.
     pub conflicts: Mutex<u64>,
+    /// Those of them that could not be, as the mode has it.
+    pub alarm: Mutex<Alarm>,
     /// Part of the write verifier; moves when acknowledged unsynced writes were lost.
     pub losses: Mutex<u64>,
     /// One checkpoint at a time.
@@ -178,6 +185,7 @@ impl Volume {
             wake: Notify::new(),
             outcomes: news::Sender::new(0),
             conflicts: Mutex::new(0),
+            alarm: Mutex::default(),
             losses: Mutex::new(0),
             saving: Arc::default(),
             tasks: Mutex::new(Vec::new()),
@@ -186,20 +194,6 @@ impl Volume {
         let keeper = tokio::spawn(checkpoints(Arc::downgrade(&volume)));
         volume.tasks.lock().extend([sender, keeper]);
         Ok(volume)
-    }
-
-    /// The oldest answer that may still be used. In mode `strict` that is one asked for from now on.
-    pub fn need(&self) -> Duration {
-        let now = self.env.clock.instant();
-        match self.policy.mode {
-            Mode::Wb => (now + Duration::from_nanos(1)).saturating_sub(self.shared.staleness),
-            Mode::Strict => now,
-        }
-    }
-
-    /// Whether changes are made like a local program at the home would.
-    pub fn plain(&self) -> bool {
-        self.policy.mode == Mode::Strict
     }
 
     /// Remembers that a name of the root directory leads here.
@@ -274,6 +268,11 @@ impl Volume {
         let now = self.env.clock.instant();
         let names = self.record.lock().names.clone();
         let copies = self.count_copies();
+        let modes = self.policy.modes.read().clone();
+        let staleness = match modes.whole() {
+            plain if plain.is_plain() => Some(Duration::ZERO),
+            mode => mode.expires().then_some(self.shared.staleness),
+        };
         let mut tree = self.tree.lock();
         let parked = crate::sync::push::parked(&mut tree);
         let queue = &tree.queue;
@@ -281,13 +280,14 @@ impl Volume {
             volume: self.id,
             account: self.account.clone(),
             names,
-            mode: self.policy.mode,
+            modes,
             home: self.home.status(),
-            staleness: if self.plain() { Duration::ZERO } else { self.shared.staleness },
+            staleness,
             unsent_ops: queue.len() as u64,
             unsent_bytes: queue.bytes(),
             oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
             conflicts: *self.conflicts.lock(),
+            alarm: self.alarm(),
             copies,
             parked,
             suspended: self.suspended.lock().clone(),

@@ -35,7 +35,13 @@ impl Namespace for Alias {
         if !self.permits(name) {
             return Err(home::ErrorKind::NotFound.into());
         }
-        let options = MountOptions { mode: None, share: None, rebase_symlinks: true, protect: Vec::new() };
+        let options = MountOptions {
+            mode: None,
+            modes: Vec::new(),
+            share: None,
+            rebase_symlinks: true,
+            protect: Vec::new(),
+        };
         Ok(Mount { account: self.account.into(), home: self.home.clone(), start: Start::Root, options })
     }
 }

@@ -5,14 +5,14 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Engine, World};
+use common::{Engine, Skipping, World};
 use home::ErrorKind;
 use home::testing::fault::Fault;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use vfs::env::{Clock, RealClock};
-use vfs::{CreateHow, Ctx, Mode, Oid, RenameHow, RetryKey, SetAttrs, Stability, Time};
+use vfs::env::RealClock;
+use vfs::{CreateHow, Ctx, Mode, Oid, RenameHow, RetryKey, SetAttrs, Stability};
 
 const KEY: RetryKey = RetryKey([5; 16]);
 
@@ -251,17 +251,6 @@ async fn what_nobody_waits_for_is_not_done_when_a_home_comes_back_after_long() {
 }
 
 /// The real clock, and what was skipped.
-struct Skipping(RealClock, AtomicU64);
-
-impl Clock for Skipping {
-    fn now(&self) -> Time {
-        self.0.now()
-    }
-    fn instant(&self) -> Duration {
-        self.0.instant() + Duration::from_secs(self.1.load(Relaxed))
-    }
-}
-
 #[tokio::test]
 async fn a_home_that_stays_away_fails_what_waits_for_it() {
     let mut world = World::new(Mode::Strict);

@@ -12,7 +12,7 @@ use vfs::{Oid, OpenFile};
 pub struct Open {
     /// The engine's side of it: what was granted, and what keeps the file while it has no name.
     pub file: OpenFile,
-    /// Whether something was written that was not committed since.
+    /// Whether something was changed that was not committed since.
     written: AtomicBool,
     /// Who has locked something through it.
     lockers: Mutex<HashSet<u64>>,
@@ -36,10 +36,15 @@ impl Files {
 
     /// A number for a file that was opened.
     pub fn open(&self, file: OpenFile) -> FileHandle {
+        self.open_changed(file, false)
+    }
+
+    /// The same for one that was made or cut off by its opening, which closing it then commits.
+    pub fn open_changed(&self, file: OpenFile, changed: bool) -> FileHandle {
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
-        let open = Open { file, written: AtomicBool::new(false), lockers: Mutex::default() };
+        let open = Open { file, written: AtomicBool::new(changed), lockers: Mutex::default() };
         table.open.insert(number, Arc::new(open));
         FileHandle(number)
     }
@@ -76,7 +81,7 @@ impl Open {
         self.lockers.lock().iter().copied().collect()
     }
 
-    /// Something was written.
+    /// Something was written, or another attribute was changed.
     pub fn wrote(&self) {
         self.written.store(true, Ordering::Release);
     }

@@ -404,9 +404,8 @@ impl Filesystem for Requests {
         reply.ok();
     }
 
-    fn fsyncdir(&self, _req: &Request, _node: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        // A change of names is not answered before it is as durable as the mode says.
-        reply.ok();
+    fn fsyncdir(&self, req: &Request, node: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
+        self.answer(req, |tree| async move { tree.fsync_dir(node).await }, empty(reply));
     }
 
     fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {

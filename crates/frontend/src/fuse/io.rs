@@ -120,6 +120,12 @@ impl Tree {
         self.commit(oid).await
     }
 
+    /// FUSE_FSYNCDIR.
+    pub async fn fsync_dir(&self, node: INodeNo) -> Answer<()> {
+        let oid = self.oid(node)?;
+        patient(|| self.vfs.commit_dir(self.ctx(), oid)).await
+    }
+
     async fn commit(&self, oid: Oid) -> Answer<()> {
         patient(|| self.vfs.commit(self.ctx(), oid)).await.map(drop)
     }

@@ -162,7 +162,7 @@ struct Tree {
 
 impl Tree {
     fn ctx(&self) -> Ctx<'_> {
-        Ctx { cred: &self.cred, retry: None, origin: self.origin, open: None }
+        Ctx { origin: self.origin, ..Ctx::of(&self.cred) }
     }
 
     /// The circumstances of a call that comes through an open file.

@@ -36,6 +36,9 @@ impl Tree {
             self.allowed(oid, AccessMask { modify: true, ..AccessMask::default() }).await?;
         }
         let ctx = self.ctx_of(open.as_deref());
+        if let Some(open) = &open {
+            open.wrote();
+        }
         let wcc = patient(|| self.vfs.setattr(ctx, oid, set, None)).await?;
         self.nodes.changed_here(node.0, &wcc);
         let attr = match wcc.after {
@@ -55,7 +58,13 @@ impl Tree {
     /// The attributes, if all of this is allowed.
     pub async fn allowed(&self, oid: Oid, want: AccessMask) -> Answer<vfs::FileAttr> {
         let (granted, attr) = patient(|| self.vfs.access(self.ctx(), oid, want)).await?;
-        if granted == want { Ok(attr) } else { Err(Errno::EACCES) }
+        match granted == want {
+            true => Ok(attr),
+            false if (want.modify || want.extend) && self.vfs.mode_of(oid).is_read_only() => {
+                Err(Errno::EROFS)
+            }
+            false => Err(Errno::EACCES),
+        }
     }
 
     /// FUSE_READLINK.

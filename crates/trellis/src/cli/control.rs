@@ -276,7 +276,7 @@ fn row(home: &HomeReport) -> Vec<String> {
         home.state.clone(),
         home.class.clone().unwrap_or_else(|| "-".into()),
         home.mode.clone(),
-        format!("≤ {}", show::span(home.staleness_s)),
+        home.staleness_s.map_or_else(|| "any".into(), |age| format!("≤ {}", show::span(age))),
         unsent,
         home.oldest_s.map_or_else(|| "-".into(), show::span),
         home.conflicts.to_string(),
@@ -292,6 +292,7 @@ fn notes(out: &mut String, home: &HomeReport) {
     if home.names.len() > 1 {
         lines.push(format!("also named {}", home.names[1..].join(", ")));
     }
+    lines.extend(home.modes.iter().map(|below| format!("{} is {}", below.folder, below.mode)));
     lines.extend(home.reason.iter().map(|why| format!("{}: {why}", home.state)));
     lines.extend(home.login.iter().map(|command| format!("run: {command}")));
     lines.extend(home.master.iter().map(|m| match m.ends_after_idle_s {
@@ -300,6 +301,7 @@ fn notes(out: &mut String, home: &HomeReport) {
     }));
     lines.extend(home.expires.iter().filter(|e| e.is_near()).map(ExpiryReport::sentence));
     lines.extend(home.journal.iter().map(|why| format!("accepts no changes: {why}")));
+    lines.extend(home.alarm.iter().map(|what| format!("alarm: {what}")));
     lines.extend(home.weaker.iter().map(|what| format!("weaker: {what}")));
     let parked = home.parked.iter().take(PARKED_SHOWN);
     lines.extend(parked.map(|p| format!("parked {}: {}: {}", p.seq, p.what, p.why)));
@@ -333,16 +335,18 @@ mod tests {
             names: vec!["lab".into(), "scp:ann@lab:".into()],
             account: "ann@lab:22".into(),
             volume: 1,
+            modes: vec![],
             mode: "wb".into(),
             class: Some("sftp".into()),
             state: "down".into(),
             reason: Some("refused\x1b[31m".into()),
             weaker: vec!["no hard links".into()],
-            staleness_s: 5.0,
+            staleness_s: Some(5.0),
             unsent_ops: 3,
             unsent_bytes: 2048,
             oldest_s: Some(75.0),
             conflicts: 2,
+            alarm: Some("somebody else".into()),
             conflict_copies: 1,
             parked: (9..16)
                 .map(|seq| ParkedReport { seq, what: "write x".into(), why: "permission denied".into() })

@@ -3,7 +3,7 @@
 use super::proto::Raw;
 use home::{Class, Link};
 use serde::{Deserialize, Serialize};
-use vfs::{Mode, VfsStatus, VolumeStatus};
+use vfs::{VfsStatus, VolumeStatus};
 
 /// The server.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -35,8 +35,11 @@ pub struct HomeReport {
     pub account: String,
     /// Number of the volume.
     pub volume: u32,
-    /// `wb` or `strict`.
+    /// `wb`, `cto`, `strict`, `owned`, `offline` or `ro`.
     pub mode: String,
+    /// Folders with a mode of their own.
+    #[serde(default)]
+    pub modes: Vec<FolderMode>,
     /// `posix` or `sftp`; null until it was connected once.
     pub class: Option<String>,
     /// `up`, `down`, `login needed`, `connecting`, `idle` or `suspended`.
@@ -57,8 +60,8 @@ pub struct HomeReport {
     pub expires: Vec<ExpiryReport>,
     /// Which promises are weaker than those of a posix home.
     pub weaker: Vec<String>,
-    /// How old an answer from the cache may be while the home can be asked, in seconds.
-    pub staleness_s: f64,
+    /// How old an answer from the cache may be while the home can be asked, in seconds; null: any age.
+    pub staleness_s: Option<f64>,
     /// Operations that the home does not have yet.
     pub unsent_ops: u64,
     /// Their bytes.
@@ -67,6 +70,9 @@ pub struct HomeReport {
     pub oldest_s: Option<f64>,
     /// Conflicts since the start.
     pub conflicts: u64,
+    /// That somebody else has changed what is `owned`; null normally.
+    #[serde(default)]
+    pub alarm: Option<String>,
     /// Copies that conflicts have left and that are still there: `trellis conflicts`.
     #[serde(default)]
     pub conflict_copies: u64,
@@ -80,6 +86,21 @@ pub struct HomeReport {
     pub bytes_out: u64,
     /// Why no change is accepted any more: the journal could not be written. Null normally.
     pub journal: Option<String>,
+}
+
+/// A folder of a home with a mode of its own.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FolderMode {
+    /// From the root of the home, with a leading slash.
+    pub folder: String,
+    /// As that of a home; never `strict` or `offline`.
+    pub mode: String,
+}
+
+impl From<&(home::HomePath, vfs::Mode)> for FolderMode {
+    fn from((folder, mode): &(home::HomePath, vfs::Mode)) -> FolderMode {
+        FolderMode { folder: folder.to_string(), mode: mode.to_string() }
+    }
 }
 
 /// A name whose home was never reached.
@@ -266,11 +287,8 @@ impl From<&VolumeStatus> for HomeReport {
             names: v.names.iter().map(|n| String::from_utf8_lossy(n.as_bytes()).into_owned()).collect(),
             account: v.account.clone(),
             volume: v.volume,
-            mode: match v.mode {
-                Mode::Wb => "wb",
-                Mode::Strict => "strict",
-            }
-            .into(),
+            mode: v.modes.whole().to_string(),
+            modes: v.modes.below().iter().map(FolderMode::from).collect(),
             class: v.home.class.map(|class| {
                 match class {
                     Class::Posix => "posix",
@@ -285,11 +303,12 @@ impl From<&VolumeStatus> for HomeReport {
             state: state.into(),
             reason,
             weaker: v.home.weaker.clone(),
-            staleness_s: v.staleness.as_secs_f64(),
+            staleness_s: v.staleness.map(|age| age.as_secs_f64()),
             unsent_ops: v.unsent_ops,
             unsent_bytes: v.unsent_bytes,
             oldest_s: v.oldest.map(|age| age.as_secs_f64()),
             conflicts: v.conflicts,
+            alarm: v.alarm.clone(),
             conflict_copies: v.copies,
             parked: parked.map(ParkedReport::from).collect(),
             round_trips: v.home.round_trips,
@@ -335,7 +354,7 @@ mod tests {
             volume: 7,
             account: "ann@lab:22".into(),
             names: vec![home::Name::new(b"lab").unwrap()],
-            mode: Mode::Wb,
+            modes: vfs::Modes::new(vfs::Mode::Wb, vec![]).unwrap(),
             home: home::Status {
                 link,
                 login: None,
@@ -346,11 +365,12 @@ mod tests {
                 bytes_in: 2,
                 bytes_out: 3,
             },
-            staleness: Duration::from_millis(500),
+            staleness: Some(Duration::from_millis(500)),
             unsent_ops: 4,
             unsent_bytes: 5,
             oldest: Some(Duration::from_secs(6)),
             conflicts: 0,
+            alarm: None,
             copies: 0,
             parked: vec![vfs::Parked { seq: 9, what: "remove x".into(), kind: home::ErrorKind::Perm }],
             suspended: suspended.map(str::to_owned),
@@ -363,9 +383,9 @@ mod tests {
         let json =
             serde_json::to_value(HomeReport::from(&volume(Link::Down("no route".into()), None))).unwrap();
         let want = serde_json::json!({
-            "names": ["lab"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "class": "sftp",
+            "names": ["lab"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "class": "sftp",
             "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5,
-            "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "conflict_copies": 0,
+            "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
             "round_trips": 1, "bytes_in": 2, "bytes_out": 3, "journal": null,
         });

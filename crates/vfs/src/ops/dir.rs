@@ -19,7 +19,7 @@ impl Vfs {
             };
         }
         let volume = self.volume(dir)?;
-        let need = volume.need();
+        let mut need = volume.need(dir.id);
         volume.ensure_attr(dir.id, need).await?;
         {
             let mut tree = volume.tree.lock();
@@ -38,11 +38,13 @@ impl Vfs {
                 if is_hidden(self.shared.gateway, &name) {
                     return Err(ErrorKind::NotFound.into());
                 }
+                need = volume.need_of_name(ctx, dir.id, &name);
                 let child = volume.ensure_name(dir.id, &name, need).await?;
                 child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?
             }
         };
-        volume.ensure_attr(id, need).await?;
+        // An answer that was insisted on is not asked for again.
+        volume.ensure_attr(id, if need.insist { need } else { volume.need(id) }).await?;
         let mut tree = volume.tree.lock();
         let attr = volume.shown(&mut tree, id)?;
         let dir_attr = volume.shown_if_known(&tree, dir.id);
@@ -67,7 +69,7 @@ impl Vfs {
             };
         }
         let volume = self.volume(dir)?;
-        let need = volume.need();
+        let need = volume.need(dir.id);
         volume.ensure_attr(dir.id, need).await?;
         {
             let mut tree = volume.tree.lock();
@@ -81,9 +83,9 @@ impl Vfs {
             volume.ensure_listing(dir.id, need).await?;
         }
         if after == 0 {
-            volume.list_ahead(dir.id, need);
+            volume.list_ahead(dir.id, need.since);
         }
-        self.page(&volume, dir, after, max, need)
+        self.page(&volume, dir, after, max, need.since)
     }
 
     fn page(

@@ -54,7 +54,7 @@ impl Vfs {
             return self.read_own(ctx, oid, at, len).await;
         }
         let volume = self.volume(oid)?;
-        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
         for _ in 0..4 {
             let (shown, base_len) = {
                 let mut tree = volume.tree.lock();
@@ -77,7 +77,7 @@ impl Vfs {
                 return Ok(ReadOk { data: bytes_of(parts), eof: end == shown.size, attr: shown });
             }
             if at == 0 {
-                volume.files_ahead(oid.id, volume.need());
+                volume.files_ahead(oid.id, volume.need(oid.id).since);
             }
             volume.fill(oid.id, &parts).await?;
         }
@@ -113,13 +113,14 @@ impl Vfs {
         let volume = self.writable(oid)?;
         let count = u32::try_from(data.len()).ok().filter(|count| *count <= limits::IO_MAX);
         let count = count.ok_or_else(|| Error::from(ErrorKind::TooBig))?;
-        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
         let verifier = self.verifier(&volume);
         let taken = volume.take_write(ctx, oid.id, position, data, want).await?;
         if want == Stability::Stable
             && let Some(ticket) = taken.ticket
         {
             volume.settled(ticket).await?;
+            volume.kept(oid.id).await?;
         }
         let through = volume.plain() && want == Stability::Stable;
         let after = if through { volume.shown_if_known(&volume.tree.lock(), oid.id) } else { taken.after };
@@ -153,9 +154,19 @@ impl Vfs {
             volume.wake.notify_one();
             volume.at_home(oid.id, last).await?;
         }
+        let kept = volume.kept(oid.id).await;
         let mut tree = volume.tree.lock();
         tell_refusal(tree.get(oid.id)?)?;
+        kept?;
         Ok(CommitOk { verifier: self.verifier(&volume), wcc: volume.wcc(&tree, oid.id, before) })
+    }
+
+    /// Makes the names in a directory as durable as the mode promises for what is committed.
+    pub async fn commit_dir(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<()> {
+        match oid.volume {
+            Oid::ROOT_VOLUME => Ok(()),
+            _ => self.volume(oid)?.kept(oid.id).await,
+        }
     }
 
     /// Changes exactly when acknowledged unstable writes of the volume may have been lost.
@@ -314,6 +325,14 @@ impl Volume {
         match through {
             true => self.submit_through(tree, (ctx.origin, change)),
             false => self.submit_write(tree, (ctx.origin, change), inline),
+        }
+    }
+
+    /// What commits an object waits for beyond its own journal: in mode `cto` for all that was accepted before.
+    async fn kept(&self, id: u64) -> Result<()> {
+        match self.mode_of(id).commits_at_home() {
+            true => self.committed_at_home().await,
+            false => Ok(()),
         }
     }
 

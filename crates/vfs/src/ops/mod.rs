@@ -16,7 +16,7 @@ use crate::fetch::{Answer, Extent, Want};
 use crate::inode::{Inode, Tree};
 use crate::limits;
 use crate::types::{Before, FileAttr, Wcc};
-use crate::volume::Volume;
+use crate::volume::{Need, Volume};
 use home::{Attr, Error, ErrorKind, Name, Result};
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use std::time::Duration;
 impl Volume {
     /// Makes the attributes of an object fresh enough. Where its directory is small and was listed, the whole
     /// listing is asked for, so that its neighbours are fresh too.
-    pub async fn ensure_attr(self: &Arc<Self>, id: u64, need: Duration) -> Result<()> {
+    pub async fn ensure_attr(self: &Arc<Self>, id: u64, need: Need) -> Result<()> {
         for round in 0..3 {
             let (want, have) = {
                 let mut tree = self.tree.lock();
@@ -32,7 +32,7 @@ impl Volume {
                 if inode.gone {
                     return Err(ErrorKind::Stale.into());
                 }
-                if inode.is_fresh(need) {
+                if inode.is_fresh(need.since) {
                     if round == 0 {
                         self.shared.stats.hit();
                     }
@@ -40,13 +40,13 @@ impl Volume {
                 }
                 let have = inode.attr.is_some();
                 let parent =
-                    inode.link.as_ref().map(|(p, _)| *p).filter(|_| round == 0 && have && !self.plain());
+                    inode.link.as_ref().map(|(p, _)| *p).filter(|_| round == 0 && have && !need.insist);
                 match parent.filter(|p| is_small_listing(&mut tree, *p)) {
                     Some(parent) => (Want::List(parent, Extent::Whole), have),
                     None => (Want::Attr(id), have),
                 }
             };
-            if self.ask(want, have).await? == Answer::Silent {
+            if self.ask(want, have && !need.insist).await? == Answer::Silent {
                 break;
             }
         }
@@ -55,25 +55,27 @@ impl Volume {
     }
 
     /// Makes known what a name stands for, with fresh attributes.
-    pub async fn ensure_name(self: &Arc<Self>, dir: u64, name: &Name, need: Duration) -> Result<Option<u64>> {
+    pub async fn ensure_name(self: &Arc<Self>, dir: u64, name: &Name, need: Need) -> Result<Option<u64>> {
         if self.plain() {
             self.name_settled(dir, name).await?;
         }
         for round in 0..4 {
             let (want, have) = {
                 let mut tree = self.tree.lock();
-                match known(&mut tree, dir, name, need)? {
+                match known(&mut tree, dir, name, need.since)? {
                     Known::Fresh(child) => {
                         if round == 0 {
                             self.shared.stats.hit();
                         }
                         return Ok(child);
                     }
-                    Known::Stale => (self.want_name(&mut tree, dir, name, round)?, true),
-                    Known::Unknown => (self.want_name(&mut tree, dir, name, round)?, false),
+                    Known::Stale => (self.want_name(&mut tree, dir, name, round == 0 && !need.insist)?, true),
+                    Known::Unknown => {
+                        (self.want_name(&mut tree, dir, name, round == 0 && !need.insist)?, false)
+                    }
                 }
             };
-            if self.ask(want, have).await? == Answer::Silent {
+            if self.ask(want, have && !need.insist).await? == Answer::Silent {
                 break;
             }
         }
@@ -104,26 +106,22 @@ impl Volume {
         })
     }
 
-    /// The name alone, or the whole listing where the directory is small: the next name is then known as well.
-    fn want_name(&self, tree: &mut Tree, dir: u64, name: &Name, round: u32) -> Result<Want> {
+    /// The name alone, or with `more` the whole listing where the directory is small: the next name is then known as well.
+    fn want_name(&self, tree: &mut Tree, dir: u64, name: &Name, more: bool) -> Result<Want> {
         let inode = tree.get(dir)?;
         let small = inode.attr.is_some_and(|a| a.size <= limits::SMALL_DIR_BYTES);
         let node = inode.names()?;
-        let list = round == 0
-            && !self.plain()
-            && small
-            && !node.big
-            && node.len() <= limits::SMALL_DIR_ENTRIES as usize;
+        let list = more && small && !node.big && node.len() <= limits::SMALL_DIR_ENTRIES as usize;
         Ok(if list { Want::List(dir, Extent::Small) } else { Want::Name(dir, name.clone()) })
     }
 
     /// Makes the listing of a directory complete and fresh enough.
-    pub async fn ensure_listing(self: &Arc<Self>, dir: u64, need: Duration) -> Result<()> {
+    pub async fn ensure_listing(self: &Arc<Self>, dir: u64, need: Need) -> Result<()> {
         for round in 0..3 {
             let have = {
                 let mut tree = self.tree.lock();
                 let node = tree.get(dir)?.names()?;
-                if node.complete && node.listed_at >= need {
+                if node.complete && node.listed_at >= need.since {
                     if round == 0 {
                         self.shared.stats.hit();
                     }
@@ -133,7 +131,7 @@ impl Volume {
             };
             let small = Want::List(dir, Extent::Small);
             let want = if self.is_asked(&small) { small } else { Want::List(dir, Extent::Whole) };
-            if self.ask(want, have).await? == Answer::Silent {
+            if self.ask(want, have && !need.insist).await? == Answer::Silent {
                 break;
             }
         }

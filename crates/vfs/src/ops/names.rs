@@ -92,7 +92,7 @@ impl Vfs {
             let only_size = SetAttrs { size: set.size, ..SetAttrs::default() };
             self.setattr(ctx, oid, only_size, None).await?;
         }
-        volume.ensure_attr(id, volume.need()).await?;
+        volume.ensure_attr(id, volume.need_to_open(id)).await?;
         // It may be there only since another call that has not been answered yet.
         let last = volume.tree.lock().get(id)?.last_seq;
         if !volume.lane.is_synced(last) {
@@ -262,7 +262,8 @@ impl Vfs {
             return Err(ErrorKind::CrossDevice.into());
         }
         let name = Name::new(name)?;
-        volume.ensure_attr(object.id, volume.need()).await?;
+        self.writable(object)?;
+        volume.ensure_attr(object.id, volume.need(object.id)).await?;
         if volume.prepare(ctx, dir.id, &name).await?.is_some() {
             return Err(ErrorKind::Exists.into());
         }
@@ -306,7 +307,7 @@ impl Volume {
                 "names of this kind are kept for open files without a name",
             ));
         }
-        let need = self.need();
+        let need = self.need(dir);
         self.ensure_attr(dir, need).await?;
         {
             let mut tree = self.tree.lock();
@@ -328,6 +329,7 @@ impl Volume {
     ) -> Result<Option<u64>> {
         let attr = Volume::attr_of(tree, dir)?;
         self.may_change_names(ctx.cred, &attr)?;
+        self.check_fixed(tree, dir, name)?;
         self.guard.lock().clone().check_name(tree, dir, name, change)?;
         Ok(tree.get(dir)?.names()?.slot(name).and_then(|s| s.child))
     }
@@ -388,16 +390,16 @@ impl Volume {
 
     /// Makes known whether a directory has names, and fails if it has.
     async fn ensure_empty(self: &Arc<Self>, id: u64) -> Result<()> {
-        let need = self.need();
+        let need = self.need(id);
         let have = {
             let mut tree = self.tree.lock();
             let Ok(node) = tree.get(id)?.names() else { return Ok(()) };
-            if node.complete && node.listed_at >= need {
+            if node.complete && node.listed_at >= need.since {
                 return not_empty(&mut tree, id);
             }
             node.complete
         };
-        match self.ask(Want::List(id, Extent::Small), have).await {
+        match self.ask(Want::List(id, Extent::Small), have && !need.insist).await {
             // Who may not list a directory may remove it; the home knows whether it is empty.
             Err(e) if e.kind == ErrorKind::Access && self.plain() => Ok(()),
             Err(e) => Err(e),

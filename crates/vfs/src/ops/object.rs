@@ -25,12 +25,12 @@ impl Vfs {
     }
 
     /// Attributes.
-    pub async fn getattr(&self, _ctx: Ctx<'_>, oid: Oid) -> Result<FileAttr> {
+    pub async fn getattr(&self, ctx: Ctx<'_>, oid: Oid) -> Result<FileAttr> {
         if oid.volume == Oid::ROOT_VOLUME {
             return self.own_attr(oid);
         }
         let volume = self.volume(oid)?;
-        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.ensure_attr(oid.id, volume.need_of_look(ctx, oid.id)).await?;
         volume.shown(&mut volume.tree.lock(), oid.id)
     }
 
@@ -38,7 +38,7 @@ impl Vfs {
     /// [`ErrorKind::NotSync`].
     pub async fn setattr(&self, ctx: Ctx<'_>, oid: Oid, set: SetAttrs, guard: Option<Time>) -> Result<Wcc> {
         let volume = self.writable(oid)?;
-        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
         let (before, tickets) = {
             let mut tree = volume.tree.lock();
             let before = volume.before(&tree, oid.id);
@@ -65,16 +65,20 @@ impl Vfs {
             return Ok((granted, self.own_attr(oid)?));
         }
         let volume = self.volume(oid)?;
-        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
         let mut tree = volume.tree.lock();
         let attr = Volume::attr_of(&mut tree, oid.id)?;
+        let want = match volume.mode_in(&mut tree, oid.id).is_read_only() {
+            true => AccessMask { modify: false, extend: false, delete: false, ..want },
+            false => want,
+        };
         Ok((volume.grant(ctx.cred, &attr, want), volume.shown(&mut tree, oid.id)?))
     }
 
     /// Where a symbolic link points.
     pub async fn readlink(&self, ctx: Ctx<'_>, oid: Oid) -> Result<(Bytes, FileAttr)> {
         let volume = self.volume(oid)?;
-        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
         for round in 0..2 {
             let (target, shown) = {
                 let mut tree = volume.tree.lock();

@@ -64,7 +64,7 @@ impl Vfs {
             return what.map(|_| OpenFile { oid, mode, volume: Weak::new() });
         }
         let volume = if mode.write { self.writable(oid)? } else { self.volume(oid)? };
-        volume.ensure_attr(oid.id, volume.need()).await?;
+        volume.ensure_attr(oid.id, volume.need_to_open(oid.id)).await?;
         volume.open_checked(ctx, oid, mode, false)
     }
 

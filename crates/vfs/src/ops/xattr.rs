@@ -92,6 +92,9 @@ impl Vfs {
                 return Ok(None);
             }
             let through = volume.plain() || volume.may_not_fit(tree, oid.id, value.as_ref())?;
+            if through && !volume.connects() {
+                return Err(volume.offline());
+            }
             let value = value.clone();
             let op = Op::SetXattr { object: oid.id, name: name.clone(), value, how };
             volume.submit_xattr(tree, ctx, oid.id, op, through).map(Some)
@@ -110,7 +113,7 @@ impl Volume {
         name: Option<&XattrName>,
         mut look: impl FnMut(&mut Tree, &Attr, bool) -> Result<Option<T>>,
     ) -> Result<T> {
-        let need = self.need();
+        let need = self.need(id);
         let mut asked = false;
         for round in 0..limits::QUESTIONS {
             self.ensure_attr(id, need).await?;

@@ -15,45 +15,73 @@ pub mod resume;
 pub mod settle;
 
 use crate::config::Unsent;
+use crate::limits;
 use crate::volume::Volume;
+use home::{Error, ErrorKind};
 use std::time::Duration;
+
+/// What was accepted before some moment, on its way home.
+struct Barrier {
+    /// The last operation of it.
+    target: u64,
+    /// Conflicts when that was determined: the copy of a conflict travels behind everything else.
+    conflicts: u64,
+}
 
 impl Volume {
     /// Waits until everything that was accepted before is durable at the home.
     pub async fn drained(&self, timeout: Duration) -> Result<(), Unsent> {
-        let mut conflicts = *self.conflicts.lock();
-        let mut target = self.hurry_all();
+        let mut barrier = self.barrier();
+        match tokio::time::timeout(timeout, self.pass(&mut barrier)).await {
+            Ok(true) => Ok(()),
+            _ => Err(self.unsent(barrier.target)),
+        }
+    }
+
+    /// The same for a caller who was promised it (mode `cto`): waits as long as the home may still come back, and fails
+    /// with its reason where it refused any of it. Whatever is told here, nothing of it is given up.
+    pub async fn committed_at_home(&self) -> home::Result<()> {
+        let mut barrier = self.barrier();
+        loop {
+            match tokio::time::timeout(limits::OUTCOME_PATIENCE, self.pass(&mut barrier)).await {
+                Ok(true) => return Ok(()),
+                Err(_) if self.lane.poisoned().is_none() && !self.is_given_up() => {}
+                _ => return Err(self.refusal(barrier.target)),
+            }
+        }
+    }
+
+    fn barrier(&self) -> Barrier {
+        Barrier { conflicts: *self.conflicts.lock(), target: self.hurry_all() }
+    }
+
+    /// Waits until all of it is at the home, and answers true, or until waiting is of no use. Whoever gives up may come
+    /// back with the same barrier.
+    async fn pass(&self, barrier: &mut Barrier) -> bool {
         let mut outcomes = self.outcomes.subscribe();
-        let wait = async {
-            loop {
-                outcomes.borrow_and_update();
-                let (done, stuck) = {
-                    let mut tree = self.tree.lock();
-                    let done = tree.queue.first().is_none_or(|seq| seq > target);
-                    let stuck = !done && tree.queue.select(self.env.clock.instant(), target).is_empty();
-                    if stuck && self.drop_moot(&mut tree).is_ok_and(|any| any) {
-                        continue;
-                    }
-                    (done, stuck)
-                };
-                if done && *self.conflicts.lock() == conflicts {
-                    return true;
-                }
-                if done {
-                    // The copy of a conflict travels behind everything else.
-                    conflicts = *self.conflicts.lock();
-                    target = self.hurry_all();
+        loop {
+            outcomes.borrow_and_update();
+            let (done, stuck) = {
+                let mut tree = self.tree.lock();
+                let done = tree.queue.first().is_none_or(|seq| seq > barrier.target);
+                let stuck = !done && tree.queue.select(self.env.clock.instant(), barrier.target).is_empty();
+                if stuck && self.drop_moot(&mut tree).is_ok_and(|any| any) {
                     continue;
                 }
-                // Everything that is left waits for a decision on what the home refused.
-                if stuck || self.suspended.lock().is_some() || outcomes.changed().await.is_err() {
-                    return false;
-                }
+                (done, stuck)
+            };
+            if done && *self.conflicts.lock() == barrier.conflicts {
+                return true;
             }
-        };
-        match tokio::time::timeout(timeout, wait).await {
-            Ok(true) => Ok(()),
-            _ => Err(self.unsent(target)),
+            if done {
+                *barrier = self.barrier();
+                continue;
+            }
+            // Everything that is left waits for a decision on what the home refused.
+            let of_no_use = stuck || !self.connects() || self.suspended.lock().is_some();
+            if of_no_use || outcomes.changed().await.is_err() {
+                return false;
+            }
         }
     }
 
@@ -66,12 +94,23 @@ impl Volume {
         last
     }
 
+    /// Why what was accepted up to `target` is not at the home: the reason of the first operation that it refused.
+    fn refusal(&self, target: u64) -> Error {
+        let unsent = self.unsent(target);
+        let tree = self.tree.lock();
+        let refused = tree.queue.iter().take_while(|(seq, _)| *seq <= target).find_map(|(_, p)| p.parked);
+        // It has taken effect here: nobody is to come again as if it had not.
+        let refused = refused.filter(|kind| *kind != ErrorKind::Busy);
+        Error::new(refused.unwrap_or(ErrorKind::Io), format!("{}: {}", unsent.account, unsent.why))
+    }
+
     fn unsent(&self, target: u64) -> Unsent {
         let status = self.status();
         let tree = self.tree.lock();
         let open = tree.queue.iter().filter(|(seq, _)| *seq <= target);
         let (ops, bytes) = open.fold((0, 0), |(n, b), (_, p)| (n + 1, b + p.bytes));
         let why = match (&status.suspended, status.parked.first(), &status.home.link) {
+            _ if !self.connects() => "its mode is offline".to_owned(),
             (Some(why), _, _) => why.clone(),
             (_, Some(parked), _) => format!("the home refused: {} ({})", parked.what, parked.kind),
             (_, _, home::Link::Down(why)) => why.clone(),

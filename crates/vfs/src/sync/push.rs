@@ -22,7 +22,7 @@ pub async fn run(volume: Weak<Volume>) {
         let Some(volume) = volume.upgrade() else { return };
         let now = volume.env.clock.instant();
         let patience = volume.tree.lock().queue.patience(now);
-        match patience {
+        match patience.filter(|_| volume.connects()) {
             None => {
                 let _ = tokio::time::timeout(Duration::from_secs(1), volume.wake.notified()).await;
                 continue;

@@ -125,7 +125,8 @@ impl Volume {
             matches!(one.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. } | Op::SetXattr { .. });
         if movable && matches!(kind, ErrorKind::NotFound | ErrorKind::Stale) {
             // What it works on was taken away at the home, or something else is there.
-            *self.conflicts.lock() += 1;
+            let object = self.object(&tree, one)?;
+            self.count_conflict(&mut tree, object);
             drop(tree);
             return self.drop_ours(one);
         }
@@ -344,7 +345,11 @@ impl Volume {
         if self.is_elsewhere(one, theirs)? {
             return Ok(());
         }
-        *self.conflicts.lock() += 1;
+        {
+            let mut tree = self.tree.lock();
+            let object = self.object(&tree, one)?;
+            self.count_conflict(&mut tree, object);
+        }
         let state = theirs.map_or(Theirs::Gone, |a| Theirs::There(a.kind));
         let resolution = conflict::resolve(&one.op, state);
         tracing::warn!(account = %self.account, ?resolution, "conflict at the home");

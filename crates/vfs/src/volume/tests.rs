@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::env::testing::{SimDisk, env};
+use crate::mode::Mode;
 use crate::store::MemStore;
 use home::memory::MemoryHome;
 use std::sync::mpsc;
@@ -21,8 +22,15 @@ fn volume(disk: &SimDisk, home: Arc<dyn Home>) -> Arc<Volume> {
         server_gid: 4000,
         staleness: Duration::ZERO,
     };
-    let options = MountOptions { mode: None, share: None, rebase_symlinks: false, protect: Vec::new() };
-    let policy = Policy { mode: Mode::Wb, share: false, options };
+    let options = MountOptions {
+        mode: None,
+        modes: Vec::new(),
+        share: None,
+        rebase_symlinks: false,
+        protect: Vec::new(),
+    };
+    let modes = RwLock::new(Modes::new(Mode::Wb, Vec::new()).unwrap());
+    let policy = Policy { modes, share: false, options };
     Volume::open(&shared, 7, "ann@lab:22".into(), home, policy).unwrap()
 }
 

@@ -8,6 +8,7 @@ use home::testing::conformance::Outside;
 use home::testing::fault::{Fault, FaultHome};
 use home::{Home, HomePath, Name};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 use vfs::env::testing::{SeededRng, SimDisk};
 use vfs::env::{Clock, Env, RealClock};
@@ -21,6 +22,7 @@ pub const UID: u32 = 4000;
 pub struct OneHome {
     pub home: Arc<dyn Home>,
     pub protect: Vec<HomePath>,
+    pub modes: Vec<(HomePath, Mode)>,
 }
 
 #[async_trait::async_trait]
@@ -41,6 +43,7 @@ impl Namespace for OneHome {
             start: Start::Root,
             options: MountOptions {
                 mode: None,
+                modes: self.modes.clone(),
                 share: None,
                 rebase_symlinks: false,
                 protect: self.protect.clone(),
@@ -56,6 +59,8 @@ pub struct World {
     pub disk: SimDisk,
     pub store: Arc<MemStore>,
     pub mode: Mode,
+    /// Folders with a mode of their own.
+    pub modes: Vec<(HomePath, Mode)>,
     pub staleness: Duration,
     pub cache: u64,
     pub clock: Arc<dyn Clock>,
@@ -70,6 +75,7 @@ impl World {
             disk: SimDisk::new(),
             store: Arc::new(MemStore::new()),
             mode,
+            modes: Vec::new(),
             staleness: Duration::from_secs(5),
             cache: 1 << 30,
             clock: Arc::new(RealClock::new()),
@@ -87,7 +93,7 @@ impl World {
         let vfs = Vfs::open(Config {
             env,
             store: self.store.clone(),
-            namespace: Arc::new(OneHome { home: self.fault.clone(), protect }),
+            namespace: Arc::new(OneHome { home: self.fault.clone(), protect, modes: self.modes.clone() }),
             server_uid: UID,
             server_gid: UID,
             mode: self.mode,
@@ -202,5 +208,17 @@ impl Engine {
 
     pub async fn sync(&self) {
         self.vfs.sync(None, Duration::from_secs(10)).await.unwrap();
+    }
+}
+
+/// A clock that can be put forward by seconds.
+pub struct Skipping(pub RealClock, pub AtomicU64);
+
+impl Clock for Skipping {
+    fn now(&self) -> vfs::Time {
+        self.0.now()
+    }
+    fn instant(&self) -> Duration {
+        self.0.instant() + Duration::from_secs(self.1.load(Relaxed))
     }
 }

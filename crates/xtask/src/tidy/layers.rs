@@ -37,6 +37,7 @@ const ENGINE: &[(&str, &[&str])] = &[
     ("locks", ACTIVE),
     ("watch", ACTIVE),
     ("conflict", PURE),
+    ("mode", PURE),
     ("env", PURE),
 ];
 

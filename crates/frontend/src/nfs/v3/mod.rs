@@ -116,7 +116,7 @@ fn refused<T, E: Default>(status: NfsStat3) -> Res<T, E> {
 
 impl Cx<'_> {
     fn ctx(&self) -> Ctx<'_> {
-        Ctx { retry: self.retry, ..Ctx::of(&self.cred) }
+        Ctx { retry: self.retry, looks_open: true, ..Ctx::of(&self.cred) }
     }
 
     /// The object of a handle.
