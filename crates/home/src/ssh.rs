@@ -148,6 +148,18 @@ pub struct Farewell {
     pub said: String,
 }
 
+impl Farewell {
+    /// Whether the far side ended as one does that does not run what was asked for: by itself, and in good health. What
+    /// was killed, here or there, says nothing about what can run there.
+    pub fn is_refusal(&self) -> bool {
+        match self.status.and_then(|s| s.code()) {
+            Some(255) => self.said.contains("request failed on channel"),
+            Some(code) => code < 128,
+            None => false,
+        }
+    }
+}
+
 impl Child {
     /// Where it connects to.
     pub fn target(&self) -> &SshTarget {

@@ -773,4 +773,4 @@ fn damaged(what: &str) -> Error {
 
 #[cfg(test)]
 #[path = "inode/tests.rs"]
-mod tests;
+pub mod tests;

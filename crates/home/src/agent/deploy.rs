@@ -268,7 +268,7 @@ impl Talk {
         if let Some(error) = ssh::classify(&target, &farewell) {
             return Err(error);
         }
-        if !is_a_refusal(&farewell) {
+        if !farewell.is_refusal() {
             let text = format!("{target} ended before the agent was started: {}", ssh::quote(&farewell.said));
             return Err(Error::new(ErrorKind::Unreachable, text));
         }
@@ -283,16 +283,6 @@ impl Talk {
     async fn too_slow(self, what: &str) -> Error {
         let text = format!("{} {what} in time", self.channel.child.target());
         self.channel.child.explain(Error::new(ErrorKind::Unreachable, text)).await
-    }
-}
-
-/// Whether the far side ended as one does that runs no commands: by itself, and in good health. What was killed, here
-/// or there, says nothing about what can run there.
-fn is_a_refusal(farewell: &ssh::Farewell) -> bool {
-    match farewell.status.and_then(|s| s.code()) {
-        Some(255) => farewell.said.contains("request failed on channel"),
-        Some(code) => code < 128,
-        None => false,
     }
 }
 

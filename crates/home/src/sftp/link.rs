@@ -4,7 +4,7 @@ use super::wire::{self, Answer, Ask, Attrs};
 use crate::agent::verbs::printable;
 use crate::limits::remote::{SFTP_BATCH, SFTP_IN_FLIGHT, SFTP_PACKET};
 use crate::remote::{Life, Meter, Rounds, closed, lost};
-use crate::ssh::{Channel, Far, SshTarget};
+use crate::ssh::{Channel, Child, Far, SshTarget, classify, quote};
 use crate::{Error, ErrorKind, Result};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Reader, Writer};
@@ -68,13 +68,7 @@ impl Link {
         };
         let packet = match greeting.await {
             Ok(packet) => packet,
-            Err(_) => {
-                let none = Error::new(
-                    ErrorKind::Unsupported,
-                    format!("{target} lets us in, but has no SFTP server"),
-                );
-                return Err(child.explain(none).await);
-            }
+            Err(_) => return Err(no_greeting(child).await),
         };
         let foreign =
             |_| Error::new(ErrorKind::Unsupported, format!("what answers at {target} is no SFTP server"));
@@ -306,6 +300,19 @@ async fn keep_alive(shared: Arc<Shared>) -> Error {
         let _ = shared.push(Ask::Realpath, |w| wire::put_string(w, b"."), None);
     };
     shared.life.keep_alive(ping).await
+}
+
+/// Why nothing answered as an SFTP server.
+async fn no_greeting(child: Child) -> Error {
+    let target = child.target().clone();
+    let farewell = child.farewell().await;
+    classify(&target, &farewell).unwrap_or_else(|| match farewell.is_refusal() {
+        true => Error::new(ErrorKind::Unsupported, format!("{target} lets us in, but has no SFTP server")),
+        false => {
+            let text = format!("{target} ended before its SFTP server answered: {}", quote(&farewell.said));
+            Error::new(ErrorKind::Unreachable, text)
+        }
+    })
 }
 
 /// The server breaks the protocol: nothing that it says can be trusted any more.

@@ -127,6 +127,19 @@ async fn only_what_ssh_says_itself_is_for_a_person_to_change() {
 }
 
 #[tokio::test]
+async fn an_ssh_that_was_killed_does_not_say_that_there_is_no_sftp() {
+    let dir = tempfile::tempdir().unwrap();
+    for (how, kind) in [("kill -9 $$", ErrorKind::Unreachable), ("exit 1", ErrorKind::Unsupported)] {
+        let script = dir.path().join("ssh");
+        std::fs::write(&script, format!("#!/bin/sh\n{how}\n")).unwrap();
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let target = target().with_program(&script);
+        let opened = crate::sftp::Session::start(&target, "no agent", Default::default()).await;
+        assert_eq!(opened.err().map(|e| e.kind), Some(kind), "{how}");
+    }
+}
+
+#[tokio::test]
 async fn no_child_can_ask_at_a_terminal() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("ssh");
@@ -163,4 +176,20 @@ async fn a_dropped_child_takes_its_group_along() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("the sleeping grandchild {grandchild} still runs");
+}
+
+#[test]
+fn only_a_far_side_in_good_health_says_that_it_does_not_run_what_was_asked_for() {
+    use std::os::unix::process::ExitStatusExt;
+    let ended = |raw: i32, said: &str| {
+        let status = Some(std::process::ExitStatus::from_raw(raw));
+        Farewell { status, said: said.into() }.is_refusal()
+    };
+    assert!(ended(1 << 8, "This account is currently not available."));
+    assert!(ended(127 << 8, "exec: /bin/sh: not found"));
+    assert!(ended(255 << 8, "exec request failed on channel 0"));
+    assert!(!ended(9, ""), "ssh was killed");
+    assert!(!ended(137 << 8, ""), "the shell there was killed");
+    assert!(!ended(255 << 8, ""), "ssh failed and does not say why");
+    assert!(!Farewell { status: None, said: String::new() }.is_refusal());
 }

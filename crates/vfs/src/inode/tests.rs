@@ -4,7 +4,8 @@ use super::*;
 use crate::store::MemStore;
 use home::Access;
 
-fn attr(kind: Kind, ino: u64) -> Attr {
+/// Attributes of a small file or another object.
+pub fn attr(kind: Kind, ino: u64) -> Attr {
     let id = HomeId { fs: 7, ino, generation: 1 };
     let time = Time { sec: 1, nsec: 2 };
     let access = Access { read: true, write: true, exec: true };

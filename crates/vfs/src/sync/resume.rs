@@ -230,7 +230,8 @@ fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
     let last = marks(false).map(shows).max().unwrap_or(0).max(executed);
     let counts = |t: &&Trace| t.seq <= last || t.late;
     let mut shown: HashMap<u64, (u64, Attr)> = HashMap::new();
-    for t in traces.iter().filter(counts) {
+    // Of a rename over another name the mark is there before it is over.
+    for t in traces.iter().filter(|t| counts(t) || replaces(t)) {
         if let Some(attr) = t.mark {
             shown.insert(t.change.object, (t.seq, attr));
         }
@@ -326,5 +327,50 @@ fn place_of_mark<D>(op: &Op<Loc, D>) -> Option<HomePath> {
         Op::SetAttr { object, .. } => Some(object.path.clone()),
         Op::Rename { to, new_name, .. } => Some(to.path.join(new_name)),
         Op::Remove { .. } | Op::SetXattr { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::tests::attr;
+    use home::{Kind, Name, New};
+
+    fn trace(seq: u64, op: Op<u64, crate::journal::Stored>, at: &str, mark: Option<Attr>) -> Trace {
+        let change = Change {
+            time: Default::default(),
+            object: 7,
+            after: None,
+            op,
+            retry: None,
+            verifier: None,
+            plain: false,
+        };
+        let place = Some(HomePath::root().join(&Name::new(at.as_bytes()).unwrap()));
+        Trace { seq, change, late: false, mark, place, moot: false }
+    }
+
+    #[test]
+    fn what_was_renamed_over_another_is_known_by_its_new_name() {
+        let name = |n: &str| Name::new(n.as_bytes()).unwrap();
+        let create = Op::Create { dir: 1, name: name("new"), new: New::File, mode: 0 };
+        let write = Op::Write { file: 7, base: None, pieces: vec![] };
+        let rename = Op::Rename {
+            from: 1,
+            name: name("new"),
+            object: 7,
+            to: 1,
+            new_name: name("old"),
+            replaced: Some((6, None)),
+        };
+        let there = attr(Kind::File, 9);
+        let traces = [
+            trace(1, create, "new", None),
+            trace(2, write, "new", None),
+            trace(3, rename, "old", Some(there)),
+        ];
+        let proven: Vec<_> = proven(&traces, 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
+        // The rename itself may be half done.
+        assert_eq!(proven, [(1, Some(there)), (2, Some(there))]);
     }
 }

@@ -327,7 +327,7 @@ impl Volume {
             }
         }
         if let Some(attr) = &theirs
-            && self.is_our_own(one, attr)
+            && (self.is_our_own(one, attr) || self.is_begun(one, attr).await?)
         {
             let mut tree = self.tree.lock();
             if matches!(one.op, Op::Write { .. }) {
@@ -352,7 +352,12 @@ impl Volume {
         }
         let state = theirs.map_or(Theirs::Gone, |a| Theirs::There(a.kind));
         let resolution = conflict::resolve(&one.op, state);
-        tracing::warn!(account = %self.account, ?resolution, "conflict at the home");
+        let what = {
+            let mut tree = self.tree.lock();
+            let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
+            first.map(|p| p.change.clone()).map(|change| describe(&mut tree, &change)).unwrap_or_default()
+        };
+        tracing::warn!(account = %self.account, ?resolution, %what, "conflict at the home");
         match resolution {
             Resolution::Merge => {
                 self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
@@ -393,45 +398,10 @@ impl Volume {
         Ok(true)
     }
 
-    fn object(&self, tree: &Tree, one: &Ready) -> Result<u64> {
+    /// The object that an operation changes.
+    pub(super) fn object(&self, tree: &Tree, one: &Ready) -> Result<u64> {
         let first = one.group.seqs.first().and_then(|s| tree.queue.get(*s));
         first.map(|p| p.change.object).ok_or_else(|| ErrorKind::Stale.into())
-    }
-
-    /// Whether what the home has was left there by one of our own sends whose answer was lost.
-    fn is_our_own(&self, one: &Ready, theirs: &Attr) -> bool {
-        let tree = self.tree.lock();
-        let sent = one.group.seqs.iter().filter_map(|s| tree.queue.get(*s)).filter(|p| p.resent);
-        conflict::is_ours(theirs, sent.filter_map(|p| p.change.after))
-    }
-
-    /// Equal content is never a conflict.
-    async fn is_equal(&self, one: &Ready, file: &Loc, theirs: &Attr) -> Result<bool> {
-        let (object, size) = {
-            let mut tree = self.tree.lock();
-            let object = self.object(&tree, one)?;
-            (object, tree.get(object)?.attr.map_or(0, |a| a.size))
-        };
-        if size != theirs.size {
-            return Ok(false);
-        }
-        let there = Loc { path: file.path.clone(), id: None };
-        let mut at = 0;
-        while at < size {
-            let len = (size - at).min(limits::FETCH_CHUNK) as u32;
-            let chunk = self.home.read(&there, at, len).await?;
-            let mut from = 0usize;
-            for part in self.data.get(object, at, len) {
-                match part {
-                    Part::Have(ours) if chunk.data.get(from..from + ours.len()) == Some(&ours[..]) => {
-                        from += ours.len();
-                    }
-                    _ => return Ok(false),
-                }
-            }
-            at += u64::from(len);
-        }
-        Ok(true)
     }
 
     /// Ours would have destroyed what we have not seen: theirs stays, ours is forgotten.

@@ -149,21 +149,3 @@ fn the_script_has_nothing_that_a_login_shell_would_touch() {
     let inner = command.strip_prefix("exec /bin/sh -c '").unwrap().strip_suffix('\'').unwrap();
     assert!(!inner.contains(['\'', '!', '\\', '\n']), "{inner}");
 }
-
-#[test]
-fn only_a_far_side_in_good_health_says_that_nothing_can_run_there() {
-    use std::os::unix::process::ExitStatusExt;
-    let ended = |raw: i32, said: &str| {
-        is_a_refusal(&ssh::Farewell {
-            status: Some(std::process::ExitStatus::from_raw(raw)),
-            said: said.into(),
-        })
-    };
-    assert!(ended(1 << 8, "This account is currently not available."));
-    assert!(ended(127 << 8, "exec: /bin/sh: not found"));
-    assert!(ended(255 << 8, "exec request failed on channel 0"));
-    assert!(!ended(9, ""), "ssh was killed");
-    assert!(!ended(137 << 8, ""), "the shell there was killed");
-    assert!(!ended(255 << 8, ""), "ssh failed and does not say why");
-    assert!(!is_a_refusal(&ssh::Farewell { status: None, said: String::new() }));
-}

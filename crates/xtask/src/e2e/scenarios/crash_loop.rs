@@ -1,8 +1,9 @@
 //! One part after the other is killed, again and again, while a client writes and another program changes the same
 //! folder at the home. In the end every byte that was acknowledged as stable, and every byte of the other program,
-//! is at the home, under its name or in the copy of a conflict.
+//! is at the home, under its name or in the copy of a conflict. Where nobody else changes anything there is no conflict,
+//! with an agent at the home and without.
 
-use crate::e2e::accounts::{ANN, GATEWAY};
+use crate::e2e::accounts::{ANN, Account, BOB, GATEWAY};
 use crate::e2e::proc::{self, of_user};
 use crate::e2e::server::Server;
 use crate::e2e::trees::Noise;
@@ -27,6 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Pauses between two kills, in milliseconds: short ones hit logins, long ones hit work.
 const PAUSES: [u64; 5] = [1700, 600, 1100, 250, 2300];
 
+/// So many files are saved again and again.
+const SAVED: u32 = 40;
+
 /// How long an agent without a connection stands still: longer than it takes to log in again.
 const LATE: Duration = Duration::from_millis(400);
 
@@ -40,22 +44,45 @@ pub fn run_long(world: &World) -> Result<()> {
     crash(world, 60)
 }
 
+/// The compact version at a home that has no agent.
+pub fn run_sftp(world: &World) -> Result<()> {
+    crash_sftp(world, 8)
+}
+
+/// The same for long.
+pub fn run_sftp_long(world: &World) -> Result<()> {
+    crash_sftp(world, 60)
+}
+
+fn crash_sftp(world: &World, kills: usize) -> Result<()> {
+    let _box = world.host("box", "ForceCommand internal-sftp", None)?;
+    let mut server = world.serve(&[])?;
+    for (name, work) in [("own", Work::Files), ("saved", Work::Saves)] {
+        alone(
+            world,
+            &mut server,
+            Place { account: BOB, host: "box", dir: world.home_dir(BOB, name)? },
+            work,
+            kills / 2,
+        )?;
+    }
+    Ok(())
+}
+
 fn crash(world: &World, kills: usize) -> Result<()> {
-    let (own, shared) = (world.home_dir(ANN, "own")?, world.home_dir(ANN, "shared")?);
+    let ann = |dir| Place { account: ANN, host: "lab", dir };
     let _lab = world.host("lab", "", None)?;
     let mut server = world.serve(&[])?;
-    let alone = phase(world, &mut server, kills / 2, &own, None)?;
-    compare(&alone.files, &own)?;
-    let status = server.home_status("ann@lab")?;
-    let calm = status["conflicts"] == 0 && status["parked"].as_array().is_some_and(Vec::is_empty);
-    ensure!(calm, "nobody else changed anything, and yet: {status}");
+    alone(world, &mut server, ann(world.home_dir(ANN, "own")?), Work::Files, kills / 4)?;
+    alone(world, &mut server, ann(world.home_dir(ANN, "saved")?), Work::Saves, kills / 4)?;
     let volumes = world.dir.join("home/ann/.cache/trellis/volumes");
     let claimed = fs::read_dir(&volumes).with_context(|| format!("{}", volumes.display()))?.count();
     ensure!(claimed == 1, "{claimed} volumes were claimed at the home");
 
-    let other = Meddler { dir: shared.clone(), step: Arc::default() };
-    let both = phase(world, &mut server, kills - kills / 2, &shared, Some(other))?;
-    let there = contents(&shared)?;
+    let shared = ann(world.home_dir(ANN, "shared")?);
+    let other = Meddler { dir: shared.dir.clone(), step: Arc::default() };
+    let both = phase(world, &mut server, kills - kills / 2, &shared, Work::Shared(other))?;
+    let there = contents(&shared.dir)?;
     for (whose, tokens) in [("ours", &both.tokens), ("theirs", &both.theirs)] {
         let is_there = |token: &&String| !there.values().any(|text| contains(text, token.as_bytes()));
         let lost: Vec<_> = tokens.iter().filter(is_there).collect();
@@ -77,23 +104,50 @@ struct Promised {
     theirs: Vec<String>,
 }
 
+/// Where the work is done.
+struct Place {
+    account: Account,
+    host: &'static str,
+    dir: PathBuf,
+}
+
+/// What the client does.
+enum Work {
+    /// Makes files, renames and removes some, and adds to others.
+    Files,
+    /// Saves the same files again and again by renaming a new one over the old.
+    Saves,
+    /// Works where another program does too.
+    Shared(Meddler),
+}
+
+/// Work that nobody else disturbs but who kills: all of it arrives, and nothing is a conflict.
+fn alone(world: &World, server: &mut Server, at: Place, work: Work, kills: usize) -> Result<()> {
+    let promised = phase(world, server, kills, &at, work)?;
+    compare(&promised.files, &at.dir)?;
+    let status = server.home_status(&format!("{}@{}", at.account.name, at.host))?;
+    let calm = status["conflicts"] == 0 && status["parked"].as_array().is_some_and(Vec::is_empty);
+    ensure!(calm, "nobody else changed anything, and yet: {status}");
+    Ok(())
+}
+
 /// Work under kills, and its arrival at the home.
-fn phase(
-    world: &World,
-    server: &mut Server,
-    kills: usize,
-    dir: &Path,
-    other: Option<Meddler>,
-) -> Result<Promised> {
+fn phase(world: &World, server: &mut Server, kills: usize, place: &Place, how: Work) -> Result<Promised> {
     let stop = Arc::new(AtomicBool::new(false));
-    let path = format!("/ann@lab{}", dir.display());
+    let path = format!("/{}@{}{}", place.account.name, place.host, place.dir.display());
     let mut worker = Worker::new(server.addr, &path)?;
+    let saves = matches!(how, Work::Saves);
+    let other = if let Work::Shared(other) = how { Some(other) } else { None };
     let (worker_stop, alone) = (stop.clone(), other.is_none());
     let step = other.as_ref().map(|o| o.step.clone()).unwrap_or_default();
     let work = std::thread::spawn(move || {
         while !worker_stop.load(Relaxed) {
             let n = step.fetch_add(1, Relaxed);
-            if alone { worker.own_step(n)? } else { worker.shared_step(n)? }
+            match alone {
+                true if saves => worker.save(n)?,
+                true => worker.own_step(n)?,
+                false => worker.shared_step(n)?,
+            }
         }
         anyhow::Ok((n_steps(&step), worker.promised))
     });
@@ -101,7 +155,7 @@ fn phase(
     let meddling = other.map(|o| std::thread::spawn(move || o.run(&other_stop)));
     for n in 0..kills {
         std::thread::sleep(Duration::from_millis(PAUSES[n % PAUSES.len()]));
-        kill(world, server, n)?;
+        kill(world, server, place.account, n)?;
         if work.is_finished() {
             break;
         }
@@ -122,7 +176,7 @@ fn n_steps(step: &AtomicU32) -> u32 {
 
 /// Kills one part: the server with everything below it, its ssh, or whatever runs at the home; or lets what runs at the
 /// home go on only when its ssh is dead and another connection may be at work.
-fn kill(world: &World, server: &mut Server, n: usize) -> Result<()> {
+fn kill(world: &World, server: &mut Server, home: Account, n: usize) -> Result<()> {
     match n % 4 {
         0 => {
             server.kill()?;
@@ -130,13 +184,13 @@ fn kill(world: &World, server: &mut Server, n: usize) -> Result<()> {
         }
         1 => proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
         2 => {
-            let old = of_user(ANN.uid, |name| !name.starts_with("sshd"));
+            let old = of_user(home.uid, |name| !name.starts_with("sshd"));
             proc::signal_all(&old, Signal::STOP);
             proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL);
             std::thread::sleep(LATE);
             proc::signal_all(&old, Signal::CONT);
         }
-        _ => proc::signal_all(&of_user(ANN.uid, |name| !name.starts_with("sshd")), Signal::KILL),
+        _ => proc::signal_all(&of_user(home.uid, |name| !name.starts_with("sshd")), Signal::KILL),
     }
     server.must_run()
 }
@@ -259,6 +313,19 @@ impl Worker {
         Ok(())
     }
 
+    /// Saves one of a few files as editors do: a new one gets the name of the old.
+    fn save(&mut self, n: u32) -> Result<()> {
+        let (new, name) = (format!(".new{n}"), format!("s{}", n % SAVED));
+        let file = self.create(&new)?.map_err(|e| anyhow::anyhow!("CREATE of step {n}: {e:?}"))?;
+        let data = Noise::new(u64::from(n)).bytes(200 + n as usize % 700);
+        self.write_all(file, &data)?;
+        let args = RenameArgs { from: at(&self.dir, &new), to: at(&self.dir, &name) };
+        let renamed = self.call::<_, RenameWcc, RenameWcc>(procs::RENAME, &args)?;
+        renamed.map_err(|e| anyhow::anyhow!("RENAME of step {n}: {e:?}"))?;
+        self.promised.files.insert(name, data);
+        Ok(())
+    }
+
     /// Work in a folder that another program changes too: what fails was not promised.
     fn shared_step(&mut self, n: u32) -> Result<()> {
         let (name, log) = (format!("c{n}"), format!("log{}", n % 3));
@@ -328,11 +395,15 @@ fn contents(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>> {
 
 fn compare(promised: &BTreeMap<String, Vec<u8>>, dir: &Path) -> Result<()> {
     let there = contents(dir)?;
-    let (wanted, have): (Vec<_>, Vec<_>) = (promised.keys().collect(), there.keys().collect());
-    ensure!(wanted == have, "names that were promised: {wanted:?}\nnames at the home: {have:?}");
-    for (name, data) in promised {
-        ensure!(there[name] == *data, "{name} has another content at the home");
-    }
+    let missing: Vec<_> = promised.keys().filter(|name| !there.contains_key(*name)).collect();
+    let strange: Vec<_> = there.keys().filter(|name| !promised.contains_key(*name)).collect();
+    let other: Vec<_> =
+        promised.iter().filter(|(name, data)| there.get(*name).is_some_and(|t| t != *data)).collect();
+    let other: Vec<_> = other.into_iter().map(|(name, _)| name).collect();
+    ensure!(
+        missing.is_empty() && strange.is_empty() && other.is_empty(),
+        "missing at the home: {missing:?}; there, and not promised: {strange:?}; with another content: {other:?}"
+    );
     Ok(())
 }
 

@@ -203,6 +203,20 @@ pub const ALL: &[Scenario] = &[
         run: crash_loop::run_long,
     },
     Scenario {
+        name: "crash-sftp",
+        shows: "server and ssh are killed while a client saves files at a home without an agent: nothing is lost or a conflict",
+        ci: true,
+        minutes: 4,
+        run: crash_loop::run_sftp,
+    },
+    Scenario {
+        name: "crash-sftp-long",
+        shows: "the same with 60 kills",
+        ci: false,
+        minutes: 15,
+        run: crash_loop::run_sftp_long,
+    },
+    Scenario {
         name: "full-disks",
         shows: "no space at the home, or here, and kill -9 then: nothing acknowledged is lost, and it drains by itself",
         ci: true,

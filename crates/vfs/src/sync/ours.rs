@@ -1,0 +1,83 @@
+//! Whether what the home has in the place of our base was left there by ourselves: then there is no conflict.
+
+use super::place::Ready;
+use crate::conflict;
+use crate::data::Part;
+use crate::limits;
+use crate::volume::Volume;
+use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Result};
+
+impl Volume {
+    /// Whether what the home has was left there by one of our own sends whose answer was lost.
+    pub fn is_our_own(&self, one: &Ready, theirs: &Attr) -> bool {
+        let tree = self.tree.lock();
+        let sent = one.group.seqs.iter().filter_map(|s| tree.queue.get(*s)).filter(|p| p.resent);
+        conflict::is_ours(theirs, sent.filter_map(|p| p.change.after))
+    }
+
+    /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
+    /// in steps nothing else tells. It holds nothing that is not in ours, so nothing is lost when ours goes over it.
+    pub async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
+        let sftp = self.hello.lock().as_ref().is_some_and(|hello| hello.class == Class::Sftp);
+        if !one.resent || one.plain || !sftp || theirs.kind != Kind::File {
+            return Ok(false);
+        }
+        let path = match &one.op {
+            Op::Create { dir, name, new: New::File, .. } => dir.path.join(name),
+            Op::Write { file, .. } => file.path.clone(),
+            _ => return Ok(false),
+        };
+        let (object, size) = self.object_and_size(one)?;
+        let ours_or_zero = |part: Part, theirs: &[u8]| match part {
+            Part::Have(ours) => ours.iter().zip(theirs).all(|(o, t)| o == t || *t == 0),
+            // What we have not seen we do not write either.
+            Part::Gap { .. } => true,
+            Part::Lost { .. } => false,
+        };
+        Ok(theirs.size <= size && self.compare(object, path, theirs.size, ours_or_zero).await?)
+    }
+
+    /// Equal content is never a conflict.
+    pub async fn is_equal(&self, one: &Ready, file: &Loc, theirs: &Attr) -> Result<bool> {
+        let (object, size) = self.object_and_size(one)?;
+        let same = |part: Part, theirs: &[u8]| matches!(part, Part::Have(ours) if ours == theirs);
+        Ok(size == theirs.size && self.compare(object, file.path.clone(), size, same).await?)
+    }
+
+    fn object_and_size(&self, one: &Ready) -> Result<(u64, u64)> {
+        let mut tree = self.tree.lock();
+        let object = self.object(&tree, one)?;
+        Ok((object, tree.get(object)?.attr.map_or(0, |a| a.size)))
+    }
+
+    /// Whether `holds` for each part of our content, and what the home has at `path` in its place, up to `size`.
+    async fn compare(
+        &self,
+        object: u64,
+        path: HomePath,
+        size: u64,
+        holds: impl Fn(Part, &[u8]) -> bool,
+    ) -> Result<bool> {
+        let there = Loc { path, id: None };
+        let mut at = 0;
+        while at < size {
+            let len = (size - at).min(limits::FETCH_CHUNK) as u32;
+            let mut theirs = self.home.read(&there, at, len).await?.data;
+            if theirs.is_empty() {
+                return Ok(false);
+            }
+            at += theirs.len() as u64;
+            for part in self.data.get(object, at - theirs.len() as u64, theirs.len() as u32) {
+                let len = match &part {
+                    Part::Have(ours) => ours.len(),
+                    Part::Gap { len, .. } | Part::Lost { len, .. } => *len as usize,
+                };
+                let len = len.min(theirs.len());
+                if !holds(part, &theirs.split_to(len)) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+}
