@@ -2,6 +2,8 @@
 //! durable at the homes. It serves scripts on clients that have the mount and not the program. Each barrier is a new
 //! NAME, because a client's kernel answers a second read of the same file from its memory.
 //!
+//! Beside it, `/.trellis/modes` says which mode is in force where, for the same scripts.
+//!
 //! These objects live in the volume of the root directory and are not listed there. Nothing is kept of them: the
 //! handle of a barrier holds a hash of its name.
 
@@ -15,6 +17,8 @@ use home::{Error, ErrorKind, Kind, Name, Result};
 const OURS: Oid = Oid { volume: Oid::ROOT_VOLUME, id: 2 };
 /// `/.trellis/sync`.
 const SYNC: Oid = Oid { volume: Oid::ROOT_VOLUME, id: 3 };
+/// `/.trellis/modes`.
+const MODES: Oid = Oid { volume: Oid::ROOT_VOLUME, id: 4 };
 /// Ids of barriers have this bit, fileids have not.
 const BARRIER: u64 = 1 << 63;
 /// What a barrier says when it has been passed.
@@ -28,14 +32,18 @@ impl Vfs {
             Oid::ROOT => Ok(root),
             OURS => Ok(FileAttr { nlink: 3, fileid: oid.id, ..root }),
             SYNC => Ok(FileAttr { nlink: 2, fileid: oid.id, ..root }),
-            _ if oid.id & BARRIER != 0 => {
-                let now = self.shared.env.clock.now();
-                let (size, fileid) = (TEXT.len() as u64, oid.id & !BARRIER);
-                let file = FileAttr { kind: Kind::File, mode: 0o400, nlink: 1, size, fileid, ..root };
-                Ok(FileAttr { mtime: now, ctime: now, ..file })
-            }
+            MODES => Ok(self.own_file(oid, self.modes_text().len())),
+            _ if oid.id & BARRIER != 0 => Ok(self.own_file(oid, TEXT.len())),
             _ => Err(ErrorKind::Stale.into()),
         }
+    }
+
+    /// A file whose content a client must not keep.
+    fn own_file(&self, oid: Oid, size: usize) -> FileAttr {
+        let now = self.shared.env.clock.now();
+        let (size, fileid) = (size as u64, oid.id & !BARRIER);
+        let file = FileAttr { kind: Kind::File, mode: 0o400, nlink: 1, size, fileid, ..self.root_attr() };
+        FileAttr { mtime: now, ctime: now, ..file }
     }
 
     /// What a name stands for here; `None` where it may be the name of a home.
@@ -46,6 +54,7 @@ impl Vfs {
             (OURS | SYNC, b".") => dir,
             (OURS, b"..") => Oid::ROOT,
             (OURS, b"sync") => SYNC,
+            (OURS, b"modes") => MODES,
             (SYNC, b"..") => OURS,
             (SYNC, name) => {
                 self.check_server_user(ctx)?;
@@ -67,7 +76,12 @@ impl Vfs {
             attr: None,
         };
         let mut entries = match dir {
-            OURS => vec![entry(b".", 1, OURS), entry(b"..", 2, Oid::ROOT), entry(b"sync", 3, SYNC)],
+            OURS => vec![
+                entry(b".", 1, OURS),
+                entry(b"..", 2, Oid::ROOT),
+                entry(b"sync", 3, SYNC),
+                entry(b"modes", 4, MODES),
+            ],
             SYNC => vec![entry(b".", 1, SYNC), entry(b"..", 2, OURS)],
             _ => return Err(ErrorKind::NotDir.into()),
         };
@@ -77,13 +91,24 @@ impl Vfs {
         Ok(DirPage { entries, eof, dir: self.own_attr(dir)? })
     }
 
-    /// Waits at a barrier. [`ErrorKind::Busy`] while the homes are still being written to, [`ErrorKind::Io`] where a
+    /// Reads a file of ours. Waits at a barrier: [`ErrorKind::Busy`] while the homes are still being written to, [`ErrorKind::Io`] where a
     /// home refuses or an account is suspended, so that waiting is of no use.
     pub async fn read_own(&self, ctx: Ctx<'_>, oid: Oid, at: u64, len: u32) -> Result<ReadOk> {
-        if oid.id & BARRIER == 0 {
+        if oid != MODES && oid.id & BARRIER == 0 {
             return Err(ErrorKind::IsDir.into());
         }
         self.check_server_user(ctx)?;
+        let text = match oid {
+            MODES => Bytes::from(self.modes_text()),
+            _ => self.pass_barrier().await?,
+        };
+        let from = at.min(text.len() as u64) as usize;
+        let end = text.len().min(from.saturating_add(len as usize));
+        let data = if from == end { Vec::new() } else { vec![text.slice(from..end)] };
+        Ok(ReadOk { data, eof: end == text.len(), attr: self.own_attr(oid)? })
+    }
+
+    async fn pass_barrier(&self) -> Result<Bytes> {
         let begun = self.shared.env.clock.instant();
         if let Err(unsent) = self.sync(None, limits::HOLD).await {
             let waited = self.shared.env.clock.instant().saturating_sub(begun);
@@ -91,10 +116,7 @@ impl Vfs {
             let why = unsent.first().map_or_else(String::new, |u| format!("{}: {}", u.account, u.why));
             return Err(Error::new(kind, why));
         }
-        let from = at.min(TEXT.len() as u64) as usize;
-        let end = TEXT.len().min(from.saturating_add(len as usize));
-        let data = if from == end { Vec::new() } else { vec![Bytes::from_static(&TEXT[from..end])] };
-        Ok(ReadOk { data, eof: end == TEXT.len(), attr: self.own_attr(oid)? })
+        Ok(Bytes::from_static(TEXT))
     }
 
     fn check_server_user(&self, ctx: Ctx<'_>) -> Result<()> {

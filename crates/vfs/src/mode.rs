@@ -143,6 +143,16 @@ impl Modes {
         nearest.filter(|mode| self.whole.connects() || mode.is_read_only()).unwrap_or(self.whole)
     }
 
+    /// The folders below a path that have a mode of their own, from there, with what is in force in them.
+    pub fn inside<'a>(&'a self, path: &'a HomePath) -> impl Iterator<Item = (HomePath, Mode)> + 'a {
+        let inside = self.below.iter().filter(move |(folder, _)| folder != path && contains(path, folder));
+        inside.map(move |(folder, _)| {
+            let mut rest = HomePath::root();
+            folder.names().skip(path.names().count()).for_each(|name| rest.push(&name));
+            (rest, self.at(folder))
+        })
+    }
+
     /// Whether what is at a path is a folder whose content must not change, or leads to one: it keeps its name.
     pub fn is_fixed(&self, path: &HomePath) -> bool {
         self.below.iter().any(|(folder, mode)| mode.is_read_only() && contains(path, folder))

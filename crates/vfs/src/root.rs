@@ -302,6 +302,22 @@ impl Vfs {
         Ok(volume)
     }
 
+    /// Which mode is in force where, a line for each name that was used and each folder with a mode of its own: mode,
+    /// blank, path from the root directory. The longest path that leads to a file decides.
+    pub fn modes_text(&self) -> String {
+        let names = self.root.lock().names.clone();
+        let mut lines = Vec::new();
+        for (name, oid) in names.into_iter().filter_map(|(name, oid)| Some((name, oid?))) {
+            let Ok(volume) = self.volume(oid) else { continue };
+            lines.push((format!("/{name}"), volume.mode_of(oid.id)));
+            let Ok(place) = volume.tree.lock().local_path(oid.id) else { continue };
+            let modes = volume.policy.modes.read().clone();
+            lines.extend(modes.inside(&place).map(|(rest, mode)| (format!("/{name}{rest}"), mode)));
+        }
+        lines.sort();
+        lines.iter().map(|(path, mode)| format!("{mode} {path}\n")).collect()
+    }
+
     /// Entries of the root directory: what is configured and what worked once.
     pub fn list_root(&self, after: u64, max: usize) -> DirPage {
         let attr = self.root_attr();

@@ -425,3 +425,34 @@ async fn strict_is_not_entered_or_left_by_the_way() {
         assert_eq!(e.vfs.status().volumes[0].modes.whole(), now);
     }
 }
+
+#[tokio::test]
+async fn a_client_can_ask_which_mode_is_in_force() {
+    let mut world = World::new(Mode::Wb);
+    world.modes = below(&[("a/ref", Mode::Ro), ("scratch", Mode::Owned)]);
+    world.mkdir("a");
+    world.mkdir("a/ref");
+    world.write("a/ref/f", b"");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let file = e.find("/.trellis/modes").await.unwrap();
+    assert_eq!(e.read(file).await.unwrap(), b"wb /lab\nro /lab/a/ref\nowned /lab/scratch\n");
+    let attr = e.vfs.getattr(e.ctx(), file).await.unwrap();
+    assert_eq!((attr.size, attr.mode), (42, 0o400));
+    let trellis = e.find("/.trellis").await.unwrap();
+    assert_eq!(e.names(trellis).await, ["modes", "sync"]);
+    e.vfs.set_mode(lab.volume, Mode::Offline).unwrap();
+    assert_eq!(e.read(file).await.unwrap(), b"offline /lab\nro /lab/a/ref\noffline /lab/scratch\n");
+    e.vfs.set_mode(lab.volume, Mode::Wb).unwrap();
+
+    let mode = async |oid| e.vfs.getxattr(e.ctx(), oid, b"user.trellis.mode").await.unwrap();
+    let (dir, f) = (e.find("/lab/a/ref").await.unwrap(), e.find("/lab/a/ref/f").await.unwrap());
+    assert_eq!(
+        (&mode(lab).await[..], &mode(dir).await[..], &mode(f).await[..]),
+        (&b"wb"[..], &b"ro"[..], &b"ro"[..])
+    );
+    assert!(e.vfs.listxattr(e.ctx(), f).await.unwrap().is_empty(), "copies would want to set it");
+    let set =
+        e.vfs.setxattr(e.ctx(), lab, b"user.trellis.mode", Bytes::from_static(b"ro"), XattrHow::Any).await;
+    assert_eq!(set.unwrap_err().kind, ErrorKind::Perm);
+}

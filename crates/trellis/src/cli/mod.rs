@@ -13,6 +13,7 @@ mod doctor;
 mod files;
 mod find;
 mod glob;
+mod home_mode;
 mod json;
 mod login;
 mod manual;
@@ -66,6 +67,8 @@ enum Command {
     Discard(refused::DiscardArgs),
     /// List and settle what was changed here and at a home at the same time
     Conflicts(conflicts::ConflictsArgs),
+    /// Change what a home promises, until the server ends
+    Mode(home_mode::ModeArgs),
     /// End the server
     Stop(control::StopArgs),
     /// Keep a server in the background, beyond the logout where the system allows it
@@ -251,6 +254,7 @@ async fn run(command: Command) -> Done {
         Command::Export(args) => refused::export(args).await,
         Command::Discard(args) => refused::discard(args).await,
         Command::Conflicts(args) => conflicts::conflicts(args).await,
+        Command::Mode(args) => home_mode::mode(args).await,
         Command::Stop(args) => control::stop(args).await,
         Command::Service(args) => service::service(args).await,
         Command::Relay(args) => attach::relay(args).await,

@@ -66,6 +66,13 @@ pub enum Request {
         /// Which side is kept.
         keep: Keep,
     },
+    /// Gives a home as a whole another mode until the server ends: [`Reply::Done`].
+    Mode {
+        /// The home, or a path of it.
+        path: Raw,
+        /// Its name.
+        mode: String,
+    },
     /// Ends the server; answered when nothing is accepted any more: [`Reply::Unsent`].
     Stop {
         /// How long unsent changes may go home before that, in seconds.

@@ -22,7 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use vfs::{
-    CreateHow, Cred, Ctx, FileAttr, Namespace, Oid, RenameHow, SetAttrs, SetTime, Stability, Time, Vfs,
+    CreateHow, Cred, Ctx, FileAttr, Mode, Namespace, Oid, RenameHow, SetAttrs, SetTime, Stability, Time, Vfs,
 };
 
 /// A wish to end the server.
@@ -154,13 +154,12 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
             Reply::Unmounted(dir.as_os_str().as_bytes().into())
         }
         Request::Sync { path, timeout_s } => control.sync(path, timeout_s).await?,
-        Request::Retry(path) => {
-            Reply::Count(control.vfs.retry_refused(control.volume_of(path).await?) as u64)
-        }
+        Request::Retry(path) => control.retry(path).await?,
         Request::Discard { path, numbers } => control.discard(path, numbers).await?,
         Request::Held { path, after } => control.held(path, after).await?,
         Request::Conflicts(path) => control.conflicts(path).await?,
         Request::Settle { path, keep } => control.settle(path, keep).await?,
+        Request::Mode { path, mode } => control.set_mode(path, &mode).await?,
         Request::Stop { drain_s } => control.stop(drain_s).await?,
         Request::Names => {
             Reply::Names(control.namespace.configured().iter().map(|n| n.as_bytes().into()).collect())
@@ -276,6 +275,25 @@ impl Control {
     async fn home_of(&self, path: Raw) -> Result<u32> {
         let none = || Error::new(ErrorKind::Invalid, "is not of a home: name one, as `trellis status` does");
         self.volume_of(Some(path)).await?.ok_or_else(none)
+    }
+
+    /// A home that is not connected, and may not be, is found by its name.
+    async fn set_mode(&self, path: Raw, mode: &str) -> Result<Reply> {
+        let mode = Mode::ALL.into_iter().find(|m| m.name() == mode);
+        let mode = mode.ok_or_else(|| Error::new(ErrorKind::Invalid, "the server knows no such mode"))?;
+        let name = path.0.split(|b| *b == b'/').find(|part| !part.is_empty()).unwrap_or_default();
+        let homes = self.vfs.status().volumes;
+        let known = homes.iter().find(|v| v.names.iter().any(|n| n.as_bytes() == name)).map(|v| v.volume);
+        let volume = match known {
+            Some(volume) => volume,
+            None => self.home_of(path).await?,
+        };
+        self.vfs.set_mode(volume, mode)?;
+        Ok(Reply::Done)
+    }
+
+    async fn retry(&self, path: Option<Raw>) -> Result<Reply> {
+        Ok(Reply::Count(self.vfs.retry_refused(self.volume_of(path).await?) as u64))
     }
 
     async fn discard(&self, path: Raw, numbers: Option<Vec<u64>>) -> Result<Reply> {

@@ -203,6 +203,25 @@ async fn sync_means_at_home_and_status_tells() {
 }
 
 #[tokio::test]
+async fn a_home_gets_another_mode() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    let mode = |path: &str, mode: &str| Request::Mode { path: Raw(path.into()), mode: mode.into() };
+    server.done(mode("/lab/some/path", "offline"), b"").await;
+    server.object(Request::Create { entry: entry(lab, b"f"), mode: 0o644, new: false }).await.unwrap_err();
+    let Reply::Status(report) = server.client.ask(Request::Status).await.unwrap() else {
+        panic!("no status")
+    };
+    assert_eq!((report.homes[0].mode.as_str(), report.homes[0].staleness_s), ("offline", None));
+    server.done(mode("lab", "wb"), b"").await;
+    server.object(Request::Create { entry: entry(lab, b"f"), mode: 0o644, new: false }).await.unwrap();
+    for (path, new) in [("/lab", "strict"), ("/lab", "quick"), ("/", "wb")] {
+        let failed = server.client.ask(mode(path, new)).await.unwrap_err();
+        assert_eq!(failed.kind, ErrorKind::Invalid, "{path} {new}");
+    }
+}
+
+#[tokio::test]
 async fn a_wish_to_stop_is_handed_on_and_answered() {
     let mut server = server().await;
     let mut stops = std::mem::replace(&mut server.stops, mpsc::channel(1).1);

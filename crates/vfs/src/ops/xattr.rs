@@ -16,6 +16,9 @@ use home::xattr::may_have;
 use home::{Attr, Error, ErrorKind, Kind, Op, Result, XattrHow, XattrName};
 use std::sync::Arc;
 
+/// Tells the mode that is in force for an object. No home keeps it, and no list has it, so that nothing copies it.
+const MODE: &[u8] = b"user.trellis.mode";
+
 impl Vfs {
     /// The value of an attribute; [`ErrorKind::NoAttribute`] where there is none, [`ErrorKind::Unsupported`] for another
     /// namespace than `user.` and where the home keeps none.
@@ -25,6 +28,9 @@ impl Vfs {
             return self.own_attr(oid).and(Err(ErrorKind::NoAttribute.into()));
         }
         let volume = self.volume(oid)?;
+        if name.as_bytes() == MODE {
+            return Ok(Bytes::from_static(volume.mode_of(oid.id).name().as_bytes()));
+        }
         let look = |tree: &mut Tree, attr: &Attr, asked: bool| {
             if !may_have(attr.kind) {
                 return Err(ErrorKind::NoAttribute.into());
@@ -86,6 +92,9 @@ impl Vfs {
     ) -> Result<()> {
         let name = XattrName::new(name)?;
         let volume = self.writable(oid)?;
+        if name.as_bytes() == MODE {
+            return Err(Error::new(ErrorKind::Perm, "a mode is changed in the configuration"));
+        }
         let look = |tree: &mut Tree, attr: &Attr, _| {
             volume.may_change_xattrs(ctx, tree, oid.id, attr)?;
             if !volume.plain() && !volume.is_expected(tree, oid.id, &name, how)? {
