@@ -98,6 +98,10 @@ pub struct TouchArgs {
     #[arg(short, long, value_name = "TIME", allow_hyphen_values = true)]
     date: Option<Moment>,
 
+    /// The same as digits: [[CC]YY]MMDDhhmm[.ss], UTC
+    #[arg(short = 't', value_name = "STAMP", value_parser = stamp, conflicts_with = "date")]
+    stamp: Option<Moment>,
+
     /// Files to touch
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -302,7 +306,8 @@ async fn replace(
 pub(super) async fn touch(args: TouchArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let trees = reach.tree_paths(&args.paths)?;
-    let when = args.date.map_or(When::Now, |Moment(sec, nsec)| When::At(sec, nsec));
+    let given = args.date.or(args.stamp);
+    let when = given.map_or(When::Now, |Moment(sec, nsec)| When::At(sec, nsec));
     let both = args.access == args.modification;
     let set = Set {
         atime: Some(when).filter(|_| both || args.access),
@@ -333,7 +338,7 @@ async fn touch_one(tree: &mut dyn Tree, path: &[u8], set: Set, args: &TouchArgs)
         Err(e) if e.kind == ErrorKind::Exists => tree.lookup(&dir, &name).await?,
         made => made?,
     };
-    match args.date {
+    match args.date.or(args.stamp) {
         None => Ok(()),
         Some(_) => tree.set(&made, set).await,
     }
@@ -411,6 +416,30 @@ impl FromStr for Moment {
     }
 }
 
+/// `[[CC]YY]MMDDhhmm[.ss]`, as touch(1) of POSIX has it: years from 69 on without a century are of the last one.
+fn stamp(text: &str) -> Result<Moment, String> {
+    let parsed = || {
+        let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
+        let all = [digits, seconds].iter().all(|t| t.bytes().all(|b| b.is_ascii_digit()));
+        let (year, rest) = digits.split_at_checked(digits.len().checked_sub(8)?)?;
+        let year = match year.len() {
+            0 => crate::show::moment(now(), 0)[..4].to_owned(),
+            2 => format!("{}{year}", if year < "69" { "20" } else { "19" }),
+            4 => year.to_owned(),
+            _ => return None,
+        };
+        let part = |at: usize| &rest[at..at + 2];
+        let text = format!("{year}-{}-{} {}:{}:{seconds}", part(0), part(2), part(4), part(6));
+        calendar(&text).filter(|_| all && seconds.len() == 2)
+    };
+    parsed().ok_or_else(|| "write [[CC]YY]MMDDhhmm[.ss], as 202611210841".to_owned())
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |d| d.as_secs() as i64)
+}
+
 /// `123.5` and `-123.5`.
 fn since_1970(text: &str) -> Option<Moment> {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
@@ -465,6 +494,21 @@ fn parts_missing(clock: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stamps_are_moments() {
+        let at = |text: &str| text.parse::<Moment>().unwrap();
+        assert_eq!(stamp("202611210841.07"), Ok(at("2026-11-21 08:41:07")));
+        assert_eq!(stamp("2611210841"), Ok(at("2026-11-21 08:41")));
+        assert_eq!(stamp("7001010000"), Ok(at("1970-01-01 00:00")));
+        let this_year = &crate::show::moment(now(), 0)[..4];
+        assert_eq!(stamp("11210841"), Ok(at(&format!("{this_year}-11-21 08:41"))));
+        for bad in
+            ["", "1121084", "202613210841", "2026112108.4", "202611210841.", "ab11210841", "202611210841.070"]
+        {
+            assert!(stamp(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn moments_are_understood() {

@@ -39,6 +39,10 @@ pub struct CpArgs {
     #[arg(short, long)]
     archive: bool,
 
+    /// What has a name already stays as it is
+    #[arg(short, long)]
+    no_clobber: bool,
+
     /// DST is the new name, even if a directory is there
     #[arg(short = 'T', long)]
     no_target_directory: bool,
@@ -56,7 +60,8 @@ pub(super) async fn cp(args: CpArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
     let recursive = args.recursive || args.archive;
-    let manner = Manner { recursive, preserve: args.preserve || args.archive, moves: false, umask: umask() };
+    let preserve = args.preserve || args.archive;
+    let manner = Manner { recursive, preserve, keep: args.no_clobber, moves: false, umask: umask() };
     let note = if recursive { Some(plan.note("cp", &mut reach).await?) } else { None };
     let shared = shared(manner, note, args.progress);
     let (mut copy, which) = plan.copy(&mut reach, &shared).await?;
@@ -95,5 +100,9 @@ async fn copy_one(
         false => follow(copy.source(tree), &path).await?,
     };
     let (dir, name) = plan.goal(copy.target(), at, &node).await?;
+    let (dir, name) = match node.attr.is_file() {
+        true => plan.over_links(copy.target(), dir, name).await?,
+        false => (dir, name),
+    };
     copy.object(tree, &node, Goal { dir: &dir, name: &name }, &plan.sources[at].0).await
 }

@@ -54,7 +54,8 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
     let mut found = vec![here::fuse()];
     found.extend(here::ssh(dir).await);
     found.extend(here::ports(dir, report.as_ref().map(|r| &r.nfs[..])));
-    found.push(here::disk(state.as_ref().map(Option::as_ref).map_err(String::as_str), cache));
+    let wanted = args.state.dir.clone().map_or_else(crate::state::usual_dir, Ok)?;
+    found.push(here::disk(state.as_ref().map(Option::as_ref).map_err(String::as_str), &wanted, cache));
     found.push(here::limits());
     match (&mut client, report) {
         (Some(client), Some(report)) => through_server(client, report, &mut found).await?,

@@ -29,6 +29,10 @@ pub struct LsArgs {
     #[arg(short)]
     long: bool,
 
+    /// One name a line, as always
+    #[arg(short = '1')]
+    _one: bool,
+
     /// Names that begin with a dot too
     #[arg(short)]
     all: bool,
@@ -85,6 +89,7 @@ pub struct StatArgs {
 #[command(after_help = format!("\
 Examples:
   trellis cat ann@lab/data/log | grep error
+  head -1 x | trellis cat - ann@lab/rest      - is standard input
 
 {PATHS}"))]
 pub struct CatArgs {
@@ -268,10 +273,15 @@ async fn stat_one(tree: &mut dyn Tree, path: &[u8], arg: &[u8], args: &StatArgs)
 
 pub(super) async fn cat(args: CatArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let trees = reach.tree_paths(&args.paths)?;
+    let named: Vec<OsString> = args.paths.iter().filter(|p| *p != "-").cloned().collect();
+    let mut trees = reach.tree_paths(&named)?.into_iter();
     let mut each = Each::new();
-    for (arg, path) in args.paths.iter().zip(&trees) {
-        let done = cat_one(&mut *reach.tree, path).await;
+    for arg in &args.paths {
+        let path = if arg == "-" { None } else { trees.next() };
+        let done = match path {
+            Some(path) => cat_one(&mut *reach.tree, &path).await,
+            None => Ok(std::io::copy(&mut std::io::stdin(), &mut std::io::stdout()).map(drop)?),
+        };
         each.note(arg.as_bytes(), done)?;
     }
     each.end()

@@ -58,7 +58,7 @@ pub(super) async fn mv(args: MvArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
     let note = plan.note("mv", &mut reach).await?;
-    let manner = Manner { recursive: true, preserve: true, moves: true, umask: 0 };
+    let manner = Manner { recursive: true, preserve: true, keep: false, moves: true, umask: 0 };
     let shared = shared(manner, Some(note), args.progress);
     let (mut copy, which) = plan.copy(&mut reach, &shared).await?;
     let work = async {

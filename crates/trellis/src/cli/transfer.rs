@@ -1,6 +1,6 @@
 //! What `cp` and `mv` share: where things go, the note that makes them go on, and the end by a signal.
 
-use super::reach::{End, Reach};
+use super::reach::{End, Reach, below};
 use super::{Done, Failure, named};
 use crate::show;
 use crate::tree::copy::note::Note;
@@ -138,6 +138,32 @@ impl Plan {
             return Err(Error::new(ErrorKind::Exists, text));
         }
         Ok((dir, name))
+    }
+
+    /// Where a file goes whose name is that of a link: to what the link leads to, which must exist (cp(1)).
+    pub(super) async fn over_links(
+        &self,
+        target: &mut dyn Tree,
+        dir: Node,
+        name: Vec<u8>,
+    ) -> Result<(Node, Vec<u8>)> {
+        match target.lookup(&dir, &name).await {
+            Ok(there) if there.attr.is_symlink() => {}
+            _ => return Ok((dir, name)),
+        }
+        let path = match self.name {
+            Some(_) => self.to.path().to_vec(),
+            None => below(self.to.path(), &name),
+        };
+        match trace(target, &path).await {
+            Ok((_, _, node)) if node.attr.is_dir() => Ok((dir, name)),
+            Ok((dir, name, _)) => Ok((dir, name)),
+            Err(e) if e.kind == ErrorKind::NotFound => Err(Error::new(
+                ErrorKind::Exists,
+                format!("{} is a link that leads nowhere: remove it first", show::text(&path)),
+            )),
+            Err(e) => Err(e),
+        }
     }
 }
 

@@ -121,11 +121,12 @@ fn low_ports(first_open: u32) -> Finding {
     }
 }
 
-/// The state directory: whose it is, where it lies, how much space is left. `cap`: what the cache may take, and has.
-pub fn disk(state: Result<Option<&StateDir>, &str>, cache: Option<(u64, u64)>) -> Finding {
+/// The state directory: whose it is, where it lies, how much space is left. `wanted`: where it would be made. `cache`:
+/// what the cache may take, and has.
+pub fn disk(state: Result<Option<&StateDir>, &str>, wanted: &Path, cache: Option<(u64, u64)>) -> Finding {
     let state = match state {
         Ok(Some(state)) => state,
-        Ok(None) => return Finding::ok("disk", "no state directory yet; the first server makes it"),
+        Ok(None) => return absent(wanted),
         Err(why) => return Finding::fail("disk", why, "choose another with --state DIR"),
     };
     let dir = shown(state.path());
@@ -137,6 +138,22 @@ pub fn disk(state: Result<Option<&StateDir>, &str>, cache: Option<(u64, u64)>) -
     match rustix::fs::statvfs(state.path()) {
         Ok(fs) => space(&dir, fs.f_bavail.saturating_mul(fs.f_frsize), cache),
         Err(e) => Finding::fail("disk", format!("{dir}: {e}"), "choose another with --state DIR"),
+    }
+}
+
+/// Whether a directory could be made.
+fn absent(wanted: &Path) -> Finding {
+    let above = wanted.ancestors().find(|dir| dir.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
+    let may = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    match rustix::fs::access(above, may) {
+        Ok(()) => {
+            Finding::ok("disk", format!("no state directory yet; the first server makes {}", shown(wanted)))
+        }
+        Err(e) => Finding::fail(
+            "disk",
+            format!("{} cannot be made: {}: {e}", shown(wanted), shown(above)),
+            "make it writable, or choose another directory with --state DIR",
+        ),
     }
 }
 
@@ -214,7 +231,11 @@ mod tests {
         assert_eq!(space("/s", 500 << 20, None).level, Level::Warn);
         assert_eq!(space("/s", 5 << 30, Some((20 << 30, 1 << 30))).level, Level::Warn);
         assert_eq!(space("/s", 5 << 30, Some((20 << 30, 18 << 30))).level, Level::Ok);
-        assert_eq!(disk(Err("open to others"), None).level, Level::Fail);
+        assert_eq!(disk(Err("open to others"), Path::new("/s"), None).level, Level::Fail);
+        let new = tempfile::tempdir().unwrap();
+        assert_eq!(disk(Ok(None), &new.path().join("a/b"), None).level, Level::Ok);
+        // Nobody, not even root, makes a directory in what is none.
+        assert_eq!(disk(Ok(None), Path::new("/dev/null/a/b"), None).level, Level::Fail);
         assert_eq!((open_files(1024).level, open_files(1 << 20).level), (Level::Warn, Level::Ok));
     }
 

@@ -157,6 +157,40 @@ fn refusals(place: &Place) {
     expect(place, 0, "rm -r /here/dir /here/file");
 }
 
+/// A file over a link goes to what the link leads to, which must exist; what has a name may be kept.
+fn onto_names(place: &Place) {
+    let local = place.path("local");
+    fs::write(local.join("new"), "new\n").unwrap();
+    fs::write(local.join("old"), "old\n").unwrap();
+    expect(place, 0, "mkdir /here/dir");
+    expect(place, 0, "cp HERE/old /here/f");
+    expect(place, 0, "ln -s ../f /here/dir/new");
+    expect(place, 0, "cp HERE/new /here/dir");
+    assert_eq!(expect(place, 0, "cat /here/f"), "new\n");
+    assert_eq!(json(&expect(place, 0, "stat --json /here/dir/new"))[0]["target"], "../f");
+    expect(place, 0, "rm /here/f");
+    for line in ["cp HERE/new /here/dir", "cp HERE/new /here/dir/new"] {
+        let said = stderr(&run(place, line));
+        assert!(said.contains("/here/dir/new is a link that leads nowhere: remove it first"), "{said}");
+        expect(place, 1, line);
+    }
+    assert_eq!(expect(place, 0, "ls -1 /here"), "dir\n", "a refused copy made a file");
+    expect(place, 0, "cp HERE/old /here/f");
+    expect(place, 0, "cp -n HERE/new /here/f");
+    expect(place, 0, "cp -rn HERE/old HERE/new /here/dir");
+    assert_eq!(expect(place, 0, "cat /here/f /here/dir/old"), "old\nold\n");
+    expect(place, 0, "touch -t 202611210841.07 /here/f");
+    assert_eq!(json(&expect(place, 0, "stat --json /here/f"))[0]["mtime"], 1_795_250_467);
+    expect(place, 1, "touch -t 2026 /here/f");
+    let mut cat = place.files_command(&["cat", "/here/f", "-", "/here/f"]);
+    let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Write::write_all(&mut cat.stdin.take().unwrap(), b"between\n").unwrap();
+    assert_eq!(cat.wait_with_output().unwrap().stdout, b"old\nbetween\nold\n");
+    expect(place, 0, "rm -r /here/dir /here/f");
+    fs::remove_file(local.join("new")).unwrap();
+    fs::remove_file(local.join("old")).unwrap();
+}
+
 /// Across the border of the tree a move is a copy and a removal.
 fn moves(place: &Place) {
     let local = place.path("local");
@@ -215,6 +249,7 @@ fn everything(place: &Place) {
     looks(place);
     removals(place);
     refusals(place);
+    onto_names(place);
     moves(place);
     copies_go_on(place);
 }

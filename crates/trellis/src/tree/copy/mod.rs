@@ -29,6 +29,8 @@ pub struct Manner {
     pub recursive: bool,
     /// Modification times and exact permission bits too.
     pub preserve: bool,
+    /// What has a name already stays.
+    pub keep: bool,
     /// Sources are removed afterwards.
     pub moves: bool,
     /// Permission bits that new objects do not get, where modes are not kept.
@@ -178,6 +180,7 @@ impl Copy {
         depth: usize,
     ) -> Result<()> {
         match from.attr.kind {
+            '-' | 'l' if self.shared.manner.keep && there.is_some() => Ok(()),
             '-' => {
                 self.shared.progress().found(from.attr.size);
                 let (from, dir, name) = (from.clone(), goal.dir.clone(), goal.name.to_vec());
