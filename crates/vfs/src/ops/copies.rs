@@ -6,6 +6,7 @@ use crate::inode::is_copy;
 use crate::limits;
 use crate::types::{Ctx, FileAttr, Oid, RenameHow};
 use crate::volume::Volume;
+use hashbrown::HashSet;
 use home::{Error, ErrorKind, HomePath, Kind, Name, Result};
 
 /// The copy that a conflict left: what was changed here, under a name beside the one that it lost.
@@ -155,6 +156,9 @@ impl Volume {
                 break;
             }
         }
+        // While a copy is being made two objects may stand for its name.
+        let mut seen = HashSet::new();
+        found.retain(|(dir, name, _)| seen.insert((*dir, name.clone())));
         found
     }
 
