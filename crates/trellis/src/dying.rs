@@ -59,8 +59,13 @@ pub fn wait_for_end(pid: i32, source: &str) -> Result<(), String> {
 
 /// Whether anything of a dying process may still hold what it had open: more than a zombie without further threads.
 fn is_left(pid: i32) -> bool {
+    is_dying(pid) && is_there(pid)
+}
+
+/// Whether a process is more than a zombie without further threads.
+pub fn is_there(pid: i32) -> bool {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    is_dying(pid) && (threads > 1 || !is_zombie(pid))
+    threads > 1 || !is_zombie(pid)
 }
 
 fn is_zombie(pid: i32) -> bool {

@@ -33,6 +33,12 @@ pub const CONTROL_CLIENTS: usize = 64;
 pub const CONTROL_ENTRIES: usize = 1000;
 /// Longest wait for the whole of a message that has begun.
 pub const CONTROL_PATIENCE: Duration = Duration::from_secs(60);
+/// How long a server may take to answer what costs it nothing, or be unable to answer at all.
+pub const CONTROL_ANSWER: Duration = Duration::from_secs(10);
+/// How long it may take for work that waits for no home, but for programs of this machine.
+pub const CONTROL_WORK: Duration = Duration::from_secs(30);
+/// How often a command that waits looks at the server's process.
+pub const CONTROL_LOOK: Duration = Duration::from_secs(1);
 /// How long a name of the root directory may take that is only wanted for showing a path.
 pub const NAME_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -158,6 +164,10 @@ pub const ATTACH_NOISE: usize = 256 << 10;
 pub const DYING_PATIENCE: Duration = Duration::from_secs(1);
 /// See [`DYING_PATIENCE`].
 pub const DYING_FOR: Duration = Duration::from_secs(10);
+/// The same for the guard of mounts, which knows that nobody else does it.
+pub const GUARD_PATIENCE: Duration = Duration::from_millis(300);
+/// Mounts that a guard knows, the last ones.
+pub const GUARDED: usize = 1024;
 /// The pause between two looks at it.
 pub const DYING_PAUSE: Duration = Duration::from_millis(10);
 /// Notices to the kernel that wait because it is busy with an answer of ours.

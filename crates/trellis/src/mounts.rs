@@ -5,6 +5,7 @@ use home::HomePath;
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -70,26 +71,79 @@ pub fn fuse_points() -> Vec<PathBuf> {
     lines.map(|l| PathBuf::from(OsStr::from_bytes(&unescape(l.point)))).collect()
 }
 
+/// Where the kernel lets users abort the connections of their FUSE mounts.
+pub const FUSECTL: &str = "/sys/fs/fuse/connections";
+
 /// Ends the connections of this user's FUSE mounts of a source in the kernel: whoever waits for an answer there gets
 /// ECONNABORTED.
 pub fn abort(source: &str) {
     let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let uid = rustix::process::geteuid().as_raw();
-    for minor in connections(&table, &Served { listeners: Vec::new(), source: source.to_owned(), uid }) {
-        let written = std::fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
-        if let Err(e) = written {
-            tracing::warn!("FUSE connection {minor}: {e}");
-        }
+    for number in connections(&table, &Served { listeners: Vec::new(), source: source.to_owned(), uid }) {
+        abort_connection(number);
     }
 }
 
-/// The names in fusectl of the FUSE mounts of a server: the minor numbers of their devices.
+fn abort_connection(number: u32) {
+    if let Err(e) = std::fs::write(format!("{FUSECTL}/{number}/abort"), "1") {
+        tracing::warn!("FUSE connection {number}: {e}");
+    }
+}
+
+/// The number of the connection of our FUSE mount that is seen at a directory, whose path has no symbolic links.
+pub fn connection(dir: &Path) -> Option<u32> {
+    let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let lines = table.split(|b| *b == b'\n').filter_map(Line::parse).filter(Line::is_fuse_of_ours);
+    lines.rev().find(|l| unescape(l.point) == dir.as_os_str().as_bytes())?.connection()
+}
+
+/// A connection of a FUSE mount, known again when its number has gone to another one.
+pub struct Connection {
+    number: u32,
+    control: Option<u64>,
+    mount: Option<Vec<u8>>,
+}
+
+impl Connection {
+    /// The one that has this number now.
+    pub fn now(number: u32) -> Connection {
+        // Each connection gets an inode of its own (fs/fuse/control.c `fuse_ctl_add_dentry`).
+        let control = std::fs::metadata(format!("{FUSECTL}/{number}")).map(|m| m.ino()).ok();
+        let table = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        Connection { number, control, mount: mount_of(&table, number) }
+    }
+
+    /// Its number: the name in fusectl.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Ends it in the kernel, if it is still the same.
+    pub fn abort(&self) {
+        if self.is(&Connection::now(self.number)) {
+            abort_connection(self.number);
+        }
+    }
+
+    /// By fusectl, or, where that was mounted meanwhile, by the mount.
+    fn is(&self, other: &Connection) -> bool {
+        self.number == other.number
+            && (self.control.is_some() && self.control == other.control
+                || self.mount.is_some() && self.mount == other.mount)
+    }
+}
+
+/// What tells our FUSE mount with this number from others: its line in the table, but for what an administrator may change.
+fn mount_of(table: &[u8], number: u32) -> Option<Vec<u8>> {
+    let lines = table.split(|b| *b == b'\n').filter_map(Line::parse);
+    let line = lines.filter(Line::is_fuse_of_ours).find(|l| l.connection() == Some(number))?;
+    Some([line.id, line.device, line.point, line.source].join(&b' '))
+}
+
+/// The connections of the FUSE mounts of a server.
 fn connections(table: &[u8], of: &Served) -> Vec<u32> {
     let lines = table.split(|b| *b == b'\n').filter_map(Line::parse);
-    lines
-        .filter(|l| l.is_fuse_of(of))
-        .filter_map(|l| std::str::from_utf8(l.device).ok()?.split_once(':')?.1.parse().ok())
-        .collect()
+    lines.filter(|l| l.is_fuse_of(of)).filter_map(|l| l.connection()).collect()
 }
 
 /// Where the tree of a server on another machine is mounted.
@@ -182,6 +236,7 @@ fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = Vec<u8>> {
 
 /// A line of proc(5) `mountinfo`.
 struct Line<'a> {
+    id: &'a [u8],
     device: &'a [u8],
     root: &'a [u8],
     point: &'a [u8],
@@ -193,14 +248,28 @@ struct Line<'a> {
 impl<'a> Line<'a> {
     fn parse(line: &'a [u8]) -> Option<Line<'a>> {
         let mut fields = line.split(|b| *b == b' ');
-        let (device, root, point) = (fields.nth(2)?, fields.next()?, fields.next()?);
+        let (id, _, device) = (fields.next()?, fields.next()?, fields.next()?);
+        let (root, point) = (fields.next()?, fields.next()?);
         let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
-        Some(Line { device, root, point, kind: rest.next()?, source: rest.next()?, options: rest.next()? })
+        Some(Line {
+            id,
+            device,
+            root,
+            point,
+            kind: rest.next()?,
+            source: rest.next()?,
+            options: rest.next()?,
+        })
     }
 
     /// The subtype that we mount with.
     fn is_fuse_of_ours(&self) -> bool {
         self.kind == b"fuse.trellis"
+    }
+
+    /// The name in fusectl of a FUSE mount: the minor number of its device.
+    fn connection(&self) -> Option<u32> {
+        std::str::from_utf8(self.device).ok()?.split_once(':')?.1.parse().ok()
     }
 
     fn is_fuse_of(&self, of: &Served) -> bool {
@@ -256,6 +325,19 @@ broken line
     fn points(listeners: &[&str]) -> Vec<String> {
         let listeners: Vec<SocketAddr> = listeners.iter().map(|l| l.parse().unwrap()).collect();
         own_mounts(TABLE, &listeners).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_connection_is_known_again() {
+        assert_eq!(mount_of(TABLE, 54).unwrap(), b"44 0:54 /home/me/trellis trellis");
+        assert_eq!((mount_of(TABLE, 55), mount_of(TABLE, 40)), (None, None), "not ours");
+        let seen = |control, mount: &str| Connection { number: 7, control, mount: Some(mount.into()) };
+        let known = seen(Some(100), "a");
+        assert!(known.is(&seen(Some(100), "b")), "unmounted, or seen elsewhere");
+        assert!(known.is(&seen(Some(200), "a")), "fusectl was mounted again");
+        assert!(!known.is(&seen(Some(200), "b")), "its number has gone to another");
+        let gone = Connection { number: 7, control: None, mount: None };
+        assert!(!known.is(&gone) && !gone.is(&gone));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use crate::attach::{Attached, MARKER};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Raw, Reply, Request};
 use crate::daemon::{self, Background};
+use crate::mount::guard::Guard;
 use crate::mount::{helper, place};
 use crate::state::StateDir;
 use crate::{mounts, service, show};
@@ -147,6 +148,8 @@ pub(super) async fn relay(args: RelayArgs) -> Done {
     let at = record.at()?;
     // Mounted before anything is started at the other machine for it: what this one refuses leaves nothing there.
     let device = helper::mount(&place.dir, &format!("{}{}", mounts::RELAYED, at.target))?;
+    let guard = Guard::default();
+    guard.watch(&place.dir);
     let served = carry(&at, &record, device).await;
     if served.is_err() {
         // Whoever unmounted it may have been faster.

@@ -31,6 +31,7 @@ mod tests;
 mod transfer;
 mod waiting;
 
+use crate::mount::guard::process;
 use crate::show;
 use crate::state::StateDir;
 use clap::{Args, FromArgMatches, Parser, Subcommand};
@@ -178,7 +179,11 @@ type Done = Result<(), Failure>;
 /// Runs the command that the arguments name.
 pub fn main() -> ExitCode {
     crate::crash::ends_the_process();
-    let args = find::with_two_dashes(std::env::args_os().collect());
+    let args: Vec<OsString> = std::env::args_os().collect();
+    if let Some(server) = process::wanted(&args) {
+        return process::run(server);
+    }
+    let args = find::with_two_dashes(args);
     let name = args.get(1).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
     let cli = match parse(&name, args) {
         Ok(cli) => cli,

@@ -3,10 +3,12 @@
 //!
 //! - [`place`]: where may a mount be, and what may be wrong with the machine?
 //! - [`helper`]: how does an ordinary user mount and unmount?
+//! - [`guard`]: who frees the programs of a server that was killed?
 //!
 //! A mount that nobody serves any more (its server was killed) answers everything with ENOTCONN; it is taken away
 //! before its directory is used again. A mount that the user takes away with `fusermount3 -u` himself leaves the list.
 
+pub mod guard;
 pub mod helper;
 pub mod place;
 
@@ -15,6 +17,7 @@ use crate::control::report::MountReport;
 use crate::show;
 use crate::state::{StateDir, write_atomically};
 use frontend::fuse::{self, Options, Running};
+use guard::Guard;
 use helper::Unmount;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +32,7 @@ pub struct Mounts {
     vfs: Arc<Vfs>,
     cred: Cred,
     state: StateDir,
+    guard: Arc<Guard>,
     list: Mutex<List>,
 }
 
@@ -67,7 +71,8 @@ pub struct Mounted {
 impl Mounts {
     /// No mounts yet; [`Mounts::again`] makes those of the server before.
     pub fn new(vfs: Arc<Vfs>, cred: Cred, state: StateDir) -> Arc<Mounts> {
-        Arc::new_cyclic(|this| Mounts { this: this.clone(), vfs, cred, state, list: Mutex::default() })
+        let (guard, list) = (Arc::default(), Mutex::default());
+        Arc::new_cyclic(|this| Mounts { this: this.clone(), vfs, cred, state, guard, list })
     }
 
     /// Mounts what was mounted when the last server ended, however it ended. What fails stays in the list.
@@ -110,8 +115,10 @@ impl Mounts {
             owner: (self.cred.uid, self.cred.gid),
         };
         let (vfs, at, source) = (Arc::clone(&self.vfs), place.dir.clone(), self.state.source());
+        let guard = Arc::clone(&self.guard);
         let running = blocking(move || {
             let device = helper::mount(&at, &source)?;
+            guard.watch(&at);
             fuse::serve(vfs, device, options).map_err(|e| format!("{}: FUSE: {e}", shown(&at)))
         });
         let running = running.await?;

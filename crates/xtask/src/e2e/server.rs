@@ -106,6 +106,11 @@ impl Server {
         Ok(())
     }
 
+    /// kill -9 of its process and no other; [`Server::wait`] tells when it has ended.
+    pub fn kill_alone(&self) -> Result<()> {
+        Ok(rustix::process::kill_process(self.daemon.pid(), Signal::KILL)?)
+    }
+
     /// Starts again after [`Server::kill`]; it must come back at the same address.
     pub fn restart(&mut self) -> Result<()> {
         let (daemon, addr) = self.program.serve(&self.args)?;

@@ -2,6 +2,7 @@
 
 pub mod both;
 pub mod kill;
+mod left;
 
 use super::basic_tree;
 use crate::e2e::accounts::{ANN, GATEWAY};

@@ -1,5 +1,6 @@
 //! The server is killed again and again under a mount that is being used.
 
+use super::left;
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse;
 use crate::e2e::proc::wait_for;
@@ -17,19 +18,24 @@ const HEARD: Duration = Duration::from_secs(10);
 
 /// A sample for CI.
 pub fn run(world: &World) -> Result<()> {
-    cycles(world, 8)
+    times(world, 8)
 }
 
 /// What counts.
 pub fn run_long(world: &World) -> Result<()> {
-    cycles(world, 200)
+    times(world, 200)
+}
+
+fn times(world: &World, times: usize) -> Result<()> {
+    fuse::allow()?;
+    let _lab = world.host("lab", "", None)?;
+    cycles(world, times)?;
+    left::alone(world, times.max(10))
 }
 
 fn cycles(world: &World, cycles: usize) -> Result<()> {
-    fuse::allow()?;
     let work = world.home_dir(ANN, "work")?;
     fs::write(world.dir.join("load.py"), include_str!("load.py"))?;
-    let _lab = world.host("lab", "", None)?;
     let mut server = world.serve(&[])?;
     let tree = fuse::mount(world, &server, "tree")?;
     let notes = world.home(GATEWAY).join("notes");
