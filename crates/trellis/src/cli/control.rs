@@ -76,8 +76,9 @@ pub struct StopArgs {
 pub(super) async fn connect(state: &StateArg) -> Result<(Client, StateDir), Failure> {
     let dir = state.existing()?;
     if let Some(dir) = dir
-        && let Some(client) = Client::connect(&dir).await?
+        && let Some(mut client) = Client::connect(&dir).await?
     {
+        client.greet().await?;
         return Ok((client, dir));
     }
     let shown = match &state.dir {
@@ -137,7 +138,9 @@ pub(super) async fn reach(state: &StateArg) -> Result<Server, Failure> {
             many.iter().find(within).cloned().ok_or(Failure::from(which))?
         }
     };
-    Ok(Server { client: record.at()?.control().await?, by: By::Mount(record) })
+    let mut client = record.at()?.control().await?;
+    client.greet().await?;
+    Ok(Server { client, by: By::Mount(record) })
 }
 
 pub(super) async fn status(args: StatusArgs) -> Done {
@@ -188,18 +191,24 @@ pub(super) async fn stop(args: StopArgs) -> Done {
     let Reply::Unsent(left) = client.ask(Request::Stop { drain_s }).await? else {
         return Err(unexpected().into());
     };
-    let until = Instant::now() + limits::END_OF_PROCESS;
-    while let Err(why) = dir.lock_shared() {
-        if Instant::now() > until {
-            return Err(why.into());
-        }
-        tokio::time::sleep(limits::RETRY_PAUSE).await;
-    }
+    ended(&dir).await?;
     if left.is_empty() {
         return Ok(());
     }
     left.iter().for_each(|home| super::complain(&unsent_line(home)));
     Err("the server ended; these changes are kept and sent after the next start".to_owned().into())
+}
+
+/// Waits for the end of a server that was told to stop.
+pub(super) async fn ended(state: &StateDir) -> Result<(), String> {
+    let until = Instant::now() + limits::END_OF_PROCESS;
+    while let Err(why) = state.lock_shared() {
+        if Instant::now() > until {
+            return Err(why);
+        }
+        tokio::time::sleep(limits::RETRY_PAUSE).await;
+    }
+    Ok(())
 }
 
 /// The report for a person.

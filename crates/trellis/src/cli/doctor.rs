@@ -47,7 +47,10 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
         None => None,
     };
     let report = match &mut client {
-        Some(client) => Some(status(client).await?),
+        Some(client) => {
+            client.greet().await?;
+            Some(status(client).await?)
+        }
         None => None,
     };
     let cache = report.as_ref().map(|r| (r.cache.cap, r.cache.bytes));

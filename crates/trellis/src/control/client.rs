@@ -6,13 +6,19 @@ use crate::state::StateDir;
 use crate::{dying, limits};
 use bytes::Bytes;
 use home::{Error, ErrorKind, Result};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::UnixStream;
 
 /// A conversation with the server.
 pub struct Client<S = UnixStream> {
     stream: BufReader<S>,
+    /// The server's process, where it is one of this machine.
+    server: Option<i32>,
+    /// It has answered at once, and is to go on with that ([`Client::greet`]).
+    prompt: bool,
+    /// An answer was not waited for any more: what comes now belongs to another question.
+    given_up: bool,
 }
 
 impl Client {
@@ -46,12 +52,15 @@ fn not_connected(state: &StateDir, e: &std::io::Error) -> std::result::Result<Op
 
 fn not_stopped(stream: UnixStream, peer: Option<i32>) -> std::result::Result<Client, String> {
     match peer.filter(|pid| is_stopped(*pid)) {
-        Some(pid) => Err(format!(
-            "the server (process {pid}) has been stopped by a signal and answers nobody: let it go on with \
-             `kill -CONT {pid}`"
-        )),
-        None => Ok(Client::over(stream)),
+        Some(pid) => Err(stopped(pid)),
+        None => Ok(Client { server: peer, ..Client::over(stream) }),
     }
+}
+
+fn stopped(pid: i32) -> String {
+    format!(
+        "the server (process {pid}) has been stopped by a signal and answers nobody: let it go on with `kill -CONT {pid}`"
+    )
 }
 
 /// Whether a process is stopped (state `T` in proc(5) `stat`): whoever asks it waits without end.
@@ -63,12 +72,20 @@ fn is_stopped(pid: i32) -> bool {
 impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     /// Over any stream.
     pub fn over(stream: S) -> Client<S> {
-        Client { stream: BufReader::new(stream) }
+        Client { stream: BufReader::new(stream), server: None, prompt: false, given_up: false }
     }
 
     /// The stream itself, for a request after which it carries something else.
     pub fn into_stream(self) -> BufReader<S> {
         self.stream
+    }
+
+    /// Waits until the server has answered a question that costs it nothing, for [`limits::CONTROL_ANSWER`]. From then on
+    /// what waits for homes may take long, and nothing else. A server that is busy with as many commands as it takes fails
+    /// this, so that it is not for commands that run by the dozen.
+    pub async fn greet(&mut self) -> Result<()> {
+        self.prompt = true;
+        self.ask(Request::Names).await.map(drop)
     }
 
     /// Asks without payload, and expects none.
@@ -92,16 +109,63 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
     }
 
     async fn call_once(&mut self, request: Request, payload: &[u8]) -> Result<(Reply, Bytes)> {
-        let lost = |e: std::io::Error| Error::new(ErrorKind::Io, format!("the server does not answer: {e}"));
-        wire::send(&mut self.stream, request, payload).await.map_err(lost)?;
-        match wire::receive(&mut self.stream).await.map_err(lost)? {
-            Some((Reply::Failed { kind, detail }, _)) => Err(Error::new(kind, detail)),
-            Some(answer) => Ok(answer),
-            None => Err(Error::new(
+        if self.given_up {
+            return Err(Error::new(
+                ErrorKind::Io,
+                "the server has left an earlier question without an answer",
+            ));
+        }
+        let (server, patience) = (self.server, request.patience().filter(|_| self.prompt));
+        let exchange = async {
+            wire::send(&mut self.stream, request, payload).await?;
+            wire::receive(&mut self.stream).await
+        };
+        let answer = tokio::select! {
+            answer = exchange => Some(answer),
+            () = silence(server, patience) => None,
+        };
+        let Some(answer) = answer else {
+            self.given_up = true;
+            return Err(Error::new(ErrorKind::Io, silent(server)));
+        };
+        match answer {
+            Ok(Some((Reply::Failed { kind, detail }, _))) => Err(Error::new(kind, detail)),
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => Err(Error::new(
                 ErrorKind::Io,
                 "the server closed the control connection: it stopped, or belongs to another user",
             )),
+            Err(e) => Err(Error::new(ErrorKind::Io, format!("the server does not answer: {e}"))),
         }
+    }
+}
+
+/// Waits for as long as an answer may take, or until the server cannot give one.
+async fn silence(server: Option<i32>, patience: Option<Duration>) {
+    let begun = tokio::time::Instant::now();
+    let mut able = begun;
+    loop {
+        tokio::time::sleep(limits::CONTROL_LOOK).await;
+        let now = tokio::time::Instant::now();
+        if !server.is_some_and(|pid| is_stopped(pid) || dying::is_dying(pid)) {
+            able = now;
+        }
+        if now - able >= limits::CONTROL_ANSWER || patience.is_some_and(|p| now - begun >= p) {
+            return;
+        }
+    }
+}
+
+/// What a person can do about a server that does not answer.
+fn silent(server: Option<i32>) -> String {
+    match server {
+        Some(pid) if is_stopped(pid) => stopped(pid),
+        Some(pid) => format!(
+            "the server (process {pid}) does not answer: it may be starting, or busy with {} other commands; if it hangs, \
+             `kill -9 {pid}` ends it, and `trellis mount` or `trellis serve` goes on from its journal",
+            limits::CONTROL_CLIENTS
+        ),
+        None => "the server does not answer: see on its machine with `trellis status`".into(),
     }
 }
 
@@ -111,4 +175,43 @@ pub fn unexpected() -> Error {
         ErrorKind::Io,
         "the server answered something else than was asked: restart it with this binary",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Pid, Signal, kill_process};
+
+    #[tokio::test(start_paused = true)]
+    async fn who_never_answers_is_not_waited_for() {
+        for request in [Request::Status, Request::Names, Request::Umount { dir: None, lazy: false }] {
+            let (ours, _theirs) = tokio::io::duplex(1 << 16);
+            let mut client = Client { prompt: true, ..Client::over(ours) };
+            let error = client.ask(request).await.unwrap_err();
+            assert!(error.detail.contains("does not answer"), "{}", error.detail);
+            let again = client.ask(Request::Names).await.unwrap_err();
+            assert!(again.detail.contains("earlier question"), "{}", again.detail);
+        }
+        let (ours, _theirs) = tokio::io::duplex(1 << 16);
+        let silent = Client::over(ours).greet().await;
+        assert!(silent.is_err_and(|e| e.detail.contains("does not answer")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_takes_long_is_waited_for_while_the_server_can_answer() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let (pid, raw) = (Pid::from_child(&child), child.id().cast_signed());
+        let (ours, _theirs) = tokio::io::duplex(1 << 16);
+        let mut client = Client { server: Some(raw), ..Client::over(ours) };
+        let mut waiting = std::pin::pin!(client.ask(Request::Sync { path: None, timeout_s: 600.0 }));
+        let early = tokio::time::timeout(limits::CONTROL_ANSWER * 20, &mut waiting).await;
+        assert!(early.is_err(), "it lives");
+        kill_process(pid, Signal::STOP).unwrap();
+        let began = tokio::time::Instant::now();
+        let error = waiting.await.unwrap_err();
+        assert!(error.detail.contains(&format!("kill -CONT {raw}")), "{}", error.detail);
+        assert!(began.elapsed() < limits::CONTROL_ANSWER * 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
 }

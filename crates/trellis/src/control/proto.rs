@@ -4,9 +4,11 @@
 //! copied stays the same file.
 
 use super::report::{ConflictReport, ParkedReport, StatusReport, UnsentReport};
+use crate::limits;
 use home::ErrorKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Both ends are one binary; a server of another version is told apart by this number.
 pub const PROTOCOL: u32 = 2;
@@ -199,6 +201,17 @@ pub enum Request {
         /// Longest wait in seconds.
         timeout_s: f64,
     },
+}
+
+impl Request {
+    /// Longest wait for the answer; `None` where it may wait for a home.
+    pub fn patience(&self) -> Option<Duration> {
+        match self {
+            Request::Names => Some(limits::CONTROL_ANSWER),
+            Request::Status | Request::Umount { .. } => Some(limits::CONTROL_WORK),
+            _ => None,
+        }
+    }
 }
 
 /// Attributes to set.

@@ -110,11 +110,17 @@ fn advice(state: &StateDir) -> String {
 /// How the server is kept, and whether it lives.
 pub async fn report(state: &StateDir) -> Result<ServiceReport, String> {
     let pid = match Client::connect(state).await? {
-        Some(mut client) => match client.ask(Request::Status).await {
-            Ok(Reply::Status(status)) => Some(status.pid),
-            Ok(_) => None,
-            Err(e) => return Err(crate::show::message(&e.detail)),
-        },
+        Some(mut client) => {
+            let asked = async {
+                client.greet().await?;
+                client.ask(Request::Status).await
+            };
+            match asked.await {
+                Ok(Reply::Status(status)) => Some(status.pid),
+                Ok(_) => None,
+                Err(e) => return Err(crate::show::message(&e.detail)),
+            }
+        }
         None => None,
     };
     let manager = manager(state).await?;
