@@ -90,11 +90,14 @@ impl At {
             // What the program there says of itself needs no more words; a shell, or nothing, speaks of its absence.
             let text = match said.strip_prefix("trellis: ") {
                 Some(said) => format!("{}: {said}", self.target),
-                None => format!(
-                    "{}: {} did not answer as trellis does: copy this program there, and name it with --program if it is \
-                     not in PATH (it said: {said})",
-                    self.target, self.program
-                ),
+                None => {
+                    let words = if said.is_empty() { String::new() } else { format!(" (it said: {said})") };
+                    format!(
+                        "{}: {} did not answer as trellis does: copy this program there, and name it with --program if it \
+                         is not in PATH{words}",
+                        self.target, self.program
+                    )
+                }
             };
             Error::new(ErrorKind::Unreachable, text)
         })

@@ -89,12 +89,31 @@ pub(super) async fn mount(args: MountArgs) -> Done {
 
 /// Asks the server of a state directory, which is started if none runs.
 async fn ask_server(state: &StateDir, request: Request) -> Result<Reply, Failure> {
-    if service::start(state).await? == Started::Now {
+    let started = service::start(state).await? == Started::Now;
+    if started {
         let log = show::text(daemon::log_path(state).as_os_str().as_bytes());
         super::note(&format!("started a server in the background; it writes to {log}"));
     }
     let mut client = Client::connect(state).await?.ok_or_else(|| "the server has ended again".to_owned())?;
-    Ok(client.ask(request).await?)
+    client.greet().await?;
+    let answer = client.ask(request).await;
+    if started && answer.is_err() {
+        end_again(state, client).await;
+    }
+    Ok(answer?)
+}
+
+/// Ends a server that was started for a mount which was refused, unless it has something to do.
+async fn end_again(state: &StateDir, mut client: Client) {
+    let Ok(Reply::Status(report)) = client.ask(Request::Status).await else { return };
+    if !report.mounts.is_empty() || report.homes.iter().any(|home| home.unsent_ops > 0) {
+        return;
+    }
+    // What it says on the way is no news to anybody.
+    if client.ask(Request::Stop { drain_s: 0.0 }).await.is_ok() && super::control::ended(state).await.is_ok()
+    {
+        super::note("the server that was started for it has ended again");
+    }
 }
 
 /// What a person can do with a mount, three things to try. `at`: the machine whose server it is, if not this one.
@@ -114,10 +133,13 @@ fn welcome(dir: &Path, before: bool, at: Option<&str>) -> String {
 pub(super) async fn umount(args: UmountArgs) -> Done {
     let dir = args.dir.as_deref().map(absolute).transpose()?;
     let state = args.state.existing()?;
-    let client = match &state {
+    let mut client = match &state {
         Some(state) => Client::connect(state).await?,
         None => None,
     };
+    if let Some(client) = &mut client {
+        client.greet().await?;
+    }
     let served = client.is_some() || !state.as_ref().map(remembered).unwrap_or_default().is_empty();
     if let Some(dir) = relayed(dir.as_deref(), served) {
         let how = if args.lazy { Unmount::Lazy } else { Unmount::Idle };

@@ -6,8 +6,10 @@
 use super::{place, shown};
 use crate::{limits, show};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use std::fs::{File, Permissions};
 use std::io::IoSliceMut;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -44,6 +46,7 @@ pub fn find() -> Result<PathBuf, String> {
 /// kernel speaks FUSE.
 pub fn mount(dir: &Path, source: &str) -> Result<OwnedFd, String> {
     let fail = |e: &dyn std::fmt::Display| format!("{NAME}: {e}");
+    let _writable = Writable::make(dir).map_err(|e| format!("{}: {e}", shown(dir)))?;
     let (ours, theirs) = UnixStream::pair().map_err(|e| fail(&e))?;
     let mut command = Command::new(find()?);
     command.arg("-o").arg(format!("{OPTIONS},fsname={source}")).arg("--").arg(dir).env("_FUSE_COMMFD", "0");
@@ -59,6 +62,33 @@ pub fn mount(dir: &Path, source: &str) -> Result<OwnedFd, String> {
             let said = String::from_utf8_lossy(&output.stderr);
             Err(format!("{}: {}", shown(dir), place::explained(&show::message(said.trim()))))
         }
+    }
+}
+
+/// A directory that its owner may not write, but while this lives: the helper mounts on no other. It is the directory
+/// below the mount that gets its mode back.
+struct Writable {
+    dir: File,
+    mode: Permissions,
+}
+
+impl Writable {
+    /// `None` where the owner may write it.
+    fn make(dir: &Path) -> std::io::Result<Option<Writable>> {
+        let dir = File::open(dir)?;
+        let mode = dir.metadata()?.permissions();
+        if mode.mode() & 0o200 != 0 {
+            return Ok(None);
+        }
+        dir.set_permissions(Permissions::from_mode(mode.mode() | 0o200))?;
+        Ok(Some(Writable { dir, mode }))
+    }
+}
+
+impl Drop for Writable {
+    fn drop(&mut self) {
+        // Else it is an ordinary directory.
+        let _ = self.dir.set_permissions(self.mode.clone());
     }
 }
 
@@ -94,5 +124,22 @@ pub async fn unmount(dir: &Path, how: Unmount) -> Result<(), String> {
              it out of the tree at once with `trellis umount --lazy {word}`"
         )),
         false => Err(format!("{dir}: {}", show::message(said.trim()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_point_is_writable_only_for_the_helper() {
+        let temp = tempfile::tempdir().unwrap();
+        let mode = || temp.path().metadata().unwrap().permissions().mode() & 0o777;
+        assert!(Writable::make(temp.path()).unwrap().is_none());
+        std::fs::set_permissions(temp.path(), Permissions::from_mode(0o500)).unwrap();
+        let writable = Writable::make(temp.path()).unwrap();
+        assert!(writable.is_some() && mode() == 0o700);
+        drop(writable);
+        assert_eq!(mode(), 0o500);
     }
 }

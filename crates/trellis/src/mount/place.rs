@@ -80,7 +80,8 @@ pub fn prepare(dir: &Path, make: bool) -> Result<Place, String> {
     check_machine()?;
     check_surroundings(&at)?;
     if make {
-        let made = std::fs::DirBuilder::new().mode(0o700).create(&at);
+        // While nothing is mounted there, programs are not to write what would be hidden afterwards.
+        let made = std::fs::DirBuilder::new().mode(0o500).create(&at);
         if let Err(e) = made.or_else(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => Ok(()),
             _ => Err(e),

@@ -16,6 +16,8 @@ use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,6 +34,7 @@ pub fn run(world: &World) -> Result<()> {
     first_steps(world, &server, &tree)?;
     refusals(world, &server, &tree)?;
     without_server(world)?;
+    silent(world)?;
     basic_tree::work_on(&work, |script| {
         Guest::here(world, &tree, GATEWAY, script, Duration::from_secs(400))
     })?;
@@ -142,6 +145,7 @@ fn without_server(world: &World) -> Result<()> {
     let gateway = Gateway::named(world, "background");
     let (state, usual) = (gateway.state().display().to_string(), world.home(GATEWAY).join("trellis"));
     let before = fuse::mounted()?;
+    refused_without_server(&gateway, &state, &world.home(GATEWAY).join("key"))?;
     let mut mount = gateway.command(&["mount", "--state", &state]);
     let out = mount.output()?;
     let said = String::from_utf8_lossy(&out.stderr);
@@ -149,6 +153,8 @@ fn without_server(world: &World) -> Result<()> {
     ensure!(fuse::mounted()?.contains(&usual), "not mounted on ~/trellis");
     run::output(&mut gateway.command(&["stop", "--state", &state]))?;
     ensure!(fuse::mounted()? == before && usual.is_dir(), "the stopped server's mount is left");
+    let written = gateway.shell("echo lost >trellis/file").output()?;
+    ensure!(!written.status.success(), "a directory that waits for its mount can be written");
 
     // Two that start a server at the same time use the one that comes up.
     let mut both = [(); 2].map(|()| gateway.command(&["mount", "--state", &state]));
@@ -159,6 +165,52 @@ fn without_server(world: &World) -> Result<()> {
     }
     run::output(&mut gateway.command(&["stop", "--state", &state]))?;
     hangup(world, &gateway, &state, &before)
+}
+
+/// A server that was started for a mount which is refused does not stay.
+fn refused_without_server(gateway: &Gateway, state: &str, file: &Path) -> Result<()> {
+    let refused = gateway.command(&["mount", "--state", state, &file.to_string_lossy()]).output()?;
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(refused.status.code() == Some(1) && said.contains("not a directory"), "a file: {said}");
+    ensure!(said.contains("has ended again"), "its server: {said}");
+    let status = gateway.command(&["status", "--state", state]).output()?;
+    let said = String::from_utf8_lossy(&status.stderr);
+    ensure!(!status.status.success() && said.contains("no server runs"), "a server is left: {said}");
+    Ok(())
+}
+
+/// A server that takes connections and never answers holds up no command.
+fn silent(world: &World) -> Result<()> {
+    let gateway = Gateway::named(world, "silent");
+    let dir = gateway.state();
+    fs::DirBuilder::new().mode(0o700).create(&dir)?;
+    GATEWAY.own(&dir)?;
+    let socket = dir.join("control");
+    let _silent = UnixListener::bind(&socket)?;
+    GATEWAY.own(&socket)?;
+    let state = dir.display().to_string();
+    let usual = world.home(GATEWAY).join("trellis").display().to_string();
+    let asks =
+        [&["status"][..], &["doctor"], &["sync"], &["stop"], &["umount"], &["mount", &usual], &["retry"]];
+    let mut waiting = Vec::new();
+    for ask in asks {
+        let mut command = gateway.command(ask);
+        command.args(["--state", &state]).stdout(Stdio::null()).stderr(Stdio::piped());
+        waiting.push((ask, command.spawn()?));
+    }
+    for (ask, mut command) in waiting {
+        let ended = wait_for("a command", Duration::from_secs(25), || command.try_wait().transpose());
+        let hangs = ended.is_err();
+        if hangs {
+            command.kill()?;
+        }
+        let out = command.wait_with_output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        let told =
+            said.contains("does not answer") && said.contains(&format!("kill -9 {}", std::process::id()));
+        ensure!(!hangs && !out.status.success() && told, "{ask:?} of a silent server: {} {said}", out.status);
+    }
+    Ok(())
 }
 
 /// A server in a terminal that closes ends in order, and one without NFS serves mounts.
