@@ -199,7 +199,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_takes_long_is_waited_for_while_the_server_can_answer() {
-        let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
         let (pid, raw) = (Pid::from_child(&child), child.id().cast_signed());
         let (ours, _theirs) = tokio::io::duplex(1 << 16);
         let mut client = Client { server: Some(raw), ..Client::over(ours) };
@@ -207,6 +211,10 @@ mod tests {
         let early = tokio::time::timeout(limits::CONTROL_ANSWER * 20, &mut waiting).await;
         assert!(early.is_err(), "it lives");
         kill_process(pid, Signal::STOP).unwrap();
+        // The clock of the test runs ahead of the machine's.
+        while !is_stopped(raw) {
+            std::thread::yield_now();
+        }
         let began = tokio::time::Instant::now();
         let error = waiting.await.unwrap_err();
         assert!(error.detail.contains(&format!("kill -CONT {raw}")), "{}", error.detail);

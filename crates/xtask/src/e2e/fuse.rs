@@ -9,6 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
+/// The words by which the guard of a process's mounts is known.
+pub const GUARD: &str = "mount-guard guard";
+
 /// Lets every account of this scenario use FUSE, as nearly every machine does: a device node of our own in the
 /// scenario's mount namespace, so that the machine's stays as it is.
 pub fn allow() -> Result<()> {

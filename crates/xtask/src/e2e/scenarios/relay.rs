@@ -34,6 +34,7 @@ pub fn run(world: &World) -> Result<()> {
     let said =
         node.trellis(&["mount", "--at", "login1", "--program", &program, "--ssh-config", &config], true)?;
     ensure!(said.contains("is mounted; try"), "{said}");
+    ensure!(with_command(fuse::GUARD).len() == 1, "nobody guards the mount");
     let tree = node.dir.join(format!("bob@lab{}", work.display()));
     node.real_work(&tree).context("work")?;
     node.commands(&tree).context("commands")?;
@@ -43,7 +44,10 @@ pub fn run(world: &World) -> Result<()> {
     compare(&work)?;
     let said = node.trellis(&["umount"], true)?;
     ensure!(said.contains("is unmounted") && fuse::mounted()?.is_empty(), "{said}");
-    wait_for("the relay to leave", SOON, || relays().is_empty().then_some(()))?;
+    let guards = || with_command(fuse::GUARD);
+    wait_for("the relay and its guard to leave", SOON, || {
+        (relays().is_empty() && guards().is_empty()).then_some(())
+    })?;
     node.stop_the_server()
 }
 
@@ -257,7 +261,10 @@ impl Node<'_> {
     fn stop_the_server(&self) -> Result<()> {
         self.trellis(&["mount", "--at", "login1", "--ssh-config", &self.config()], true)?;
         self.at_login1("trellis stop")?;
-        wait_for("the relay to leave", SOON, || relays().is_empty().then_some(()))?;
+        let guards = || with_command(fuse::GUARD);
+        wait_for("the relay and its guard to leave", SOON, || {
+            (relays().is_empty() && guards().is_empty()).then_some(())
+        })?;
         ensure!(fuse::mounted()?.is_empty(), "the mount of a stopped server is still there");
         ensure!(with_command(" serve --state").is_empty(), "a stopped server was started again");
         Ok(())

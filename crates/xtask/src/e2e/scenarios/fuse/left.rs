@@ -3,7 +3,7 @@
 //! that a program has locked, which waits for an answer.
 
 use crate::e2e::accounts::{ANN, GATEWAY};
-use crate::e2e::fuse;
+use crate::e2e::fuse::{self, GUARD};
 use crate::e2e::proc::{wait_for, with_command};
 use crate::e2e::server::Server;
 use crate::e2e::world::World;
@@ -18,8 +18,6 @@ use std::time::{Duration, Instant};
 
 /// How soon every program must hear that the server has gone.
 const HEARD: Duration = Duration::from_secs(3);
-/// What the guard of mounts is called.
-const GUARD: &str = "mount-guard guard";
 /// Where the kernel lets users abort their connections.
 const FUSECTL: &str = "/sys/fs/fuse/connections";
 
