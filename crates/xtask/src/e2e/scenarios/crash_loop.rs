@@ -39,9 +39,9 @@ pub fn run(world: &World) -> Result<()> {
     crash(world, 10)
 }
 
-/// Long enough to meet rare moments.
+/// Long enough to meet rare moments: some 20 minutes.
 pub fn run_long(world: &World) -> Result<()> {
-    crash(world, 60)
+    crash(world, 500)
 }
 
 /// The compact version at a home that has no agent.

@@ -197,9 +197,9 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "crash-long",
-        shows: "the same with 60 kills",
+        shows: "the same with 500 kills",
         ci: false,
-        minutes: 15,
+        minutes: 60,
         run: crash_loop::run_long,
     },
     Scenario {
