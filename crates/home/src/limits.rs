@@ -59,6 +59,8 @@ pub const XATTR_NAME_MAX: usize = 255;
 pub const XATTR_VALUE_MAX: usize = 64 << 10;
 /// Bytes of values that come with the names of an object's extended attributes; others are asked for one by one.
 pub const XATTR_TOGETHER: usize = 64 << 10;
+/// Bytes that a killed process has written or not, but no part of them.
+pub const PAGE: u64 = 4096;
 /// Buffer for copying where the kernel cannot copy by itself.
 pub const COPY_BUFFER: usize = 1 << 20;
 /// How long a staging directory may be in use, in seconds; an older one was left by a killed process.

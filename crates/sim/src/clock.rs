@@ -32,6 +32,11 @@ impl Clock {
         self.nanos.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Some time passes.
+    pub fn advance(&self, by: Duration) {
+        self.nanos.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+    }
+
     /// The home's wall clock.
     pub fn home_time(&self) -> Time {
         wall(self.home, self.nanos())

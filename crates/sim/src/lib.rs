@@ -8,12 +8,14 @@
 //! - [`outsider`]: another program at the home; [`sharer`]: a client in the same folder; [`ledger`]: whose bytes may go.
 //! - [`world`]: all together, what goes wrong, and what has to hold in the end.
 //! - [`variant`]: agents that leave out what they must not.
+//! - [`explore`]: every interleaving of small batches, within bounds.
 //! - [`clock`]: virtual time. [`coverage`]: where things were interrupted.
 
 pub mod client;
 pub mod clock;
 pub mod coroutine;
 pub mod coverage;
+pub mod explore;
 pub mod gateway;
 pub mod ledger;
 pub mod machine;

@@ -59,6 +59,12 @@ pub fn sim(args: &[String]) -> Result<()> {
     run::run(cmd.args(args))
 }
 
+/// Explores what can become of small batches at a home, in release mode.
+pub fn model(args: &[String]) -> Result<()> {
+    let program = ["run", "--release", "--quiet", "--package", "sim", "--bin", "model", "--"];
+    run::run(run::cargo(&program).args(args))
+}
+
 fn clippy() -> Result<()> {
     run::run(&mut run::cargo(&["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"]))
 }

@@ -53,6 +53,12 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         args: Vec<String>,
     },
+    /// Every interleaving of small batches at a home with another program, kills and power cuts, within bounds (`-- --help`)
+    Model {
+        /// What `model` is told
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        args: Vec<String>,
+    },
     /// Rates and server CPU per call; writes its table into docs/BENCHMARKS.md
     Bench(bench::Args),
     /// The inside of a measurement
@@ -73,6 +79,7 @@ fn main() -> ExitCode {
         Command::E2eInside(args) => e2e::inside(args),
         Command::EvilSftp => e2e::evil_sftp::serve(),
         Command::Sim { args } => check::sim(&args),
+        Command::Model { args } => check::model(&args),
         Command::Bench(args) => bench::command(args),
         Command::BenchInside(args) => bench::inside(args),
         Command::WanLink(args) => wan_link::command(args),

@@ -97,6 +97,28 @@ struct State {
     leases: BTreeMap<Ino, Arc<Process>>,
 }
 
+/// What becomes of content that was not synced when the power fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Luck {
+    /// It is as it was synced last.
+    Old,
+    /// It was written in time.
+    New,
+    /// Every other part of it was written in time.
+    Torn,
+}
+
+/// What a power cut leaves of what was not synced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Cut {
+    /// So many changes of metadata.
+    pub keep: usize,
+    /// Content of files of the tree.
+    pub tree: Luck,
+    /// Content of files below `~/.cache`.
+    pub cache: Luck,
+}
+
 /// Who has an object open.
 #[derive(Clone, Default)]
 struct Opens {
@@ -200,8 +222,43 @@ impl Machine {
     pub fn cut(&self) {
         let state = &mut *self.state.lock();
         let mut rng = StdRng::seed_from_u64(state.rng.random());
+        let left = survivors(&state.now, &state.durable, &state.log, &mut rng);
+        state.begin_anew(left);
+    }
+
+    /// How many changes of metadata are not durable, and whether there is content that is not.
+    pub fn unsynced(&self) -> (usize, bool) {
+        let state = self.state.lock();
+        (state.log.len(), state.log.iter().any(|change| matches!(change, Change::Wrote { .. })))
+    }
+
+    /// The tree as this cut would leave it. What is written is written in parts of `block` bytes.
+    pub fn image_after(&self, cut: Cut, block: usize) -> Fs {
+        let state = self.state.lock();
+        survivors_of(&state.now, &state.durable, &state.log, cut, block)
+    }
+
+    /// Cuts the power with this outcome: every process is dead.
+    pub fn cut_to(&self, cut: Cut, block: usize) {
+        let state = &mut *self.state.lock();
+        let left = survivors_of(&state.now, &state.durable, &state.log, cut, block);
+        state.begin_anew(left);
+    }
+
+    /// Makes everything durable.
+    pub fn settle(&self) {
+        let state = &mut *self.state.lock();
+        state.log.clear();
+        state.durable = state.now.clone();
+    }
+}
+
+impl State {
+    /// The machine is started again with what is left.
+    fn begin_anew(&mut self, left: Fs) {
+        let state = self;
         state.boot += 1;
-        state.now = survivors(&state.now, &state.durable, &state.log, &mut rng);
+        state.now = left;
         state.durable = state.now.clone();
         state.log.clear();
         state.opens.clear();
@@ -213,11 +270,22 @@ impl Machine {
 /// What a power cut leaves: of metadata a prefix, of content what was synced and any part of the rest. A length is in the
 /// same inode as the time of the write that made it, and is no newer.
 fn survivors(now: &Fs, durable: &Fs, log: &[Change], rng: &mut StdRng) -> Fs {
-    let mut left = durable.clone();
     let keep = [0, log.len(), rng.random_range(0..=log.len())][rng.random_range(0..3)];
+    let luck = [0.0, 1.0, 0.5][rng.random_range(0..3)];
+    left_of(now, durable, log, keep, |node, new, longest| torn(&node.data, new, longest, luck, rng))
+}
+
+/// The same with what is left of the content told by `mix`: from the old inode, the newest content and its longest length.
+fn left_of(
+    now: &Fs,
+    durable: &Fs,
+    log: &[Change],
+    keep: usize,
+    mut mix: impl FnMut(&Inode, &[u8], usize) -> Vec<u8>,
+) -> Fs {
+    let mut left = durable.clone();
     log[..keep].iter().for_each(|change| left.apply(change));
     left.sweep(|_| false);
-    let luck = [0.0, 1.0, 0.5][rng.random_range(0..3)];
     let lost = log[keep..]
         .iter()
         .filter_map(|change| if let Change::Wrote { ino, .. } = change { Some(*ino) } else { None });
@@ -226,10 +294,29 @@ fn survivors(now: &Fs, durable: &Fs, log: &[Change], rng: &mut StdRng) -> Fs {
         let newest = now.get(*ino).filter(|n| n.generation == node.generation && n.kind == FileType::File);
         if let Some(newest) = newest.filter(|n| n.data != node.data) {
             let longest = if lost.contains(ino) { node.data.len() } else { newest.data.len() };
-            node.data = Arc::new(torn(&node.data, &newest.data, longest, luck, rng));
+            node.data = Arc::new(mix(node, &newest.data, longest));
         }
     }
     left
+}
+
+/// The same for one chosen outcome.
+fn survivors_of(now: &Fs, durable: &Fs, log: &[Change], cut: Cut, block: usize) -> Fs {
+    left_of(now, durable, log, cut.keep.min(log.len()), |node, new, longest| {
+        let old = &node.data;
+        let luck = if node.place == "cache" { cut.cache } else { cut.tree };
+        match luck {
+            Luck::Old => old.to_vec(),
+            Luck::New => new[..longest.min(new.len())].to_vec(),
+            Luck::Torn => {
+                let byte = |n: usize| {
+                    let from = if n >= old.len() || n / block % 2 == 1 { new } else { old };
+                    from.get(n).copied().unwrap_or_default()
+                };
+                (0..longest).map(byte).collect()
+            }
+        }
+    })
 }
 
 /// A mixture of two contents, by blocks, with the length of the old one or this one. A file is longer only when what it

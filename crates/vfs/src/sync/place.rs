@@ -89,7 +89,9 @@ impl Placer<'_> {
         let located = self.locate(op.clone())?;
         self.run(&op, change.object);
         let op = located;
-        if matches!(op, Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. }) {
+        // Mode bits and extended attributes leave identity and content as they are.
+        let moves_time = matches!(&op, Op::SetAttr { set, .. } if set.mtime.is_some());
+        if moves_time || matches!(op, Op::Write { .. }) {
             self.touched.insert(change.object);
         }
         let id = OpId { gateway, volume, seq };

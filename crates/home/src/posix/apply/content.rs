@@ -9,7 +9,7 @@ use crate::op::{Done, Payload, Piece, Placed};
 use crate::posix::lock;
 use crate::posix::resolve::Found;
 use crate::posix::step::Step;
-use crate::{HomePath, Loc, Name};
+use crate::{HomePath, Loc, Name, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
 
@@ -304,7 +304,11 @@ impl<S: Sys> Batch<'_, S> {
         pieces: &[Piece<Bytes>],
     ) -> bool {
         let (attr, size) = (&file.attr, final_size(base.size, pieces));
-        if self.claim.as_ref().is_some_and(|claim| claim.was_in_place(placed.id.seq, attr.id)) {
+        if let Some(claim) = &self.claim
+            && !is_append(base.size, pieces)
+            && (claim.was_torn(placed.id.seq, attr.id)
+                || claim.was_in_place(placed.id.seq, attr.id) && self.has_begun(file, pieces))
+        {
             return true;
         }
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
@@ -313,6 +317,20 @@ impl<S: Sys> Batch<'_, S> {
                 && is_append(base.size, pieces)
                 && (base.size..=size).contains(&attr.size)
                 && self.holds(file, pieces, base.size, attr.size)
+    }
+
+    /// Whether the file shows that the first of the pieces was begun: else it was somebody else who changed it. A killed
+    /// process has written a page or not.
+    fn has_begun(&self, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
+        match pieces {
+            [] => false,
+            [Piece::Truncate(size), rest @ ..] => file.attr.size == *size || self.has_begun(file, rest),
+            [Piece::Data(at, data), ..] => {
+                let end = (at + data.len() as u64).min(at + limits::PAGE - at % limits::PAGE);
+                file.attr.size >= end
+                    && (self.holds(file, &pieces[..1], *at, end) || self.holds(file, pieces, *at, end))
+            }
+        }
     }
 
     /// Whether the file has the bytes of the pieces between two offsets. Where pieces overlap, only the last

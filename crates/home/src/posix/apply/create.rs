@@ -1,6 +1,7 @@
 //! New objects and further names for old ones.
 
-use super::super::sys::{Make, Mode, Stamp, Sys, Sysult};
+use super::super::claim::Intent;
+use super::super::sys::{Make, Mode, Rename, Stamp, Sys, Sysult};
 use super::{Act, Batch, Fail};
 use crate::attr::{Attr, Kind};
 use crate::error::ErrorKind;
@@ -154,11 +155,34 @@ impl<S: Sys> Batch<'_, S> {
         }
         let new = self.home.find_in(&dir.fd, name)?.ok_or(ErrorKind::Stale)?;
         if new.attr.id != source.attr.id {
-            // Somebody replaced the source meanwhile; another object's name is not what was asked for.
-            self.sys().unlink(&dir.fd, name.as_bytes(), false)?;
-            return Err(ErrorKind::Stale.into());
+            return self.linked_another(&dir, to, name, &new.attr);
         }
         Ok(Done { attr: Some(new.attr), dirs: vec![self.touch(&dir, placed)?] })
+    }
+
+    /// Another object has the name. Either somebody replaced the source before it was linked, or the name since: only what
+    /// has a further name loses this one.
+    fn linked_another(&mut self, dir: &Found<S>, to: &Loc, name: &Name, there: &Attr) -> Act<Done> {
+        if there.kind == Kind::Dir || there.nlink < 2 {
+            return Err(Fail::Conflict(Some(*there)));
+        }
+        let at = self.staging(&to.path, dir)?;
+        let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
+        let aside = self.unique(b"old-")?;
+        // No version has this length: who mends this gives it back.
+        let kept = Attr { size: u64::MAX, ..*there };
+        let old = self.taking_out(at, &aside, (&to.path, name), &kept, true);
+        self.intend(Intent::TakeOut(old));
+        self.sys().rename(&dir.fd, name.as_bytes(), &stage, &aside, Rename::Replace)?;
+        let taken = self.home.attr_of(&self.sys().open_name(&stage, &aside)?)?;
+        if taken.id == there.id && taken.nlink > 1 {
+            self.sys().unlink(&stage, &aside, false)?;
+            return Err(ErrorKind::Stale.into());
+        }
+        if self.move_free((&stage, &aside), (&dir.fd, name.as_bytes())).is_err() {
+            self.rescue((&stage, &aside), &dir.fd, name.as_bytes())?;
+        }
+        Err(Fail::Conflict(self.home.find_in(&dir.fd, name)?.map(|f| f.attr)))
     }
 
     fn linked_before(&mut self, placed: &Placed, dir: Found<S>, name: &Name, source: &Attr) -> Act<Done> {

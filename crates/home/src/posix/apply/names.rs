@@ -114,7 +114,7 @@ impl<S: Sys> Batch<'_, S> {
         let (from, to) = (self.spot(from.0, from.1)?, self.spot(to.0, to.1)?);
         let source = self.home.find_in(&from.dir.fd, from.name)?;
         let there = self.home.find_in(&to.dir.fd, to.name)?;
-        let old = replaced.and_then(|(loc, _)| loc.id);
+        let old = replaced.and_then(|(loc, _)| self.meant(loc));
         // An agent that was killed exchanged both: the name that was to be moved shows what it was to replace.
         let exchanged = object.id.is_none()
             && self.was_begun(placed)
@@ -149,15 +149,16 @@ impl<S: Sys> Batch<'_, S> {
         there: Option<Found<S>>,
         replaced: Option<(&Loc, Option<&Version>)>,
     ) -> Act<Done> {
-        let (old, base) = replaced.map_or((None, None), |(loc, base)| (loc.id, base));
+        let (old, base) = replaced.map_or((None, None), |(loc, base)| (self.meant(loc), base));
         let arrived = there.filter(|t| match object.id {
             Some(_) => self.same(self.meant(object), t.attr.id),
             // It had been made a moment before, so that nobody knows it; but a move of it was begun, and it has moved.
             None => self.was_begun(placed) && (old.is_none() || !self.same(old, t.attr.id)),
         });
-        let is_replaced = |there: &Attr| match base {
+        let left = |there: &Attr| lock(&self.home.memo).left_in(there.id);
+        let is_replaced = |there: &Attr| match base.copied().or_else(|| left(there)) {
             Some(base) => base.same_content(&there.version()),
-            None => self.was_begun(placed) && old.is_some() && self.same(old, there.id),
+            None => old.is_some() && self.same(old, there.id),
         };
         if let (true, Some(_), Some(source)) = (placed.resent, &arrived, &source)
             && is_replaced(&source.attr)

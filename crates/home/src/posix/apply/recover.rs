@@ -11,6 +11,7 @@ use super::{Act, Batch};
 use crate::attr::{Attr, HomeId};
 use crate::op::{Done, Placed};
 use crate::posix::Posix;
+use crate::posix::resolve::Found;
 use crate::{HomePath, Loc, Name, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -92,8 +93,11 @@ impl<S: Sys> Batch<'_, S> {
             // It never had the name, or not for long.
             return Ok(self.sys().unlink(&stage, &old.aside, false)?);
         }
-        let dir = self.home.find_dir(&Loc { path: old.dir.clone(), id: None })?;
-        let now = self.home.find_in(&dir.fd, &old.name)?.map(|now| now.attr.id);
+        let (dir, is_there) = self.nearest(&old.dir)?;
+        let now = match is_there {
+            true => self.home.find_in(&dir.fd, &old.name)?.map(|now| now.attr.id),
+            false => None,
+        };
         let replaced = copy.is_some() && copy == now;
         // By exchange it came here only when the copy took the name.
         let wanted = copy.is_none() || replaced || old.aside.starts_with(COPY);
@@ -104,9 +108,20 @@ impl<S: Sys> Batch<'_, S> {
         if replaced && self.sys().rename(aside.0, aside.1, to.0, to.1, Rename::Exchange).is_ok() {
             return Ok(self.sys().unlink(&stage, &old.aside, false)?);
         }
-        match self.move_free(aside, to) {
-            Ok(()) => Ok(()),
-            Err(_) => self.rescue(aside, to.0, to.1),
+        match is_there.then(|| self.move_free(aside, to)) {
+            Some(Ok(())) => Ok(()),
+            _ => self.rescue(aside, to.0, to.1),
+        }
+    }
+
+    /// The directory at a path, or, where somebody has taken it away, the nearest one above it; and whether it is the former.
+    fn nearest(&self, path: &HomePath) -> Act<(Found<S>, bool)> {
+        let mut at = path.clone();
+        loop {
+            match self.home.find_dir(&Loc { path: at.clone(), id: None }) {
+                Ok(dir) => return Ok((dir, at == *path)),
+                Err(e) => at = at.split().ok_or(e)?.0,
+            }
         }
     }
 

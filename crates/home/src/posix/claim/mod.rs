@@ -177,10 +177,10 @@ impl<S: Sys> Claim<S> {
         let taken =
             records.iter().rev().find_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
         self.complete = taken.is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
-        if !self.complete {
-            self.unknown = in_place(&records);
-        }
+        let torn = (!self.complete).then(|| in_place(&records));
         records.into_iter().for_each(|record| self.replay(record));
+        // An end that is not durable does not tell that the content is.
+        self.unknown = torn.unwrap_or(std::mem::take(&mut self.unknown));
         let intents = self.doubt.values().flatten().cloned().collect();
         recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages) });
         if !self.complete {
@@ -352,7 +352,11 @@ impl<S: Sys> Claim<S> {
     /// Whether an earlier agent was about to write this file in place for an operation that it did not end.
     pub fn was_in_place(&self, seq: u64, file: HomeId) -> bool {
         self.doubt.get(&seq) == Some(&Some(Intent::InPlace(file)))
-            || self.unknown.get(&seq) == Some(&Some(file))
+    }
+
+    /// The same before the power failed: of what should be in the file any part may be.
+    pub fn was_torn(&self, seq: u64, file: HomeId) -> bool {
+        self.unknown.get(&seq) == Some(&Some(file))
     }
 
     /// The operation that had begun has an outcome.
@@ -444,6 +448,10 @@ fn in_place(records: &[Record]) -> BTreeMap<u64, Option<HomeId>> {
             Record::Intent(Intent::InPlace(file)) => drop(found.insert(current, Some(*file))),
             Record::Unknown(all) => found.extend(all.iter().map(|one| (one.seq, one.in_place))),
             Record::Durable => found.clear(),
+            // It was not done, and the file is somebody else's to write.
+            Record::Ended(ended) if !matches!(ended.outcome, Outcome::Done(_)) => {
+                found.remove(&ended.seq);
+            }
             _ => {}
         }
     }

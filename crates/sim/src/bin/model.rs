@@ -1,0 +1,121 @@
+//! `cargo xtask model`: explores every interleaving within bounds.
+
+use clap::Parser;
+use sim::explore::run::{End, run};
+use sim::explore::{Bounds, explore, parse};
+use sim::variant::Variant;
+use std::process::ExitCode;
+
+/// Explores what can become of small batches at a home; fails with a schedule that broke a promise.
+#[derive(Parser)]
+struct Args {
+    /// Operations in a batch, at most
+    #[arg(long, default_value_t = 1)]
+    depth: usize,
+    /// Only the shorter list of operations, for longer batches
+    #[arg(long)]
+    narrow: bool,
+    /// Things that another program does
+    #[arg(long, default_value_t = 1)]
+    outsider: usize,
+    /// Kills of the agent, lost answers and power cuts
+    #[arg(long, default_value_t = 1)]
+    crashes: usize,
+    /// Times that the connection ends and the agent is left behind, and that it goes on
+    #[arg(long, default_value_t = 0)]
+    switches: usize,
+    /// Another gateway makes a change meanwhile
+    #[arg(long)]
+    gateways: bool,
+    /// No power cuts
+    #[arg(long)]
+    kills_only: bool,
+    /// All of these together, at most
+    #[arg(long, default_value_t = 2)]
+    events: usize,
+    /// Explores agents that leave out what they must not
+    #[arg(long)]
+    variant: Option<Variant>,
+    /// Goes on after a violation, and lists one of each batch
+    #[arg(long)]
+    keep_going: bool,
+    /// Runs one schedule, as a violation is printed, and lists its steps
+    #[arg(long, value_name = "PATH")]
+    replay: Option<String>,
+    /// Batches at a time
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    if let Some(path) = &args.replay {
+        return replay(path, args.variant);
+    }
+    let bounds = Bounds {
+        depth: args.depth,
+        narrow: args.narrow,
+        outsider: args.outsider,
+        crashes: args.crashes,
+        kills_only: args.kills_only,
+        switches: args.switches,
+        gateways: args.gateways,
+        events: args.events,
+        variant: args.variant,
+        keep_going: args.keep_going,
+        jobs: args.jobs,
+    };
+    let begun = std::time::Instant::now();
+    let counts = explore(&bounds);
+    for broken in &counts.broken {
+        println!("{}\n    {}", broken.why, broken.path());
+    }
+    println!(
+        "batches of at most {} operations{}, {} acts of another program, {} kills{}; at most {} of these together",
+        args.depth,
+        if args.narrow { " of the shorter list" } else { "" },
+        args.outsider,
+        args.crashes,
+        if args.kills_only { "" } else { " or power cuts" },
+        args.events
+    );
+    println!(
+        "{} batches, {} runs ({} came to a known state), {} steps, {} different trees at their ends, {} broken, in {:.1?}",
+        counts.batches,
+        counts.runs,
+        counts.seen,
+        counts.steps,
+        counts.trees,
+        counts.broken.len(),
+        begun.elapsed()
+    );
+    if counts.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn replay(path: &str, variant: Option<Variant>) -> ExitCode {
+    let Some((batch, schedule)) = parse(path) else {
+        println!("this is no schedule: {path}");
+        return ExitCode::FAILURE;
+    };
+    let report = run(&batch, &schedule, variant, None);
+    for (n, step) in report.steps.iter().enumerate() {
+        for at in schedule.iter().filter(|at| at.step == n) {
+            println!("      >>> {at}");
+        }
+        println!("{n:5} {} in {}, {} not durable", step.call.name, step.call.place, step.unsynced);
+    }
+    match report.end {
+        End::Holds(_) => {
+            println!("everything holds");
+            ExitCode::SUCCESS
+        }
+        End::Broken(why) => {
+            println!("{why}");
+            ExitCode::FAILURE
+        }
+        other => {
+            println!("{other:?}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,330 @@
+//! A gateway as far as its home sees it: what it sends of a batch, and what it makes of the answers. It is the engine's
+//! `place`, `settle` and `told` for operations that are sent one by one: nothing is coalesced, and what is a conflict or
+//! refused is reported and given up, with what becomes impossible by that.
+
+use super::tree::{Change, MODE, Obj, Path, Sort, TARGET, Tree, XATTR, stamp, time, token};
+use bytes::Bytes;
+use home::op::{New, SetAttr, SetTime};
+use home::posix::Posix;
+use home::posix::sys::Sys;
+use home::{
+    Attr, Claimed, ErrorKind, HomeId, HomePath, Kind, Loc, Name, Op, OpId, Outcome, Payload, Piece, Placed,
+    Result, Version, XattrHow, XattrName,
+};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// The folder of the model.
+pub const TOP: &str = "home/ann/t";
+
+/// What became of an operation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Nothing that is known.
+    Open,
+    /// It is done, and was told to be durable.
+    Done,
+    /// A person is told that it was not done.
+    Reported(String),
+}
+
+/// An operation of the batch.
+#[derive(Debug, Clone, Hash)]
+pub struct Pending {
+    /// What was wanted.
+    pub change: Change,
+    /// What became of it.
+    pub state: State,
+    /// It may have been executed.
+    pub resent: bool,
+    /// What it is about.
+    pub object: Option<Obj>,
+}
+
+/// The gateway.
+pub struct Gateway {
+    /// Its number.
+    pub number: u64,
+    /// Its operations have other tokens and times than those of other gateways.
+    pub(super) shift: usize,
+    /// The batch, in order.
+    pub ops: Vec<Pending>,
+    pub(super) ids: HashMap<Obj, HomeId>,
+    pub(super) versions: HashMap<Obj, Version>,
+    /// Those that were sent last: their places in the batch.
+    sent: Vec<usize>,
+}
+
+fn name(path: &str) -> Result<Name> {
+    Name::new(path.rsplit('/').next().unwrap_or_default().as_bytes())
+}
+
+/// Where a path lies at the home.
+pub fn at_home(path: &str) -> Result<HomePath> {
+    HomePath::parse(format!("{TOP}/{path}").as_bytes())
+}
+
+pub(super) fn kind(sort: Sort) -> Kind {
+    match sort {
+        Sort::File => Kind::File,
+        Sort::Dir => Kind::Dir,
+        Sort::Symlink => Kind::Symlink,
+    }
+}
+
+impl Gateway {
+    /// A gateway that has just looked at the whole tree.
+    pub fn new<S: Sys>(number: u64, batch: &[Change], home: &Posix<S>) -> Result<Gateway> {
+        let op =
+            |change: &Change| Pending { change: *change, state: State::Open, resent: false, object: None };
+        let ops = batch.iter().map(op).collect();
+        let (mut ids, mut versions) = (HashMap::new(), HashMap::new());
+        for (path, obj) in Tree::begin().names {
+            let attr = home.stat(&Loc { path: at_home(&path)?, id: None })?.attr;
+            ids.insert(obj, attr.id);
+            versions.insert(obj, attr.version());
+        }
+        Ok(Gateway { number, shift: 10 * number as usize, ops, ids, versions, sent: Vec::new() })
+    }
+
+    /// The numbers of operations that were sent and have no outcome.
+    pub fn lost(&self) -> Vec<u64> {
+        self.sent.iter().filter(|n| self.ops[**n].state == State::Open).map(|n| seq(*n)).collect()
+    }
+
+    /// Whether every operation has an outcome.
+    pub fn is_over(&self) -> bool {
+        self.ops.iter().all(|op| op.state != State::Open)
+    }
+
+    /// The tree as it is after the operations that were done and, with `open`, those that are to be.
+    pub fn tree(&self, open: bool) -> Tree {
+        let mut tree = Tree::begin();
+        for (n, op) in self.ops.iter().enumerate() {
+            let counts = op.state == State::Done || open && op.state == State::Open;
+            if !counts || tree.apply(op.change, self.shift + n).is_none() {
+                tree.skip(op.change);
+            }
+        }
+        tree
+    }
+
+    /// Takes over the answer to a claim.
+    pub fn told(&mut self, known: Option<&Claimed>) {
+        for n in 0..self.ops.len() {
+            self.ops[n].resent = match known {
+                Some(known) => known.begun.contains(&seq(n)) || known.unknown.contains(&seq(n)),
+                None => self.sent.contains(&n),
+            };
+        }
+    }
+
+    /// What is to be sent.
+    pub fn batch(&mut self) -> Result<Vec<Placed>> {
+        let mut tree = Tree::begin();
+        let mut touched = HashSet::new();
+        let mut all = Vec::new();
+        self.sent.clear();
+        for n in 0..self.ops.len() {
+            let change = self.ops[n].change;
+            if self.ops[n].state == State::Open {
+                let before = tree.clone();
+                if tree.apply(change, self.shift + n).is_some() {
+                    all.push(self.placed(&before, &touched, n)?);
+                    self.sent.push(n);
+                    let object = before.object(change);
+                    self.ops[n].object = object;
+                    let moves = matches!(
+                        change,
+                        Change::Rename(..) | Change::Link(..) | Change::Remove(_) | Change::Rmdir(_)
+                    );
+                    let leaves = matches!(change, Change::Chmod(_) | Change::Xattr(_));
+                    touched.extend(object.filter(|_| !moves && !leaves));
+                } else {
+                    self.ops[n].state = State::Reported("what it depends on was not done".into());
+                    tree.skip(change);
+                }
+            } else if self.ops[n].state != State::Done || tree.apply(change, self.shift + n).is_none() {
+                tree.skip(change);
+            }
+        }
+        Ok(all)
+    }
+
+    fn placed(&self, tree: &Tree, touched: &HashSet<Obj>, n: usize) -> Result<Placed> {
+        let op = &self.ops[n];
+        let id = OpId { gateway: self.number, volume: 1, seq: seq(n) };
+        let op = Placer { gateway: self, tree, touched }.op(op.change, self.shift + n)?;
+        Ok(Placed { id, time: time(self.shift + n), plain: false, resent: self.ops[n].resent, op })
+    }
+
+    /// Takes outcomes in.
+    pub fn take<S: Sys>(&mut self, outcomes: Vec<Outcome>, home: &Posix<S>) -> Result<()> {
+        for (n, outcome) in self.sent.clone().into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Done(done) => self.done(n, done.attr),
+                Outcome::Conflict(there) => self.conflicted(n, there),
+                Outcome::Refused(kind) => self.refused(n, kind, home)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// It is done.
+    pub fn done(&mut self, n: usize, attr: Option<Attr>) {
+        self.ops[n].state = State::Done;
+        if let (Some(obj), Some(attr)) = (self.ops[n].object, attr) {
+            self.ids.insert(obj, attr.id);
+            self.versions.insert(obj, attr.version());
+        }
+    }
+
+    /// What an operation leaves of its object, for who looks at type, length and time.
+    pub(super) fn after(&self, n: usize) -> Option<(Kind, u64, home::Time)> {
+        let mut tree = Tree::begin();
+        for (n, op) in self.ops.iter().enumerate().take(n + 1) {
+            if matches!(op.state, State::Reported(_)) || tree.apply(op.change, self.shift + n).is_none() {
+                tree.skip(op.change);
+            }
+        }
+        let obj = self.ops[n].object?;
+        let node = tree.nodes.get(obj)?;
+        let mtime = node.mtime.or(self.versions.get(&obj).map(|v| v.mtime))?;
+        Some((kind(node.sort), node.data.len() as u64, mtime))
+    }
+
+    fn conflicted(&mut self, n: usize, there: Option<Attr>) {
+        let op = &self.ops[n];
+        let ours = there.filter(|a| op.resent && self.after(n) == Some((a.kind, a.size, a.mtime)));
+        match (ours, op.change) {
+            (Some(attr), Change::Write(_) | Change::Save(_) | Change::Append(_)) => {
+                op.object.map(|obj| self.versions.insert(obj, attr.version()));
+            }
+            (Some(attr), _) => self.done(n, Some(attr)),
+            (None, _) => self.ops[n].state = State::Reported("conflict".into()),
+        }
+    }
+
+    fn refused<S: Sys>(&mut self, n: usize, kind: ErrorKind, home: &Posix<S>) -> Result<()> {
+        let op = &self.ops[n];
+        let place = match (op.change, kind) {
+            (Change::Rename(_, q), ErrorKind::NotFound | ErrorKind::Stale) => Some(q),
+            (
+                Change::Create(p) | Change::Mkdir(p) | Change::Symlink(p) | Change::Link(_, p),
+                ErrorKind::Exists,
+            ) => Some(p),
+            (Change::Remove(_) | Change::Rmdir(_), ErrorKind::NotFound) if op.resent => {
+                self.done(n, None);
+                return Ok(());
+            }
+            _ => None,
+        };
+        if let Some(place) = place.filter(|_| op.resent) {
+            let there = home.stat(&Loc { path: at_home(place)?, id: None });
+            let wanted = self.after(n).map(|a| a.0);
+            match there {
+                Ok(seen) if Some(seen.attr.kind) == wanted => {
+                    self.done(n, Some(seen.attr));
+                    return Ok(());
+                }
+                Err(e) if e.kind == ErrorKind::Io => return Err(e),
+                _ => {}
+            }
+        }
+        self.ops[n].state = State::Reported(format!("{kind:?}"));
+        Ok(())
+    }
+
+    /// The tokens that operations wrote which are done.
+    pub fn tokens(&self) -> BTreeSet<String> {
+        let writes =
+            |op: &Pending| matches!(op.change, Change::Write(_) | Change::Save(_) | Change::Append(_));
+        let done = self.ops.iter().enumerate().filter(|(_, op)| op.state == State::Done && writes(op));
+        done.flat_map(|(n, op)| {
+            let second = matches!(op.change, Change::Write(_)).then(|| token(self.shift + n, 1));
+            [Some(token(self.shift + n, 0)), second].into_iter().flatten()
+        })
+        .collect()
+    }
+}
+
+/// The number of an operation of the batch at the home.
+pub fn seq(n: usize) -> u64 {
+    n as u64 + 1
+}
+
+/// Turns paths into places, as the home has them when the operation runs.
+struct Placer<'a> {
+    gateway: &'a Gateway,
+    tree: &'a Tree,
+    touched: &'a HashSet<Obj>,
+}
+
+impl Placer<'_> {
+    fn loc(&self, path: &str) -> Result<Loc> {
+        let known = self.tree.at(path).filter(|o| !self.touched.contains(o));
+        Ok(Loc { path: at_home(path)?, id: known.and_then(|o| self.gateway.ids.get(&o)).copied() })
+    }
+
+    fn dir(&self, path: &str) -> Result<Loc> {
+        self.loc(super::tree::parent(path))
+    }
+
+    fn base(&self, path: &str) -> Option<Version> {
+        let file = |o: &Obj| self.tree.nodes[*o].sort == Sort::File && !self.touched.contains(o);
+        self.tree.at(path).filter(file).and_then(|o| self.gateway.versions.get(&o)).copied()
+    }
+
+    fn create(&self, path: Path, new: New, mode: u32) -> Result<Op<Loc, Payload>> {
+        Ok(Op::Create { dir: self.dir(path)?, name: name(path)?, new, mode })
+    }
+
+    fn write(&self, path: Path, pieces: Vec<Piece<Payload>>) -> Result<Op<Loc, Payload>> {
+        Ok(Op::Write { file: self.loc(path)?, base: self.base(path), pieces })
+    }
+
+    fn remove(&self, path: Path, is_dir: bool) -> Result<Op<Loc, Payload>> {
+        let base = self.base(path).filter(|_| !is_dir);
+        let (dir, object) = (self.dir(path)?, self.loc(path)?);
+        Ok(Op::Remove { dir, name: name(path)?, object, is_dir, base })
+    }
+
+    fn set(&self, path: Path, set: SetAttr) -> Result<Op<Loc, Payload>> {
+        Ok(Op::SetAttr { object: self.loc(path)?, set })
+    }
+
+    fn op(&self, change: Change, n: usize) -> Result<Op<Loc, Payload>> {
+        let inline = |text: String| Payload::Inline(Bytes::from(text));
+        match change {
+            Change::Create(p) => self.create(p, New::File, 0o644),
+            Change::Mkdir(p) => self.create(p, New::Dir, 0o755),
+            Change::Symlink(p) => self.create(p, New::Symlink(Bytes::from_static(TARGET.as_bytes())), 0o777),
+            Change::Write(p) => self.write(p, vec![Piece::Data(0, inline(token(n, 0) + &token(n, 1)))]),
+            Change::Save(p) => self.write(p, vec![Piece::Truncate(0), Piece::Data(0, inline(token(n, 0)))]),
+            Change::Append(p) => {
+                let size = self.tree.at(p).map_or(0, |o| self.tree.nodes[o].data.len() as u64);
+                self.write(p, vec![Piece::Data(size, inline(token(n, 0)))])
+            }
+            Change::Rename(p, q) => {
+                let replaced = match self.tree.at(q) {
+                    Some(_) => Some((self.loc(q)?, self.base(q))),
+                    None => None,
+                };
+                let (from, to, object) = (self.dir(p)?, self.dir(q)?, self.loc(p)?);
+                Ok(Op::Rename { from, name: name(p)?, object, to, new_name: name(q)?, replaced })
+            }
+            Change::Link(p, q) => Ok(Op::Link { object: self.loc(p)?, dir: self.dir(q)?, name: name(q)? }),
+            Change::Remove(p) => self.remove(p, false),
+            Change::Rmdir(p) => self.remove(p, true),
+            Change::Chmod(p) => self.set(p, SetAttr { mode: Some(MODE), ..SetAttr::default() }),
+            Change::Utimes(p) => {
+                self.set(p, SetAttr { mtime: Some(SetTime::At(stamp(n))), ..SetAttr::default() })
+            }
+            Change::Xattr(p) => Ok(Op::SetXattr {
+                object: self.loc(p)?,
+                name: XattrName::new(XATTR.as_bytes())?,
+                value: Some(Bytes::from(token(n, 0))),
+                how: XattrHow::Any,
+            }),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Every interleaving, within bounds: `cargo xtask model`.
+//!
+//! What runs is the code of the agent, `home::posix`, over [`machine`](crate::machine), as in the simulation; but what else
+//! happens, and before which of its system calls, is not chosen by a seed: all choices are made in turn. A run is
+//! determined by its batch and its [`Schedule`]. It is begun from the start each time, because the real code cannot be
+//! put back into an earlier state: stateless model checking, by depth-first search over schedules.
+//!
+//! # Bounds
+//! - The tree has two directories, two files, a file with two names and a symbolic link: [`tree::Tree::begin`].
+//! - Batches have at most [`Bounds::depth`] operations, all that are possible of [`tree::alphabet`].
+//! - Another program does at most [`Bounds::outsider`] things, of [`outside::Act`], to the names that occur in the batch.
+//! - The agent is killed, or its answer lost, or the power of the machine fails, [`Bounds::crashes`] times in all: also
+//!   while it is being mended.
+//! - A power cut keeps any prefix of the changes of metadata that were not synced. Of content that was not, all, nothing or
+//!   every other part of eight bytes is kept in all files of the tree alike, and all or nothing in those of the log.
+//!
+//! # What is left out because it is the same
+//! - A process is killed, and the power fails, only before calls that change something: a look leaves no trace.
+//! - Another program acts only before calls that it can have an influence on: not those on the agent's own log.
+//! - From what a power cut leaves one run is enough, whenever it happened, if what the gateway knows and the others may
+//!   still do is the same, too.
+//!
+//! # Layout
+//! [`tree`]: what was wanted. [`gateway`], [`resume`]: what the engine makes of it. [`outside`]: another program.
+//! [`run`]: one run. [`check`]: what has to hold in the end.
+
+pub mod check;
+pub mod gateway;
+pub mod outside;
+pub mod resume;
+pub mod run;
+pub mod tree;
+
+use crate::machine::{Cut, Luck};
+use crate::variant::Variant;
+use outside::Act;
+use parking_lot::Mutex;
+use run::{At, End, Event, Schedule, Seen, Step};
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tree::{Change, Path};
+
+/// How far to go.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Operations in a batch, at most.
+    pub depth: usize,
+    /// Only the shorter list of operations.
+    pub narrow: bool,
+    /// Acts of another program.
+    pub outsider: usize,
+    /// Kills and power cuts.
+    pub crashes: usize,
+    /// Kills alone.
+    pub kills_only: bool,
+    /// Times that agents are left behind, and go on.
+    pub switches: usize,
+    /// Whether another gateway makes a change.
+    pub gateways: bool,
+    /// Events in all.
+    pub events: usize,
+    /// What the agent leaves out.
+    pub variant: Option<Variant>,
+    /// Goes on after a violation.
+    pub keep_going: bool,
+    /// Runs at a time.
+    pub jobs: usize,
+}
+
+/// What was explored.
+#[derive(Debug, Default)]
+pub struct Counts {
+    /// Batches.
+    pub batches: u64,
+    /// Runs, those that were not possible included.
+    pub runs: u64,
+    /// Steps of all runs.
+    pub steps: u64,
+    /// Runs that came to a state that was known.
+    pub seen: u64,
+    /// Different trees in the end.
+    pub trees: u64,
+    /// What was broken, with the shortest schedule of each batch.
+    pub broken: Vec<Broken>,
+}
+
+/// A broken promise.
+#[derive(Debug, Clone)]
+pub struct Broken {
+    /// The batch.
+    pub batch: Vec<Change>,
+    /// What happened.
+    pub schedule: Schedule,
+    /// What it broke.
+    pub why: String,
+}
+
+impl Broken {
+    /// The same as one line that [`parse`] reads.
+    pub fn path(&self) -> String {
+        let batch: Vec<String> = self.batch.iter().map(Change::to_string).collect();
+        let events: Vec<String> = self.schedule.iter().map(At::to_string).collect();
+        format!("{} | {}", batch.join("; "), events.join("; "))
+    }
+}
+
+/// A batch and a schedule from one line.
+pub fn parse(path: &str) -> Option<(Vec<Change>, Schedule)> {
+    let (batch, events) = path.split_once('|')?;
+    let parts = |text: &str| -> Vec<String> {
+        text.split(';').map(|p| p.trim().to_owned()).filter(|p| !p.is_empty()).collect()
+    };
+    let batch = parts(batch).iter().map(|p| Change::parse(p)).collect::<Option<_>>()?;
+    let events = parts(events).iter().map(|p| At::parse(p)).collect::<Option<_>>()?;
+    Some((batch, events))
+}
+
+/// What is known of one batch while it is explored.
+struct Explorer<'a> {
+    bounds: &'a Bounds,
+    batch: &'a [Change],
+    acts: Vec<Act>,
+    seen: Seen,
+    trees: HashSet<u64>,
+    counts: Counts,
+    stop: &'a AtomicBool,
+}
+
+/// Explores everything within bounds.
+pub fn explore(bounds: &Bounds) -> Counts {
+    let alphabet = tree::alphabet(!bounds.narrow);
+    let all: Vec<Vec<Change>> = (1..=bounds.depth).flat_map(|n| tree::batches(n, &alphabet)).collect();
+    explore_these(bounds, &all)
+}
+
+/// Explores everything that can become of some batches.
+pub fn explore_these(bounds: &Bounds, all: &[Vec<Change>]) -> Counts {
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let sum = Mutex::new(Counts::default());
+    std::thread::scope(|scope| {
+        for _ in 0..bounds.jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(batch) = all.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let found = one(bounds, batch, &stop);
+                    let mut sum = sum.lock();
+                    sum.batches += 1;
+                    sum.runs += found.runs;
+                    sum.steps += found.steps;
+                    sum.seen += found.seen;
+                    sum.trees += found.trees;
+                    sum.broken.extend(found.broken);
+                    if !sum.broken.is_empty() && !bounds.keep_going {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+    });
+    sum.into_inner()
+}
+
+/// Explores one batch: first what one event can do, then two, so that what is found first is the shortest.
+fn one(bounds: &Bounds, batch: &[Change], stop: &AtomicBool) -> Counts {
+    let mut names: BTreeSet<Path> = batch.iter().flat_map(|c| c.parts().1).collect();
+    let dirs: Vec<Path> = names.iter().filter_map(|p| tree::known(tree::parent(p))).collect();
+    names.extend(dirs.into_iter().filter(|d| !d.is_empty()));
+    let mut explorer = Explorer {
+        bounds,
+        batch,
+        acts: Act::all(names),
+        seen: Seen::default(),
+        trees: HashSet::new(),
+        counts: Counts::default(),
+        stop,
+    };
+    let most = {
+        let others = bounds.switches + usize::from(bounds.gateways);
+        bounds.events.min(bounds.outsider + bounds.crashes + others)
+    };
+    let mut level = vec![Vec::new()];
+    for events in 0..=most {
+        let mut longer = Vec::new();
+        for schedule in level {
+            if explorer.stop.load(Ordering::Relaxed) || !explorer.counts.broken.is_empty() {
+                break;
+            }
+            let children = explorer.run(schedule, events < most);
+            longer.extend(children);
+        }
+        level = longer;
+    }
+    explorer.counts.trees = explorer.trees.len() as u64;
+    explorer.counts
+}
+
+impl Explorer<'_> {
+    /// One run; answers the schedules with one event more.
+    fn run(&mut self, schedule: Schedule, further: bool) -> Vec<Schedule> {
+        let used = Used::of(&schedule);
+        let left =
+            [self.bounds.outsider - used.acts, self.bounds.crashes - used.crashes, usize::from(further)];
+        let left = left.iter().fold(used.switches, |sum, n| sum << 8 | n) as u64;
+        let report = run::run(self.batch, &schedule, self.bounds.variant, Some((&self.seen, left)));
+        self.counts.runs += 1;
+        self.counts.steps += report.steps.len() as u64;
+        match report.end {
+            End::Holds(digest) => drop(self.trees.insert(digest)),
+            End::Broken(why) => {
+                self.counts.broken.push(Broken { batch: self.batch.to_vec(), schedule, why });
+                return Vec::new();
+            }
+            End::Seen => {
+                self.counts.seen += 1;
+                return Vec::new();
+            }
+            End::Impossible => return Vec::new(),
+        }
+        if !further {
+            return Vec::new();
+        }
+        let last = schedule.last().map_or(0, |at| at.step);
+        let mut children = Vec::new();
+        for (step, taken) in report.steps.iter().enumerate().skip(last) {
+            for event in self.events(taken, &used, &schedule, step) {
+                children.push([&schedule[..], &[At { step, event }]].concat());
+            }
+        }
+        children
+    }
+
+    /// What may happen before a step.
+    fn events(&self, step: &Step, used: &Used, before: &[At], at: usize) -> Vec<Event> {
+        let mut all = Vec::new();
+        // Of what happens at one step only the acts can be more than one, and they come first.
+        let is_over = before.last().is_some_and(|b| b.step == at && !matches!(b.event, Event::Outside(_)));
+        if is_over {
+            return all;
+        }
+        let bounds = self.bounds;
+        if used.acts < bounds.outsider && step.call.place != "cache" {
+            all.extend(self.acts.iter().map(|act| Event::Outside(*act)));
+        }
+        if used.crashes < bounds.crashes && step.call.changes {
+            all.push(Event::Kill);
+            if !bounds.kills_only {
+                all.extend(cuts(step).into_iter().map(Event::Cut));
+            }
+        }
+        if used.switches < bounds.switches {
+            all.push(Event::Switch);
+        }
+        if bounds.gateways && !used.gateways && used.switches == 0 && step.call.place != "cache" {
+            all.extend(tree::others().into_iter().map(Event::Other));
+        }
+        all
+    }
+}
+
+/// How much of the bounds a schedule has used.
+#[derive(Default)]
+struct Used {
+    acts: usize,
+    crashes: usize,
+    switches: usize,
+    gateways: bool,
+}
+
+impl Used {
+    fn of(schedule: &[At]) -> Used {
+        let mut used = Used::default();
+        for at in schedule {
+            match at.event {
+                Event::Outside(_) => used.acts += 1,
+                Event::Kill | Event::Cut(_) => used.crashes += 1,
+                Event::Switch => used.switches += 1,
+                Event::Other(_) => used.gateways = true,
+            }
+        }
+        used
+    }
+}
+
+/// What a power cut can leave.
+fn cuts(step: &Step) -> Vec<Cut> {
+    let all = [Luck::Old, Luck::New, Luck::Torn];
+    let (tree, cache) = if step.dirty { (&all[..], &all[..2]) } else { (&all[..1], &all[..1]) };
+    let mut cuts = Vec::new();
+    for keep in 0..=step.unsynced {
+        for tree in tree {
+            cuts.extend(cache.iter().map(|cache| Cut { keep, tree: *tree, cache: *cache }));
+        }
+    }
+    cuts
+}

@@ -1,0 +1,479 @@
+//! One run: a batch, and what happens at which step.
+
+use super::check;
+use super::gateway::Gateway;
+use super::outside::{AT, Act, Outside, process};
+use super::tree::{Change, Sort, Tree};
+use crate::clock::Clock;
+use crate::coroutine::{self, Coroutine};
+use crate::machine::fs::Fs;
+use crate::machine::{Around, Call, Cut, Fate, Luck, Machine, SimSys};
+use crate::variant::Variant;
+use home::posix::Posix;
+use home::posix::sys::{Make, Sys, Sysult};
+use parking_lot::Mutex;
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::{Arc, Weak};
+
+/// Content is written in parts of so many bytes: one token.
+pub const BLOCK: usize = 8;
+/// A run has fewer steps.
+const STEPS_MAX: usize = 4000;
+/// Batches and claims of a run.
+const ROUNDS_MAX: usize = 24;
+
+/// Something that happens before a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Event {
+    /// Another program does something.
+    Outside(Act),
+    /// The agent is killed, or its answer is lost.
+    Kill,
+    /// The power fails.
+    Cut(Cut),
+    /// The connection ends, and the agent is left behind at this step: another one takes over, and the first goes on when
+    /// the other one waits for it, at the next switch, or when all is done. Where there is one that was left behind, the
+    /// agent that runs lets it go on.
+    Switch,
+    /// Another gateway, which has looked at the tree before, makes this change meanwhile.
+    Other(Change),
+}
+
+/// When what happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct At {
+    /// Before this step, counted from the batch on.
+    pub step: usize,
+    /// What.
+    pub event: Event,
+}
+
+/// All that happens in a run, in order.
+pub type Schedule = Vec<At>;
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.event {
+            Event::Outside(act) => write!(f, "{} {act}", self.step),
+            Event::Kill => write!(f, "{} kill", self.step),
+            Event::Switch => write!(f, "{} switch", self.step),
+            Event::Other(change) => write!(f, "{} other {change}", self.step),
+            Event::Cut(cut) => {
+                let luck = |l| match l {
+                    Luck::Old => "old",
+                    Luck::New => "new",
+                    Luck::Torn => "torn",
+                };
+                write!(f, "{} cut {} {} {}", self.step, cut.keep, luck(cut.tree), luck(cut.cache))
+            }
+        }
+    }
+}
+
+impl At {
+    /// The same from words.
+    pub fn parse(text: &str) -> Option<At> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let luck = |n: usize| match *words.get(n)? {
+            "old" => Some(Luck::Old),
+            "new" => Some(Luck::New),
+            "torn" => Some(Luck::Torn),
+            _ => None,
+        };
+        let event = match *words.get(1)? {
+            "outside" => Event::Outside(Act::parse(words.get(2)?, words.get(3).copied())?),
+            "kill" => Event::Kill,
+            "switch" => Event::Switch,
+            "other" => Event::Other(Change::parse(&words[2..].join(" "))?),
+            "cut" => Event::Cut(Cut { keep: words.get(2)?.parse().ok()?, tree: luck(3)?, cache: luck(4)? }),
+            _ => return None,
+        };
+        Some(At { step: words.first()?.parse().ok()?, event })
+    }
+}
+
+/// A step of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// The system call.
+    pub call: Call,
+    /// Changes of metadata that were not durable before it.
+    pub unsynced: usize,
+    /// Whether there was content that was not.
+    pub dirty: bool,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum End {
+    /// Everything holds; the digest of the tree.
+    Holds(u64),
+    /// A promise was broken.
+    Broken(String),
+    /// It came to a state from which all was explored.
+    Seen,
+    /// Something in the schedule cannot happen.
+    Impossible,
+}
+
+/// What is known of a run.
+pub struct Report {
+    /// Its steps.
+    pub steps: Vec<Step>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// States after which all was explored.
+pub type Seen = Mutex<HashSet<u64>>;
+
+struct Script {
+    machine: Weak<Machine>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    active: bool,
+    steps: Vec<Step>,
+    schedule: Schedule,
+    next: usize,
+    outside: Outside,
+    removes: bool,
+    impossible: bool,
+    /// What power cuts left before anybody else did something.
+    images: Vec<Fs>,
+    cuts: usize,
+    /// Why an agent paused, if not because it waits.
+    turn: Option<Turn>,
+}
+
+/// Who goes on.
+#[derive(Debug, Clone, Copy)]
+enum Turn {
+    /// The next agent, or the one that was left behind.
+    Agent,
+    /// Another gateway.
+    Gateway(Change),
+}
+
+impl Around for Script {
+    fn before(&self, call: Call) -> Fate {
+        let Some(machine) = self.machine.upgrade() else { return Fate::Goes };
+        let (fate, pauses) = self.state.lock().step(&machine, call);
+        if pauses {
+            coroutine::pause();
+        }
+        fate
+    }
+}
+
+impl State {
+    /// Counts a step, and lets happen what is to happen before it; whether another process goes on first.
+    fn step(&mut self, machine: &Arc<Machine>, call: Call) -> (Fate, bool) {
+        if !self.active || self.steps.len() >= STEPS_MAX {
+            return (Fate::Goes, false);
+        }
+        let step = self.steps.len();
+        let (unsynced, dirty) = machine.unsynced();
+        self.steps.push(Step { call, unsynced, dirty });
+        let mut fate = Fate::Goes;
+        while let Some(at) = self.schedule.get(self.next).filter(|at| at.step == step).copied() {
+            self.next += 1;
+            match at.event {
+                Event::Outside(act) => {
+                    self.impossible |= self.outside.act(machine, act, self.removes).is_err();
+                }
+                Event::Kill => fate = Fate::DiesBefore,
+                Event::Cut(cut) => self.cut(machine, cut),
+                Event::Switch => self.turn = Some(Turn::Agent),
+                Event::Other(change) => self.turn = Some(Turn::Gateway(change)),
+            }
+        }
+        // What is not in a coroutine has nobody to give way to.
+        self.impossible |= self.turn.is_some() && !coroutine::inside();
+        (fate, self.turn.is_some())
+    }
+
+    fn cut(&mut self, machine: &Arc<Machine>, cut: Cut) {
+        let none = Cut { keep: 0, tree: Luck::Old, cache: Luck::Old };
+        self.outside.power_failed(&machine.image_after(none, BLOCK));
+        machine.cut_to(cut, BLOCK);
+        if self.outside.acts.is_empty() {
+            self.images.push(machine.image());
+        }
+        self.cuts += 1;
+    }
+}
+
+type Home = Arc<Posix<SimSys>>;
+
+struct World<'a> {
+    machine: Arc<Machine>,
+    script: Arc<Script>,
+    variant: Option<Variant>,
+    seen: Option<(&'a Seen, u64)>,
+    /// Whether more than one process takes part.
+    takes_turns: bool,
+    /// What agents do that were left behind, and another gateway's.
+    others: RefCell<Vec<Coroutine<()>>>,
+    /// The other gateway, and what it does.
+    other: RefCell<Option<Arc<Mutex<Gateway>>>>,
+}
+
+/// Makes the tree that each batch finds.
+fn plant(machine: &Arc<Machine>) -> Sysult<()> {
+    let sys = process(machine);
+    let tree = Tree::begin();
+    let home = sys.open_root(b"/home/ann")?;
+    sys.make(&home, b"t", Make::Dir(0o755))?;
+    let top = sys.open_root(AT.as_bytes())?;
+    let mut made = HashSet::new();
+    let at = |path: &str| -> Sysult<(_, Vec<u8>)> {
+        let dir = sys.open_root(format!("{AT}/{}", super::tree::parent(path)).as_bytes())?;
+        Ok((dir, path.rsplit('/').next().unwrap_or_default().as_bytes().to_vec()))
+    };
+    for (path, obj) in tree.names.iter().filter(|(path, _)| !path.is_empty()) {
+        let (node, (dir, name)) = (&tree.nodes[*obj], at(path)?);
+        if !made.insert(*obj) {
+            let (first, _) = tree.names.iter().find(|(_, o)| *o == obj).ok_or(rustix::io::Errno::NOENT)?;
+            let (from, old) = at(first)?;
+            sys.link(&from, &old, &dir, &name)?;
+            continue;
+        }
+        match node.sort {
+            Sort::File => drop(sys.write(&sys.create(&dir, &name, node.mode)?, 0, &node.data)?),
+            Sort::Dir => sys.make(&dir, &name, Make::Dir(node.mode))?,
+            Sort::Symlink => sys.make(&dir, &name, Make::Symlink(&node.data))?,
+        }
+    }
+    drop(top);
+    machine.settle();
+    Ok(())
+}
+
+/// Lives through a batch. `seen` are states from which all was explored, of runs that may still do what `left` says.
+pub fn run(
+    batch: &[Change],
+    schedule: &[At],
+    variant: Option<Variant>,
+    seen: Option<(&Seen, u64)>,
+) -> Report {
+    let clock = Clock::new(0, 1_000_000);
+    let machine = Machine::new(1, clock.clone());
+    let mut tree = Tree::begin();
+    let mut removes = false;
+    for (n, change) in batch.iter().enumerate() {
+        removes |= tree.destroys(*change);
+        let _ = tree.apply(*change, n);
+    }
+    let state = State { schedule: schedule.to_vec(), removes, ..State::default() };
+    let script = Arc::new(Script { machine: Arc::downgrade(&machine), state: Mutex::new(state) });
+    let takes_turns = schedule.iter().any(|at| matches!(at.event, Event::Switch | Event::Other(_)));
+    let world = World {
+        machine: machine.clone(),
+        script: script.clone(),
+        variant,
+        seen,
+        takes_turns,
+        others: RefCell::default(),
+        other: RefCell::default(),
+    };
+    let end = match plant(&machine) {
+        Ok(()) => world.live(batch, &clock),
+        Err(e) => End::Broken(format!("no tree: {e}")),
+    };
+    let mut state = script.state.lock();
+    let end = if state.impossible || state.next < state.schedule.len() && end != End::Seen {
+        match end {
+            End::Broken(why) if !state.impossible => End::Broken(why),
+            _ => End::Impossible,
+        }
+    } else {
+        end
+    };
+    state.outside = Outside::default();
+    Report { steps: std::mem::take(&mut state.steps), end }
+}
+
+impl World<'_> {
+    fn agent(&self) -> home::Result<Home> {
+        let sys = SimSys::new(self.machine.clone(), self.machine.process(self.script.clone()));
+        let without = self.variant.map_or(&[][..], Variant::leaves_out);
+        Ok(Arc::new(Posix::over(sys, b"/")?.without(without)))
+    }
+
+    /// Something that an agent is asked to do. Others go on while it waits for them, or when it is their turn.
+    fn call<T: Send + 'static>(
+        &self,
+        home: &Home,
+        work: impl FnOnce(&Home) -> home::Result<T> + Send + 'static,
+    ) -> home::Result<T> {
+        if !self.takes_turns {
+            return work(home);
+        }
+        let (inside, answer) = (home.clone(), Arc::new(Mutex::new(None)));
+        let tell = answer.clone();
+        let mut run = Coroutine::new(move || *tell.lock() = Some(work(&inside)));
+        while run.resume().is_none() {
+            let turn = self.script.state.lock().turn.take();
+            match turn {
+                Some(Turn::Agent) if self.others.borrow().is_empty() => {
+                    self.others.borrow_mut().push(run);
+                    return Err(home::ErrorKind::Unreachable.into());
+                }
+                Some(Turn::Gateway(change)) => self.begin_other(change)?,
+                _ => {}
+            }
+            self.let_others();
+        }
+        let told = answer.lock().take();
+        told.unwrap_or_else(|| Err(home::ErrorKind::Io.into()))
+    }
+
+    /// Those that were left behind go on until they pause or end.
+    fn let_others(&self) {
+        let others = std::mem::take(&mut *self.others.borrow_mut());
+        let going = others.into_iter().filter_map(|mut run| run.resume().is_none().then_some(run));
+        let going: Vec<_> = going.collect();
+        self.script.state.lock().turn = None;
+        self.others.borrow_mut().extend(going);
+    }
+
+    /// Another gateway makes a change.
+    fn begin_other(&self, change: Change) -> home::Result<()> {
+        let (home, script) = (self.agent()?, self.script.clone());
+        let gateway = self.other.borrow().clone().ok_or(home::ErrorKind::Invalid)?;
+        debug_assert!(gateway.lock().ops.iter().all(|op| op.change == change));
+        let work = move || {
+            let batch = gateway.lock().batch();
+            let outcomes = home.claim(2, 1, vec![]).and_then(|_| home.apply(batch?));
+            let mut gateway = gateway.lock();
+            let taken = outcomes.and_then(|outcomes| gateway.take(outcomes, &home));
+            script.state.lock().impossible |= taken.is_err();
+        };
+        self.others.borrow_mut().push(Coroutine::new(work));
+        Ok(())
+    }
+
+    fn live(&self, batch: &[Change], clock: &Clock) -> End {
+        let begun = self.agent().and_then(|home| {
+            let gateway = Gateway::new(1, batch, &home)?;
+            let script = self.script.state.lock();
+            let other = script.schedule.iter().find_map(|at| match at.event {
+                Event::Other(change) => Some(change),
+                _ => None,
+            });
+            drop(script);
+            if let Some(change) = other {
+                *self.other.borrow_mut() = Some(Arc::new(Mutex::new(Gateway::new(2, &[change], &home)?)));
+            }
+            home.claim(1, 1, vec![])?;
+            Ok((home, gateway))
+        });
+        let (home, mut gateway) = match begun {
+            Ok(begun) => begun,
+            Err(e) => return End::Broken(format!("it does not begin: {e}")),
+        };
+        self.script.state.lock().active = true;
+        if let Some(end) = self.rounds(home, &mut gateway) {
+            return end;
+        }
+        while !self.others.borrow().is_empty() {
+            self.let_others();
+        }
+        let other = self.other.borrow_mut().take();
+        let other = other.as_ref().map(|other| other.lock());
+        let mut state = self.script.state.lock();
+        state.active = false;
+        if state.steps.len() >= STEPS_MAX {
+            return End::Broken("L1: it does not end".into());
+        }
+        let removes = state.removes;
+        state.outside.finish(&self.machine, removes);
+        clock.advance(std::time::Duration::from_secs(2 * home::limits::STAGING_SECONDS as u64));
+        let facts = check::Facts {
+            machine: &self.machine,
+            gateway: &gateway,
+            other: other.as_deref(),
+            outside: &state.outside,
+            images: &state.images,
+            crashed: state.cuts > 0,
+        };
+        match check::all(&facts) {
+            Ok(digest) => End::Holds(digest),
+            Err(why) => End::Broken(why),
+        }
+    }
+
+    /// Sends until every operation has an outcome.
+    fn rounds(&self, first: Home, gateway: &mut Gateway) -> Option<End> {
+        let mut home = Some(first);
+        for _ in 0..ROUNDS_MAX {
+            if gateway.is_over() {
+                return None;
+            }
+            let cuts = self.script.state.lock().cuts;
+            let done = match &home {
+                Some(home) => self.send(home, gateway),
+                None => match self.agent() {
+                    Ok(next) => {
+                        let taken = self.take_over(&next, gateway);
+                        let taken = taken.and_then(|()| self.send(&next, gateway));
+                        home = Some(next);
+                        taken
+                    }
+                    Err(e) => Err(e),
+                },
+            };
+            if done.is_err() {
+                home = None;
+            }
+            let state = self.script.state.lock();
+            if state.impossible {
+                return Some(End::Impossible);
+            }
+            if state.cuts > cuts && state.next == state.schedule.len() && self.was_seen(gateway, &state) {
+                return Some(End::Seen);
+            }
+        }
+        Some(End::Broken(format!("L1: it does not end: {:?}", gateway.ops)))
+    }
+
+    fn take_over(&self, home: &Home, gateway: &mut Gateway) -> home::Result<()> {
+        let lost = gateway.lost();
+        let known = self.call(home, move |home| home.claim(1, 1, lost))?;
+        gateway.told(known.as_ref());
+        match known {
+            Some(known) if known.restarted => gateway.look_for_lost(&known, home),
+            _ => Ok(()),
+        }
+    }
+
+    fn send(&self, home: &Home, gateway: &mut Gateway) -> home::Result<()> {
+        let batch = gateway.batch()?;
+        let outcomes = self.call(home, move |home| home.apply(batch));
+        let answer = Call { name: "answer", place: "network", changes: true };
+        let lost = self.script.before(answer) != Fate::Goes;
+        // A dead process answers nothing.
+        home.stat(&home::Loc { path: home::HomePath::root(), id: None })?;
+        if lost {
+            return Err(home::ErrorKind::Unreachable.into());
+        }
+        gateway.take(outcomes?, home)
+    }
+
+    /// Whether a power cut left what another one had left.
+    fn was_seen(&self, gateway: &Gateway, state: &State) -> bool {
+        let Some((seen, left)) = self.seen else { return false };
+        let mut hasher = DefaultHasher::new();
+        left.hash(&mut hasher);
+        check::digest(&self.machine.image(), true, &mut hasher);
+        gateway.ops.hash(&mut hasher);
+        (&state.outside.acts, &state.outside.required, &state.outside.excused).hash(&mut hasher);
+        !seen.lock().insert(hasher.finish())
+    }
+}
