@@ -10,6 +10,7 @@ mod git_objects;
 mod harness;
 mod hostile;
 mod isolation;
+mod jobs;
 mod kerberos;
 mod kill_server;
 mod login;
@@ -89,6 +90,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 4,
         run: tour::run,
+    },
+    Scenario {
+        name: "jobs",
+        shows: "the prolog and epilog of docs/JOBS.md, with the program and without it; modes of folders",
+        ci: true,
+        minutes: 3,
+        run: jobs::run,
     },
     Scenario {
         name: "git-objects",

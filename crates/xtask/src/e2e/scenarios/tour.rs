@@ -18,7 +18,7 @@ pub fn run(world: &World) -> Result<()> {
     fs::copy(&world.trellis, bin.join("trellis"))?;
     configure_ssh(world)?;
     crate::e2e::fuse::allow()?;
-    let script = commands(TOUR);
+    let script = blocks(TOUR, "sh");
     ensure!(script.lines().count() > 20, "the tour has lost its commands:\n{script}");
     let mut shell = Gateway::new(world).shell(&format!("set -euxo pipefail\nexport HOST=lab\n{script}"));
     shell.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", bin.display()));
@@ -43,9 +43,10 @@ fn configure_ssh(world: &World) -> Result<()> {
     GATEWAY.own(&dir.join("config"))
 }
 
-/// What stands in its `sh` blocks.
-fn commands(text: &str) -> String {
-    let blocks = text.split("\n```sh\n").skip(1);
+/// What stands in the blocks of a document that have this heading.
+pub fn blocks(text: &str, heading: &str) -> String {
+    let start = format!("\n```{heading}\n");
+    let blocks = text.split(start.as_str()).skip(1);
     blocks.filter_map(|b| b.split_once("\n```").map(|(code, _)| format!("{code}\n"))).collect()
 }
 
@@ -54,6 +55,7 @@ mod tests {
     #[test]
     fn only_blocks_of_commands_are_run() {
         let text = "a\n```sh\none\ntwo\n```\nb\n```console\nno\n```\n```sh\nthree\n```\n";
-        assert_eq!(super::commands(text), "one\ntwo\nthree\n");
+        assert_eq!(super::blocks(text, "sh"), "one\ntwo\nthree\n");
+        assert_eq!(super::blocks(text, "console"), "no\n");
     }
 }
