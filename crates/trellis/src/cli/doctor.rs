@@ -55,6 +55,9 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
     };
     let cache = report.as_ref().map(|r| (r.cache.cap, r.cache.bytes));
     let mut found = vec![here::fuse()];
+    if found[0].level == Level::Ok {
+        found.push(here::fusectl());
+    }
     found.extend(here::ssh(dir).await);
     found.extend(here::ports(dir, report.as_ref().map(|r| &r.nfs[..])));
     let wanted = args.state.dir.clone().map_or_else(crate::state::usual_dir, Ok)?;

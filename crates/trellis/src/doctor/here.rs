@@ -2,12 +2,15 @@
 
 use super::Finding;
 use crate::state::StateDir;
-use crate::{limits, login, mount, show};
+use crate::{limits, login, mount, mounts, show};
 use home::ssh::credentials::agent_trouble;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use tokio::process::Command;
+
+/// The type of fusectl (statfs(2), linux/magic.h).
+const FUSECTL_MAGIC: u64 = 0x6573_5543;
 
 /// Whether an ordinary user can mount.
 pub fn fuse() -> Finding {
@@ -20,6 +23,26 @@ pub fn fuse() -> Finding {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let setuid = helper.metadata().is_ok_and(|m| m.uid() == 0 && m.mode() & 0o4000 != 0);
     of_fuse(&helper, setuid, device.err().map(|e| e.to_string()), rustix::process::geteuid().is_root())
+}
+
+/// Whether programs that hang in the mounts of a killed server can be freed.
+pub fn fusectl() -> Finding {
+    let mounted = rustix::fs::statfs(mounts::FUSECTL).is_ok_and(|fs| fs.f_type as u64 == FUSECTL_MAGIC);
+    of_fusectl(mounted)
+}
+
+fn of_fusectl(mounted: bool) -> Finding {
+    let dir = mounts::FUSECTL;
+    match mounted {
+        true => {
+            Finding::ok("fuse", "programs that a killed server leaves hanging in its mounts can be freed")
+        }
+        false => Finding::warn(
+            "fuse",
+            format!("{dir} is not mounted: programs may hang in the mounts of a server that was killed"),
+            format!("as root: mount -t fusectl fusectl {dir}"),
+        ),
+    }
 }
 
 fn of_fuse(helper: &Path, setuid: bool, device: Option<String>, root: bool) -> Finding {
@@ -199,6 +222,12 @@ fn shown(path: &Path) -> String {
 mod tests {
     use super::super::Level;
     use super::*;
+
+    #[test]
+    fn fusectl_frees_what_hangs() {
+        assert_eq!(of_fusectl(true).level, Level::Ok);
+        assert!(of_fusectl(false).advice.unwrap().contains("mount -t fusectl"));
+    }
 
     #[test]
     fn fuse_needs_helper_and_device() {

@@ -47,8 +47,8 @@ impl Gateway {
         let mut cmd = Command::new(&self.binary);
         cmd.args(args).uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir(GATEWAY.home(&self.world));
         cmd.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", GATEWAY.home(&self.world));
-        if let Some(filter) = std::env::var_os("RUST_LOG") {
-            cmd.env("RUST_LOG", filter);
+        if let Some(filter) = std::env::var_os("TRELLIS_LOG") {
+            cmd.env("TRELLIS_LOG", filter);
         }
         cmd
     }
