@@ -153,6 +153,17 @@ fn whole(gateway: &Gateway, image: &Fs) -> Check {
         {
             known.insert(tree.nodes[old].data.clone());
         }
+        // In a folder that moves, what was written in place comes along as it is.
+        if let Some(Change::Rename(p, q)) = next {
+            let torn = |path: &String| allowed.get(path).is_some_and(Option::is_none);
+            let inside = |path: &&String| path.strip_prefix(p).is_some_and(|rest| rest.starts_with('/'));
+            let in_place = |path: &&String| {
+                let obj = tree.at(path);
+                tree.names.iter().any(|(other, o)| Some(*o) == obj && torn(other))
+            };
+            let moved: Vec<String> = tree.names.keys().filter(inside).filter(in_place).cloned().collect();
+            allowed.extend(moved.iter().map(|path| (format!("{q}{}", &path[p.len()..]), None)));
+        }
         if let Some(change) = next {
             let _ = tree.apply(change, gateway.shift + n);
         }

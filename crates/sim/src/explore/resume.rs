@@ -15,8 +15,8 @@ struct Trace {
     object: Option<Obj>,
     place: Option<String>,
     mark: Option<Attr>,
-    /// It replaces something.
-    replaces: bool,
+    /// What it replaces.
+    replaced: Option<Obj>,
     /// It changes an object that a later one removes, and that is gone.
     moot: bool,
 }
@@ -69,6 +69,16 @@ impl Gateway {
         }
         let tree = self.tree(false);
         for (obj, (n, mark)) in marks {
+            // Each of both has the other's name, if the power failed between exchange and removal.
+            let half = |t: &&Trace| t.replaced.is_some() && t.mark.is_some();
+            let mut halves = traces.iter().filter(half);
+            if mark.is_none() && halves.clone().any(|t| t.replaced == Some(obj)) {
+                continue;
+            }
+            if let (None, Some(t)) = (mark, halves.find(|t| t.object == Some(obj))) {
+                self.done(n, t.mark);
+                continue;
+            }
             let place = tree.names.iter().find(|(_, o)| **o == obj).map(|(path, _)| path.clone());
             let (None, Some(place)) = (mark, place) else { continue };
             let wanted = super::gateway::kind(tree.nodes[obj].sort);
@@ -105,8 +115,11 @@ impl Gateway {
             {
                 gone.insert(obj, n);
             }
-            let replaces = matches!(op.change, Change::Rename(_, q) if before.at(q).is_some());
-            traces.push(Trace { n, change: op.change, object, place, mark, replaces, moot: false });
+            let replaced = match op.change {
+                Change::Rename(_, q) => before.at(q),
+                _ => None,
+            };
+            traces.push(Trace { n, change: op.change, object, place, mark, replaced, moot: false });
         }
         for t in &mut traces {
             let removal = t.object.and_then(|obj| gone.get(&obj));
@@ -135,7 +148,7 @@ impl Gateway {
 
 /// Those whose effect the home shows, in order, each with the mark of its object that it or a later one left.
 fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
-    let shows = |t: &Trace| earliest(traces, t) - u64::from(t.replaces);
+    let shows = |t: &Trace| earliest(traces, t) - u64::from(t.replaced.is_some());
     let last = traces.iter().filter(|t| t.mark.is_some()).map(shows).max().unwrap_or(0).max(executed);
     let counts = |t: &&Trace| seq(t.n) <= last;
     let mut shown: HashMap<Option<Obj>, (usize, Attr)> = HashMap::new();

@@ -414,13 +414,19 @@ pub fn others() -> Vec<Change> {
     all.to_vec()
 }
 
-/// All batches of exactly `length` changes, each possible when its turn comes.
+/// All batches of exactly `length` changes, each possible when its turn comes. No write follows a write to the same file:
+/// the engine sends both as one.
 pub fn batches(length: usize, alphabet: &[Change]) -> Vec<Vec<Change>> {
     let mut found = vec![(Vec::new(), Tree::begin())];
     for n in 0..length {
         let mut longer = Vec::new();
         for (batch, tree) in &found {
             for change in alphabet {
+                let written =
+                    |c: &Change| tree.object(*c).filter(|_| matches!(c, Write(_) | Save(_) | Append(_)));
+                if written(change).is_some() && batch.last().and_then(written) == written(change) {
+                    continue;
+                }
                 let mut tree = tree.clone();
                 if tree.apply(*change, n).is_some() {
                     longer.push(([&batch[..], &[*change]].concat(), tree));

@@ -86,7 +86,14 @@ impl Volume {
         let shown: HashSet<u64> = proven.iter().map(|(t, _)| t.seq).collect();
         proven.extend(traces.iter().filter(|t| t.moot && !shown.contains(&t.seq)).map(|t| (t, None)));
         proven.sort_by_key(|(t, _)| t.seq);
-        let identities = self.identify(&proven).await?;
+        let mut identities = self.identify(&proven).await?;
+        // A power cut between exchange and removal: each of both has the other's name, though the move is not over.
+        for t in &traces {
+            if let (Op::Rename { replaced: Some((old, _)), .. }, Some(mark)) = (&t.change.op, t.mark) {
+                identities.remove(old);
+                identities.insert(t.change.object, mark);
+            }
+        }
         {
             let mut tree = self.tree.lock();
             // Of what is sent now only the answers can be lost that are not known yet.
