@@ -163,6 +163,7 @@ impl Volume {
         for _ in 0..limits::QUESTIONS {
             outcomes.borrow_and_update();
             let place = self.tree.lock().home_path(id).ok();
+            let doubtful = self.is_in_doubt();
             let answer = match &want {
                 Want::Attr(id) => self.fetch_attr(*id).await,
                 Want::List(dir, extent) => self.fetch_list(*dir, *extent).await,
@@ -175,11 +176,16 @@ impl Volume {
                 Err(e) if is_out_of_reach(e) => self.suspect(e),
                 _ => self.heard(),
             }
-            if !matches!(&answer, Err(e) if is_missing(e)) {
-                return answer;
-            }
-            let moved = place.is_some_and(|place| has_moved(&mut self.tree.lock(), id, &place));
-            if !moved && !self.is_in_doubt() {
+            let again = match &answer {
+                // It was moved meanwhile, or the home is busy.
+                Err(e) if e.kind == ErrorKind::Busy => true,
+                Err(e) if is_missing(e) => {
+                    let moved = place.is_some_and(|place| has_moved(&mut self.tree.lock(), id, &place));
+                    moved || doubtful || self.is_in_doubt()
+                }
+                _ => false,
+            };
+            if !again {
                 return answer;
             }
             // Either an outcome came in, or one is to come.
@@ -474,8 +480,9 @@ fn has_moved(tree: &mut Tree, id: u64, place: &HomePath) -> bool {
     tree.home_path(id).as_ref() != Ok(place) || tree.is_moving(id)
 }
 
+/// What was asked may be about another object: to be asked again.
 fn moved() -> Error {
-    Error::new(ErrorKind::Stale, "it was moved while it was asked for")
+    Error::new(ErrorKind::Busy, "it was moved while it was asked for")
 }
 
 fn in_doubt() -> Error {
