@@ -438,7 +438,7 @@ async fn a_client_can_ask_which_mode_is_in_force() {
     let file = e.find("/.trellis/modes").await.unwrap();
     assert_eq!(e.read(file).await.unwrap(), b"wb /lab\nro /lab/a/ref\nowned /lab/scratch\n");
     let attr = e.vfs.getattr(e.ctx(), file).await.unwrap();
-    assert_eq!((attr.size, attr.mode), (42, 0o400));
+    assert_eq!((attr.size, attr.mode), (41, 0o400));
     let trellis = e.find("/.trellis").await.unwrap();
     assert_eq!(e.names(trellis).await, ["modes", "sync"]);
     e.vfs.set_mode(lab.volume, Mode::Offline).unwrap();
