@@ -211,7 +211,10 @@ pub(super) async fn ln(args: LnArgs) -> Done {
             None => follow(&mut *reach.tree, &split(&to).0).await.map(|dir| (dir, split(&to).1)),
         };
         let done = match place {
-            Ok((dir, name)) => ln_one(&mut *reach.tree, (arg, source), &dir, &name, &args).await,
+            Ok((dir, name)) => {
+                let beside = if into.is_some() { to.clone() } else { split(&to).0 };
+                ln_one(&mut *reach.tree, (arg, source), (&dir, &beside), &name, &args).await
+            }
             Err(e) => Err(e),
         };
         each.note(
@@ -241,7 +244,7 @@ fn link_text(target: &[u8]) -> Result<Vec<u8>, Failure> {
 async fn ln_one(
     tree: &mut dyn Tree,
     (arg, source): (&OsString, &[u8]),
-    dir: &Node,
+    (dir, beside): (&Node, &[u8]),
     name: &[u8],
     args: &LnArgs,
 ) -> home::Result<()> {
@@ -257,12 +260,27 @@ async fn ln_one(
         return Err(Error::new(ErrorKind::Perm, "is a directory, which has one name only: use -s"));
     }
     if args.force {
+        if args.symbolic && leads_to(tree, beside, source, dir, name).await {
+            let text = "is what the link would lead to: nothing would be left but the link";
+            return Err(Error::new(ErrorKind::Exists, text));
+        }
         // The name is never missing: what is new gets another one first.
         return replace(tree, source, object.as_ref(), dir, name).await;
     }
     match &object {
         Some(object) => tree.link(object, dir, name).await.map_err(crossing),
         None => tree.symlink(dir, name, source).await,
+    }
+}
+
+/// Whether the text of a symbolic link in the directory at `beside` leads to what has a name there, and that is no link.
+/// Where an absolute text leads to only the home knows: the same last name is enough.
+async fn leads_to(tree: &mut dyn Tree, beside: &[u8], text: &[u8], dir: &Node, name: &[u8]) -> bool {
+    let Ok(old) = tree.lookup(dir, name).await else { return false };
+    match text.starts_with(b"/") {
+        _ if old.attr.is_symlink() => false,
+        true => split(text).1 == name,
+        false => follow(tree, &below(beside, text)).await.is_ok_and(|found| same(&found, &old)),
     }
 }
 

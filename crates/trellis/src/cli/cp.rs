@@ -43,6 +43,10 @@ pub struct CpArgs {
     #[arg(short, long)]
     no_clobber: bool,
 
+    /// What has a name already is replaced even if it is write-protected
+    #[arg(short, long, conflicts_with = "no_clobber")]
+    force: bool,
+
     /// DST is the new name, even if a directory is there
     #[arg(short = 'T', long)]
     no_target_directory: bool,
@@ -61,7 +65,8 @@ pub(super) async fn cp(args: CpArgs) -> Done {
     let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
     let recursive = args.recursive || args.archive;
     let preserve = args.preserve || args.archive;
-    let manner = Manner { recursive, preserve, keep: args.no_clobber, moves: false, umask: umask() };
+    let (keep, force) = (args.no_clobber, args.force);
+    let manner = Manner { recursive, preserve, keep, force, moves: false, umask: umask() };
     let note = if recursive { Some(plan.note("cp", &mut reach).await?) } else { None };
     let shared = shared(manner, note, args.progress);
     let (mut copy, which) = plan.copy(&mut reach, &shared).await?;

@@ -138,7 +138,8 @@ pub(super) fn unknown(args: &[OsString]) -> Option<Vec<u8>> {
     let mut is_value = false;
     for word in words.iter().map(|w| w.as_bytes()) {
         let known = PREDICATES.iter().find(|(name, _)| word.strip_prefix(b"--") == Some(name.as_bytes()));
-        let one_dash = word.len() > 2 && word[0] == b'-' && word[1] != b'-';
+        let one_dash =
+            word.len() > 2 && word[0] == b'-' && word[1] != b'-' || matches!(word, b"!" | b"(" | b")");
         if one_dash && !is_value {
             return Some(word.to_vec());
         }
@@ -440,6 +441,8 @@ mod tests {
         assert_eq!(unknown("find /x -name -exec -exec ls {} ;").as_deref(), Some("-exec"));
         assert_eq!(unknown("find /x -type f -delete").as_deref(), Some("-delete"));
         assert_eq!(unknown("find /x -maxdepth -1 --json"), None);
+        assert_eq!(unknown("find . ! -type d").as_deref(), Some("!"));
+        assert_eq!(unknown("find /x -name !"), None);
         assert_eq!(unknown("ls -exec"), None);
         assert!(unsupported(b"-exec").contains("xargs -0"));
         assert!(unsupported(b"-perm").starts_with("unknown predicate `-perm'; the predicates are -name"));

@@ -65,7 +65,10 @@ pub(super) async fn mount(args: MountArgs) -> Done {
         let dir = super::attach::mount(&args.at, args.state.dir.as_deref(), &dir, make).await?;
         return Ok(std::io::stdout().write_all(welcome(&dir, false, args.at.host()).as_bytes())?);
     }
-    if !make && matches!(dir.symlink_metadata(), Err(e) if e.kind() == std::io::ErrorKind::NotFound) {
+    // What is mounted there may have nobody left who answers.
+    let ours = place::canonical(&dir).is_ok_and(|at| mounts::fuse_points().contains(&at));
+    if !make && !ours && matches!(dir.symlink_metadata(), Err(e) if e.kind() == std::io::ErrorKind::NotFound)
+    {
         // No server is started for it.
         place::check_surroundings(&dir)?;
         return Err(place::missing(&dir).into());

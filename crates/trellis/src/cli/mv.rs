@@ -58,7 +58,7 @@ pub(super) async fn mv(args: MvArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
     let note = plan.note("mv", &mut reach).await?;
-    let manner = Manner { recursive: true, preserve: true, keep: false, moves: true, umask: 0 };
+    let manner = Manner { recursive: true, preserve: true, keep: false, force: true, moves: true, umask: 0 };
     let shared = shared(manner, Some(note), args.progress);
     let (mut copy, which) = plan.copy(&mut reach, &shared).await?;
     let work = async {
@@ -103,6 +103,13 @@ async fn move_one(copy: &mut Copy, plan: &mut Plan, at: usize, tree: usize) -> R
         Err(e) => return Err(e),
     };
     check(&node, there.as_ref())?;
+    if node.attr.is_symlink()
+        && let (Some(there), Ok(target)) = (&there, follow(copy.source(tree), &path).await)
+        && same(&target, there)
+    {
+        let text = "is a link to what it would replace: nothing would be left but the link";
+        return Err(Error::new(ErrorKind::Invalid, text));
+    }
     if plan.is_within(at) {
         match copy.target().rename(&from, &own, &dir, &name).await {
             Err(e) if e.kind == ErrorKind::CrossDevice => {}

@@ -148,8 +148,14 @@ pub(super) async fn export(args: ExportArgs) -> Done {
     };
     let mut here = local::Local::default();
     let top = new_directory(&mut here, args.into.as_bytes()).await?;
-    let manner =
-        Manner { recursive: false, preserve: true, keep: false, moves: false, umask: super::reach::umask() };
+    let manner = Manner {
+        recursive: false,
+        preserve: true,
+        keep: false,
+        force: true,
+        moves: false,
+        umask: super::reach::umask(),
+    };
     let shared = shared(manner, None, false);
     let served: Box<dyn Tree> = Box::new(Served::new(client, state.clone()));
     let mut copy = Copy::new(vec![served], Box::new(here), shared.clone());

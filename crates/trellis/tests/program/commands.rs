@@ -186,9 +186,30 @@ fn onto_names(place: &Place) {
     let mut cat = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     std::io::Write::write_all(&mut cat.stdin.take().unwrap(), b"between\n").unwrap();
     assert_eq!(cat.wait_with_output().unwrap().stdout, b"old\nbetween\nold\n");
+    nothing_replaces_itself(place);
     expect(place, 0, "rm -r /here/dir /here/f");
     fs::remove_file(local.join("new")).unwrap();
     fs::remove_file(local.join("old")).unwrap();
+}
+
+/// What would leave nothing but a link to itself, or replace what is protected, is refused.
+fn nothing_replaces_itself(place: &Place) {
+    expect(place, 0, "mkdir /here/self");
+    expect(place, 0, "cp HERE/old /here/self/a");
+    expect(place, 0, "ln -s a /here/self/la");
+    expect(place, 1, "mv /here/self/la /here/self/a");
+    expect(place, 1, "ln -sf a /here/self/a");
+    expect(place, 1, "ln -sf ../self/a /here/self/a");
+    expect(place, 1, "ln -sf /elsewhere/self/a /here/self/a");
+    expect(place, 0, "chmod 444 /here/self/a");
+    let said = stderr(&run(place, "cp HERE/new /here/self/a"));
+    assert!(said.contains("say -f to replace it"), "{said}");
+    assert_eq!(expect(place, 0, "cat /here/self/a /here/self/la"), "old\nold\n");
+    expect(place, 0, "cp -f HERE/new /here/self/a");
+    assert_eq!(expect(place, 0, "cat /here/self/la"), "new\n");
+    expect(place, 0, "ln -sf ../f /here/self/a");
+    assert_eq!(json(&expect(place, 0, "stat --json /here/self/a"))[0]["target"], "../f");
+    expect(place, 0, "rm -r /here/self");
 }
 
 /// Across the border of the tree a move is a copy and a removal.

@@ -76,6 +76,10 @@ impl Worker {
                 self.shared.progress().done();
                 return Ok(());
             }
+            if there.attr.is_file() && there.attr.mode & 0o222 == 0 && !self.shared.manner.force {
+                let text = "what has the name is write-protected: say -f to replace it";
+                return Err(Error::new(ErrorKind::Access, text));
+            }
         }
         let part = part_name(&job.name, &job.from.attr);
         let begun = self.begun(job).await?;

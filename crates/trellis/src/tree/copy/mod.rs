@@ -31,6 +31,8 @@ pub struct Manner {
     pub preserve: bool,
     /// What has a name already stays.
     pub keep: bool,
+    /// What nobody may write to is replaced, too.
+    pub force: bool,
     /// Sources are removed afterwards.
     pub moves: bool,
     /// Permission bits that new objects do not get, where modes are not kept.
