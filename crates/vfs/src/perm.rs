@@ -57,6 +57,15 @@ impl Volume {
         allow(access.write && access.exec)
     }
 
+    /// Fails without permission to give a directory another parent, which is written in it as `..`
+    /// (rename(2), EACCES).
+    pub fn may_change_parent(&self, cred: &Cred, attr: &Attr) -> Result<()> {
+        if self.plain() && cred.uid == self.shared.server_uid {
+            return Ok(());
+        }
+        allow(self.access_of(cred, attr).write)
+    }
+
     /// Fails where a sticky directory keeps somebody from removing a name.
     pub fn may_remove_from(&self, cred: &Cred, dir: &Attr, child: &Attr) -> Result<()> {
         let sticky = dir.mode & 0o1000 != 0;

@@ -390,6 +390,22 @@ async fn a_folder_that_may_not_go_keeps_what_is_hidden_in_it() {
 }
 
 #[tokio::test]
+async fn a_directory_that_may_not_be_written_to_keeps_its_parent() {
+    let world = World::new(Mode::Wb);
+    ["p", "q"].into_iter().for_each(|dir| world.mkdir(dir));
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let (p, q) = (e.find("/lab/p").await.unwrap(), e.find("/lab/q").await.unwrap());
+    let closed = SetAttrs { mode: Some(0o555), ..SetAttrs::default() };
+    e.vfs.setattr(e.ctx(), p, closed, None).await.unwrap();
+    let refused = e.vfs.rename(e.ctx(), lab, b"p", q, b"p", RenameHow::Replace).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Access);
+    e.vfs.rename(e.ctx(), lab, b"p", lab, b"other", RenameHow::Replace).await.unwrap();
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["other", "q"]);
+}
+
+#[tokio::test]
 async fn what_a_crash_leaves_behind_of_open_files_is_removed_after_the_next_start() {
     for sent in [true, false] {
         let world = World::new(Mode::Wb);

@@ -377,6 +377,9 @@ impl Volume {
         if attr.kind == Kind::Dir && (to.0 == id || tree.ancestors(to.0).contains(&id)) {
             return Err(ErrorKind::Invalid.into());
         }
+        if attr.kind == Kind::Dir && from.0 != to.0 {
+            self.may_change_parent(ctx.cred, &attr)?;
+        }
         let Some(target) = target else { return Ok(()) };
         let old = Volume::attr_of(tree, target)?;
         self.may_remove_from(ctx.cred, &to_dir, &old)?;
