@@ -7,14 +7,11 @@
 //! The home is on this machine, whose kernel forgets the home's files as well. A home is another machine in life, and
 //! keeps what it has in memory; so it reads its files again before the clock runs.
 
-use super::report;
-use crate::e2e::{
-    ANN, Daemon, GATEWAY, Server, World, family, fuse, noise_file, of_user, processor_time, wait_for,
-    with_variable,
-};
+use super::mounts::{self, Mounted, RCLONE, Remote, SSHFS, SSHFS_TUNED};
+use super::report::{self, median};
+use crate::e2e::{ANN, GATEWAY, World, fuse, noise_file, of_user, processor_time};
 use crate::run;
-use anyhow::{Context, Result, ensure};
-use rustix::process::Pid;
+use anyhow::{Result, ensure};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -114,36 +111,6 @@ const JOBS: &[Job] = &[
 const TRELLIS: &str = "Trellis";
 /// As late to see what changes at the home as a tuned sshfs.
 const TRELLIS_TUNED: &str = "Trellis, 60 s";
-const SSHFS: &str = "sshfs";
-const SSHFS_TUNED: &str = "sshfs, tuned";
-const RCLONE: &str = "rclone";
-
-/// A mount under test.
-struct Mounted {
-    name: &'static str,
-    /// The folder with the files.
-    dir: PathBuf,
-    pid: Pid,
-    _keep: Option<Daemon>,
-}
-
-impl Mounted {
-    /// Its own process and all that it started: sshfs leaves its ssh to init, where only [`TAG`] tells whose it is.
-    fn processes(&self) -> Vec<Pid> {
-        let mut all = family(self.pid);
-        all.extend(with_variable(&tag(self.name)));
-        all.sort_unstable_by_key(|pid| pid.as_raw_nonzero());
-        all.dedup();
-        all
-    }
-}
-
-/// The environment variable that names the mount to which a process belongs.
-const TAG: &str = "TRELLIS_BENCH_MOUNT";
-
-fn tag(name: &str) -> String {
-    format!("{TAG}={name}")
-}
 
 /// Seconds of the clock, of the mount's own processes, and of the account's at the home.
 type Times = [f64; 3];
@@ -153,20 +120,16 @@ pub fn measure(world: &World, runs: usize, only: &str) -> Result<String> {
     fuse::allow()?;
     let lab = world.host("lab", "", None)?;
     let files = prepare(world, runs)?;
+    let remote = Remote { account: ANN, port: lab.addr.port(), dir: &files };
     let server = world.serve(&[])?;
     let patient = world.serve_as("patient", &["--staleness", "60s"])?;
     let jobs: Vec<_> = JOBS.iter().filter(|job| job.name.contains(only)).collect();
     let mounts = [
-        trellis(world, TRELLIS, &server, &files)?,
-        trellis(world, TRELLIS_TUNED, &patient, &files)?,
-        sshfs(world, SSHFS, &files, "reconnect")?,
-        sshfs(
-            world,
-            SSHFS_TUNED,
-            &files,
-            "reconnect,kernel_cache,auto_cache,dcache_timeout=60,max_conns=4,compression=no",
-        )?,
-        rclone(world, lab.addr.port(), &files)?,
+        mounts::trellis(world, TRELLIS, &server, &remote)?,
+        mounts::trellis(world, TRELLIS_TUNED, &patient, &remote)?,
+        mounts::sshfs(world, SSHFS, &remote)?,
+        mounts::sshfs(world, SSHFS_TUNED, &remote)?,
+        mounts::rclone(world, &remote)?,
     ];
     let mut figures: BTreeMap<(&str, &str), Vec<Times>> = BTreeMap::new();
     for run in 0..runs {
@@ -224,60 +187,6 @@ fn own(mount: &str, run: usize) -> String {
     format!("{}-{run}", mount.replace([',', ' '], "-"))
 }
 
-fn trellis(world: &World, name: &'static str, server: &Server, files: &Path) -> Result<Mounted> {
-    let dir = fuse::mount(world, server, &name.replace([',', ' '], "-"))?;
-    let dir = dir.join(format!("ann@lab{}", files.display()));
-    // The others have logged in when they are mounted.
-    run::output(Command::new("ls").arg(&dir).uid(GATEWAY.uid).gid(GATEWAY.uid))?;
-    let pid = Pid::from_raw(server.pid()).context("the server has no process")?;
-    Ok(Mounted { name, dir, pid, _keep: None })
-}
-
-fn empty(world: &World, name: &str) -> Result<PathBuf> {
-    let dir = world.home(GATEWAY).join(name.replace([',', ' '], "-"));
-    fs::create_dir(&dir)?;
-    GATEWAY.own(&dir)?;
-    Ok(dir)
-}
-
-fn peer(world: &World, name: &'static str, dir: PathBuf, mut cmd: Command) -> Result<Mounted> {
-    cmd.uid(GATEWAY.uid)
-        .gid(GATEWAY.uid)
-        .env_clear()
-        .env("PATH", "/usr/bin:/bin")
-        .env("HOME", world.home(GATEWAY))
-        .env(TAG, name);
-    let daemon = Daemon::start(name, &mut cmd, &world.dir.join(format!("{name}.log")))?;
-    let mounted = || {
-        let table = fs::read_to_string("/proc/self/mounts").ok()?;
-        table.contains(&format!(" {} fuse.", dir.display())).then_some(())
-    };
-    wait_for(name, Duration::from_secs(30), mounted).with_context(|| daemon.tail())?;
-    Ok(Mounted { name, dir, pid: daemon.pid(), _keep: Some(daemon) })
-}
-
-fn sshfs(world: &World, name: &'static str, files: &Path, options: &str) -> Result<Mounted> {
-    let dir = empty(world, name)?;
-    let mut cmd = Command::new("sshfs");
-    cmd.arg("-f").arg("-F").arg(world.ssh_config()).args(["-o", options]);
-    cmd.arg(format!("ann@lab:{}", files.display())).arg(&dir);
-    peer(world, name, dir, cmd)
-}
-
-fn rclone(world: &World, port: u16, files: &Path) -> Result<Mounted> {
-    let dir = empty(world, RCLONE)?;
-    let key = world.home(GATEWAY).join("key");
-    let remote = format!(
-        ":sftp,host=127.0.0.1,port={port},user={},key_file=\"{}\":{}",
-        ANN.name,
-        key.display(),
-        files.display()
-    );
-    let mut cmd = Command::new("rclone");
-    cmd.args(["mount", "--vfs-cache-mode", "full", "--config", "/dev/null"]).arg(remote).arg(&dir);
-    peer(world, RCLONE, dir, cmd)
-}
-
 /// Runs a job once and measures it.
 fn once(world: &World, job: &Job, mount: &Mounted, run: usize) -> Result<Times> {
     if job.cold_kernel {
@@ -310,19 +219,13 @@ fn table(
     mounts: &[Mounted],
     runs: usize,
 ) -> Result<String> {
-    let version = |program: &str, flag: &str| -> Result<String> {
-        let said = run::output(Command::new(program).arg(flag))?;
-        // sshfs names its helper first.
-        let named = said.lines().find(|l| l.to_lowercase().starts_with(program));
-        Ok(named.unwrap_or(program).trim().to_owned())
-    };
     let mut out = format!(
         "Made by `cargo xtask bench fuse --runs {runs}` on {}, {}, {}.\nMedians of {runs} interleaved runs: seconds \
          @ CPU seconds of the mount's process and what it started + of the account's processes at the home.\nRatios \
          are of the seconds in the same run to those of the other with the least median: median (least–greatest).\n\n",
         report::machine()?,
-        version("sshfs", "--version")?,
-        version("rclone", "version")?,
+        mounts::version("sshfs", "--version")?,
+        mounts::version("rclone", "version")?,
     );
     let names: Vec<_> = mounts.iter().map(|m| m.name).collect();
     out += &format!(
@@ -363,9 +266,4 @@ fn line(figures: &BTreeMap<(&str, &str), Vec<Times>>, job: &Job, mounts: &[Mount
     let ours = mounts.iter().filter(|m| m.name.starts_with(TRELLIS));
     let cells: Vec<_> = cells.chain(ours.map(ratio)).collect();
     format!("| {} | {} |\n", job.name, cells.join(" | "))
-}
-
-fn median(mut figures: Vec<f64>) -> f64 {
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }

@@ -3,19 +3,22 @@
 //! `cargo xtask bench nfs` runs Trellis, on a home behind a loopback sshd, and Debian's nfs-ganesha in one
 //! network namespace, lets the same generator ask both in turn, and writes medians into docs/BENCHMARKS.md.
 //!
-//! `cargo xtask bench fuse` does the same with jobs of ordinary programs on FUSE mounts, beside sshfs and rclone.
+//! `cargo xtask bench fuse` does the same with jobs of ordinary programs on FUSE mounts, beside sshfs and rclone, and
+//! `cargo xtask bench wan` over a long wire, beside tools that keep no mount as well.
 //!
 //! # Layout
 //! - [`generator`]: keeps a number of calls in flight on some connections and counts answers.
 //! - [`workload`]: which calls, and the files that they need.
 //! - [`servers`]: the servers and their CPU time.
 //! - [`report`]: medians and the table.
-//! - [`fuse`]: jobs on mounts.
+//! - [`mounts`]: mounts of Trellis and others. [`fuse`]: jobs on them. [`wan`]: work over a long wire.
 
 mod fuse;
 mod generator;
+mod mounts;
 mod report;
 mod servers;
+mod wan;
 mod workload;
 
 use crate::e2e::{self, World};
@@ -32,9 +35,9 @@ pub struct Args {
     /// What to measure
     #[arg(value_enum, default_value = "nfs")]
     what: What,
-    /// Runs of each figure, of which the median counts
-    #[arg(long, default_value_t = 5)]
-    runs: usize,
+    /// Runs of each figure, of which the median counts [default: 5, of `wan` 1]
+    #[arg(long)]
+    runs: Option<usize>,
     /// Seconds of each run
     #[arg(long, default_value_t = 3)]
     seconds: u64,
@@ -47,6 +50,8 @@ pub struct Args {
     /// Measure this program instead of building it
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
+    #[command(flatten)]
+    wan: wan::Options,
 }
 
 /// What can be measured.
@@ -56,6 +61,8 @@ enum What {
     Nfs,
     /// Jobs on FUSE mounts, beside sshfs and rclone.
     Fuse,
+    /// Work at a home far away, beside sshfs, rclone and tools that keep no mount.
+    Wan,
 }
 
 impl What {
@@ -63,6 +70,7 @@ impl What {
         match self {
             What::Nfs => "nfs",
             What::Fuse => "fuse",
+            What::Wan => "wan",
         }
     }
 }
@@ -76,6 +84,8 @@ pub struct InsideArgs {
     runs: usize,
     seconds: u64,
     only: String,
+    #[command(flatten)]
+    wan: wan::Options,
 }
 
 /// Builds, measures in namespaces, and writes the table.
@@ -84,10 +94,10 @@ pub fn command(args: Args) -> Result<()> {
     packages::ensure(packages::E2E)?;
     packages::ensure(match args.what {
         What::Nfs => packages::BENCH,
-        What::Fuse => packages::BENCH_FUSE,
+        What::Fuse | What::Wan => packages::BENCH_FUSE,
     })?;
-    if cfg!(debug_assertions) {
-        // The generator must not be the slower side.
+    if cfg!(debug_assertions) && !matches!(args.what, What::Wan) {
+        // The generator must not be the slower side; a wire is slower than any.
         let mut again = run::cargo(&["run", "--release", "--quiet", "--package", "xtask", "--"]);
         return run::run(again.args(std::env::args_os().skip(1)));
     }
@@ -97,11 +107,11 @@ pub fn command(args: Args) -> Result<()> {
     };
     let dir = tempfile::Builder::new().prefix("trellis-bench.").tempdir()?;
     let (path, binary) = (dir.path().to_string_lossy(), binary.to_string_lossy());
-    let (runs, seconds) = (args.runs.to_string(), args.seconds.to_string());
-    let mut child = e2e::start_isolated(
-        &["bench-inside", args.what.name(), &path, &binary, &runs, &seconds, &args.only],
-        None,
-    )?;
+    let runs = args.runs.unwrap_or(if let What::Wan = args.what { 1 } else { 5 });
+    let (runs, seconds, wan) = (runs.to_string(), args.seconds.to_string(), args.wan.arguments());
+    let mut words = vec!["bench-inside", args.what.name(), &path, &binary, &runs, &seconds, &args.only];
+    words.extend(wan.iter().map(String::as_str));
+    let mut child = e2e::start_isolated(&words, None)?;
     if !child.wait()?.success() {
         bail!("the measurement failed; see above");
     }
@@ -116,16 +126,15 @@ pub fn command(args: Args) -> Result<()> {
 /// The process inside the namespaces.
 pub fn inside(args: InsideArgs) -> Result<()> {
     let world = World::new(&args.dir, &args.binary)?;
-    if let What::Fuse = args.what {
-        let table =
-            fuse::measure(&world, args.runs, &args.only).inspect_err(|_| println!("{}", world.logs()))?;
-        return fs::write(args.dir.join("table.md"), table).context("table.md");
-    }
-    let workloads: Vec<_> = workload::ALL.iter().filter(|w| w.name.contains(&args.only)).collect();
-    let table =
-        measure(&world, &workloads, args.runs, Duration::from_secs(args.seconds)).inspect_err(|_| {
-            println!("{}", world.logs());
-        })?;
+    let table = match args.what {
+        What::Nfs => {
+            let workloads: Vec<_> = workload::ALL.iter().filter(|w| w.name.contains(&args.only)).collect();
+            measure(&world, &workloads, args.runs, Duration::from_secs(args.seconds))
+        }
+        What::Fuse => fuse::measure(&world, args.runs, &args.only),
+        What::Wan => wan::measure(&world, args.runs, &args.only, &args.wan),
+    };
+    let table = table.inspect_err(|_| println!("{}", world.logs()))?;
     fs::write(args.dir.join("table.md"), table).context("table.md")
 }
 

@@ -70,11 +70,11 @@ impl Report {
     }
 
     fn row(&self, w: &Workload, servers: &[&'static str]) -> String {
-        let median = |server: &&'static str| self.figures.get(&(w.name, *server)).map(|all| median(all));
+        let middle_of = |server: &&'static str| self.figures.get(&(w.name, *server)).map(|all| middle(all));
         let cell = |m: Option<Figure>| m.map_or("–".to_string(), |f| f.to_string());
-        let cells: Vec<_> = servers.iter().map(|s| cell(median(s))).collect();
+        let cells: Vec<_> = servers.iter().map(|s| cell(middle_of(s))).collect();
         // The last server that was asked is the one that gives the same promise.
-        let mut asked = servers.iter().filter_map(median);
+        let mut asked = servers.iter().filter_map(middle_of);
         let (ours, theirs) = (asked.next(), asked.next_back());
         let ratio = ours.zip(theirs).map_or(f64::NAN, |(a, b)| a.cpu.as_secs_f64() / b.cpu.as_secs_f64());
         let (c, q, unit) = (w.shape.connections, w.shape.depth, w.unit);
@@ -82,7 +82,13 @@ impl Report {
     }
 }
 
-fn median(all: &[Figure]) -> Figure {
+/// The middle one, or the greater one of two.
+pub fn median(mut figures: Vec<f64>) -> f64 {
+    figures.sort_by(f64::total_cmp);
+    figures[figures.len() / 2]
+}
+
+fn middle(all: &[Figure]) -> Figure {
     let (mut rates, mut cpus): (Vec<_>, Vec<_>) = all.iter().map(|f| (f.rate, f.cpu)).unzip();
     rates.sort_by(f64::total_cmp);
     cpus.sort();

@@ -22,7 +22,7 @@ mod terminal;
 mod trees;
 mod world;
 
-pub use accounts::{ANN, GATEWAY};
+pub use accounts::{ANN, Account, GATEWAY};
 pub use isolate::start as start_isolated;
 pub use proc::{Daemon, family, of_user, processor_time, wait_for, with_variable};
 pub use server::Server;

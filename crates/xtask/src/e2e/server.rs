@@ -121,6 +121,11 @@ impl Server {
         Ok(())
     }
 
+    /// The name of its state directory.
+    pub fn name(&self) -> &str {
+        &self.program.name
+    }
+
     /// The process id.
     pub fn pid(&self) -> i32 {
         self.daemon.pid().as_raw_nonzero().get()

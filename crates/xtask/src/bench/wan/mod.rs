@@ -1,0 +1,342 @@
+//! Work of ordinary programs at a home behind a long wire: on a FUSE mount of Trellis, on those of others, and by tools
+//! that keep no mount.
+//!
+//! Each piece of work is done on a new mount of a program that knows nothing yet, while no other one is connected, so
+//! that what passes the wire is its own. The home is this machine, and has its files in memory.
+//!
+//! # Layout
+//! - [`rows`]: what is done.
+//! - [`raw`]: what one TCP stream moves.
+//! - [`table`]: how it is shown.
+
+mod raw;
+mod rows;
+mod table;
+
+use super::mounts::{self, Mounted, RCLONE, Remote, SSHFS, SSHFS_TUNED};
+use crate::e2e::{GATEWAY, Server, Sshd, World, fuse, noise_file, wait_for};
+use crate::run;
+use crate::wan_link::link::{self, Way};
+use crate::wan_link::relay::Relay;
+use anyhow::{Context, Result, bail, ensure};
+use rows::{Before, Step, Work};
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+/// What only `bench wan` is asked.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Of `bench wan`")]
+pub struct Options {
+    /// Round trip of the wire
+    #[arg(long, value_name = "MS", default_value_t = 60.0)]
+    rtt: f64,
+    /// What it carries in each direction
+    #[arg(long, value_name = "MBIT", default_value_t = 100.0)]
+    mbit: f64,
+    /// Length of the large file
+    #[arg(long, value_name = "MIB", default_value_t = 64)]
+    mib: u64,
+    /// Entries of the large tree, in thousands; 50 to a directory
+    #[arg(long, value_name = "THOUSANDS", default_value_t = 11)]
+    entries: usize,
+    /// What takes longer is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    cap: u64,
+    /// Trellis only
+    #[arg(long)]
+    alone: bool,
+}
+
+impl Options {
+    /// The same as arguments.
+    pub fn arguments(&self) -> Vec<String> {
+        let Self { rtt, mbit, mib, entries, cap, alone } = self;
+        let numbers = format!("--rtt {rtt} --mbit {mbit} --mib {mib} --entries {entries} --cap {cap}");
+        let words = numbers.split(' ').chain(alone.then_some("--alone"));
+        words.map(str::to_owned).collect()
+    }
+
+    fn wire(&self) -> link::Options {
+        let rate = (self.mbit * 125e3) as u64;
+        let delay = Duration::from_secs_f64(self.rtt / 2e3);
+        link::Options { delay, rate: [rate, rate], ..link::Options::default() }
+    }
+
+    /// Directories below the large tree, each with [`DIRS`] more.
+    fn tops(&self) -> usize {
+        (self.entries * 1000).div_ceil(1 + DIRS * (1 + FILES)).max(1)
+    }
+}
+
+/// Directories in each directory of the large tree, and files in each of these.
+const DIRS: usize = 110;
+const FILES: usize = 49;
+
+const TRELLIS: &str = "Trellis";
+const RAW: &str = "raw TCP";
+
+/// What one mount or tool needed for one step.
+#[derive(Debug, Clone, Copy)]
+enum Figure {
+    /// It was ended.
+    Over,
+    Took(Cost),
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Cost {
+    seconds: f64,
+    /// Bytes that the wire carried, by [`Way`].
+    wire: [u64; 2],
+    /// Sequential waits for the home, as Trellis counts them.
+    trips: Option<u64>,
+}
+
+/// A line of the table, a name of a column, and a figure.
+type Found = (&'static str, &'static str, Figure);
+
+struct Bench<'a> {
+    world: &'a World,
+    options: &'a Options,
+    wire: Relay,
+    _home: Sshd,
+    /// At the home.
+    files: PathBuf,
+    /// Here: what is written, and what was read.
+    local: PathBuf,
+    out: PathBuf,
+    entries: usize,
+}
+
+/// Measures and answers the table.
+pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Result<String> {
+    fuse::allow()?;
+    let bench = Bench::new(world, options)?;
+    let mut found = Vec::new();
+    for run in 0..runs {
+        for work in rows::ALL.iter().filter(|w| w.steps.iter().any(|s| s.name.contains(only))) {
+            // Nobody is always the first.
+            let names = [TRELLIS, SSHFS, SSHFS_TUNED, RCLONE];
+            let names = names.iter().cycle().skip(run).take(names.len());
+            for name in names.filter(|name| **name == TRELLIS || !options.alone) {
+                bench.work_on(work, name, &mut found)?;
+            }
+            if !options.alone {
+                bench.work_by_tools(work, &mut found)?;
+            }
+        }
+    }
+    table::table(&found, options, runs)
+}
+
+impl<'a> Bench<'a> {
+    fn new(world: &'a World, options: &'a Options) -> Result<Self> {
+        let files = world.home_dir(GATEWAY, "bench")?;
+        let local = world.home_dir(GATEWAY, "local")?;
+        let home = Sshd::start(&world.dir, "lab", "")?;
+        let wire = Relay::start("127.0.0.1:0".parse()?, home.addr, options.wire())?;
+        fs::write(world.known_hosts(), home.known_hosts()?)?;
+        world.route("lab", wire.addr())?;
+        // The account at the home has the uid of the server's, as a person who has the same uid on all machines.
+        let key = world.home(GATEWAY).join("key.pub");
+        fs::copy(key, world.authorized_keys(GATEWAY))?;
+        GATEWAY.own(&world.authorized_keys(GATEWAY))?;
+        let out = world.home_dir(GATEWAY, "out")?;
+        let entries = 1 + options.tops() * (1 + DIRS * (1 + FILES));
+        let bench = Self { world, options, wire, _home: home, files, local, out, entries };
+        bench.make_files()?;
+        Ok(bench)
+    }
+
+    fn make_files(&self) -> Result<()> {
+        let bytes = self.options.mib << 20;
+        noise_file(&self.files.join("big"), 1, bytes)?;
+        noise_file(&self.local.join("source"), 2, bytes)?;
+        noise_file(&self.local.join("patch"), 3, 1 << 20)?;
+        let many = self.files.join("many");
+        fs::create_dir(&many)?;
+        for i in 0..1000 {
+            noise_file(&many.join(format!("file{i:04}")), i + 1, 64 << 10)?;
+        }
+        for dir in (0..self.options.tops() * DIRS).map(|i| format!("tree/t{}/d{:03}", i / DIRS, i % DIRS)) {
+            fill(&self.files.join(dir), FILES)?;
+        }
+        for dir in 0..40 {
+            fill(&self.local.join(format!("small/d{dir}")), 50)?;
+        }
+        for dir in 0..100 {
+            fill(&self.files.join(format!("repo/d{dir}")), 50)?;
+        }
+        run::output(
+            Command::new("chown")
+                .args(["-R", &format!("{0}:{0}", GATEWAY.uid)])
+                .args([&self.files, &self.local]),
+        )?;
+        let script = "cp $H/big $L/edited; dd if=$L/patch of=$L/edited bs=1M seek=40 conv=notrunc status=none; \
+             tar cf $L/small.tar -C $L small; cd $H/repo; git init -q; git add .; \
+             git -c user.name=a -c user.email=a@b commit -qm one";
+        self.succeed(script)
+    }
+
+    /// Every step of a piece of work on one mount.
+    fn work_on(&self, work: &Work, name: &'static str, found: &mut Vec<Found>) -> Result<()> {
+        self.prepare(work)?;
+        let remote = Remote { account: GATEWAY, port: self.wire.addr().port(), dir: &self.files };
+        let mut server = None;
+        let mount = match name {
+            TRELLIS => {
+                let started = self.world.serve_as(&format!("trellis{}", found.len()), &[])?;
+                let mount = mounts::trellis(self.world, name, &started, &remote)?;
+                server = Some(started);
+                mount
+            }
+            RCLONE => mounts::rclone(self.world, &remote)?,
+            _ => mounts::sshfs(self.world, name, &remote)?,
+        };
+        for step in work.steps {
+            match (step.before, &mut server) {
+                (Before::Nothing, _) => {}
+                (Before::ColdKernel, _) => self.forget()?,
+                (Before::Restart, None) => continue,
+                (Before::Restart, Some(server)) => {
+                    stop(server)?;
+                    server.restart()?;
+                    self.remounted(&mount)?;
+                }
+            }
+            let figure = self.once(step, step.script, Some(&mount), server.as_ref())?;
+            note(found, step, name, figure);
+            if let Figure::Over = figure {
+                break;
+            }
+        }
+        drop(mount);
+        server.as_mut().map_or(Ok(()), stop)
+    }
+
+    /// The same by tools, and by a bare stream.
+    fn work_by_tools(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
+        for step in work.steps {
+            if let Some(way) = step.raw {
+                let (seconds, wire) = raw::seconds(&self.options.wire(), way, self.options.mib << 20)?;
+                note(found, step, RAW, Figure::Took(Cost { seconds, wire, trips: None }));
+            }
+            for (tool, script) in step.tools {
+                self.prepare(work)?;
+                note(found, step, tool, self.once(step, script, None, None)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// A script on a mount, or of a tool, until what it did is at the home, and whether it did it right.
+    fn once(
+        &self,
+        step: &Step,
+        script: &str,
+        mount: Option<&Mounted>,
+        server: Option<&Server>,
+    ) -> Result<Figure> {
+        self.succeed("rm -rf $O/*")?;
+        let dir = mount.map_or(Path::new("/nowhere"), |m| &m.dir);
+        let counted = |server: Option<&Server>| server.map(|s| s.round_trips("gateway@lab")).transpose();
+        let (trips, wire, began) = (counted(server)?, self.passed(), Instant::now());
+        let limit = Duration::from_secs(self.options.cap);
+        let mut cmd = self.bash(script, Some(limit));
+        let done = cmd.env("M", dir).output()?;
+        // What timeout(1) says of a program that it ended, and of one that it had to kill.
+        if matches!(done.status.code(), Some(124 | 137)) {
+            return Ok(Figure::Over);
+        }
+        let said = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "{}: {script}: {} {said}", step.name, done.status);
+        if !step.arrived.is_empty() {
+            if let Some(server) = server {
+                server.sync()?;
+            }
+            let arrived = || self.bash(step.arrived, None).status().is_ok_and(|s| s.success()).then_some(());
+            let left = limit.saturating_sub(began.elapsed());
+            if wait_for("the home", left, arrived).is_err() {
+                return Ok(Figure::Over);
+            }
+        }
+        let seconds = began.elapsed().as_secs_f64();
+        let after = self.passed();
+        let trips = counted(server)?.zip(trips).map(|(after, before)| after - before);
+        self.succeed(step.check).with_context(|| format!("{}: {script} did it wrong", step.name))?;
+        Ok(Figure::Took(Cost { seconds, wire: [after[0] - wire[0], after[1] - wire[1]], trips }))
+    }
+
+    fn prepare(&self, work: &Work) -> Result<()> {
+        self.succeed(work.prepare)
+    }
+
+    /// Bytes that passed the wire so far, by [`Way`].
+    fn passed(&self) -> [u64; 2] {
+        [Way::Up, Way::Down].map(|way| self.wire.link().count(way).bytes.load(Relaxed))
+    }
+
+    /// The kernel drops its caches, and the home reads its files again.
+    fn forget(&self) -> Result<()> {
+        fs::write("/proc/sys/vm/drop_caches", "3")?;
+        self.succeed("find $H -type f -exec cat {} + >/dev/null")
+    }
+
+    /// Waits for a mount that its server makes again, and for the login.
+    fn remounted(&self, mount: &Mounted) -> Result<()> {
+        let there = || {
+            self.bash("ls -d $M", None)
+                .env("M", &mount.dir)
+                .output()
+                .is_ok_and(|o| o.status.success())
+                .then_some(())
+        };
+        wait_for("the mount", Duration::from_secs(30), there)
+    }
+
+    /// A script that must succeed.
+    fn succeed(&self, script: &str) -> Result<()> {
+        run::output(&mut self.bash(script, None)).map(drop)
+    }
+
+    /// A script of the account, ended after `limit`.
+    fn bash(&self, script: &str, limit: Option<Duration>) -> Command {
+        let mut cmd = Command::new("timeout");
+        cmd.arg("--kill-after=5").arg(limit.map_or(0, |l| l.as_secs()).to_string());
+        cmd.args(["bash", "-euo", "pipefail", "-c", script]);
+        cmd.uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir("/").env_clear();
+        cmd.env("PATH", "/usr/bin:/bin").env("HOME", self.world.home(GATEWAY)).stdin(Stdio::null());
+        cmd.env("H", &self.files).env("L", &self.local).env("O", &self.out);
+        cmd.env("R", "gateway@lab").env("C", self.world.ssh_config()).env("N", self.entries.to_string());
+        cmd
+    }
+}
+
+fn note(found: &mut Vec<Found>, step: &Step, name: &'static str, figure: Figure) {
+    eprintln!("{}, {name}: {figure:?}", step.name);
+    found.push((step.name, name, figure));
+}
+
+fn stop(server: &mut Server) -> Result<()> {
+    server.run(&["stop"])?;
+    match server.wait(Duration::from_secs(60))? {
+        true => Ok(()),
+        false => bail!("the server ended badly"),
+    }
+}
+
+fn fill(dir: &Path, files: usize) -> Result<()> {
+    fs::create_dir_all(dir)?;
+    for i in 0..files {
+        // Contents differ, so that git has as many objects as files.
+        fs::write(
+            dir.join(format!("file{i:03}.c")),
+            format!("int f{i}(void) {{ return {i}; }} // {}\n", dir.display()),
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,138 @@
+//! The table.
+
+use super::rows::{self, Step};
+use super::{Cost, Figure, Found, Options, RAW, TRELLIS};
+use crate::bench::mounts::{self, RCLONE, SSHFS, SSHFS_TUNED};
+use crate::bench::report::{self, median};
+use anyhow::Result;
+
+/// What was found, with how it was made.
+pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> {
+    let mut out = format!(
+        "Made by `cargo xtask bench wan --runs {runs} {}` on {}, {}, {}.\n{} Seconds, of a tool with its login, and \
+         (MB that passed the wire, up + down). `>`: ended after {} s.\n\n",
+        options.arguments().join(" "),
+        report::machine()?,
+        mounts::version("sshfs", "--version")?,
+        mounts::version("rclone", "version")?,
+        if runs == 1 { "One run." } else { "Medians of these runs." },
+        options.cap,
+    );
+    let peers = [SSHFS, SSHFS_TUNED, RCLONE, RAW];
+    out += &format!(
+        "| work | target | {TRELLIS} | round trips | {} | tools |\n|---|---|---|---|{}---|\n",
+        peers.join(" | "),
+        "---|".repeat(peers.len())
+    );
+    for step in rows::ALL.iter().flat_map(|work| work.steps) {
+        if found.iter().any(|(row, ..)| *row == step.name) {
+            out += &line(found, step, &peers, options);
+        }
+    }
+    Ok(out)
+}
+
+fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options) -> String {
+    let cell = |name: &str| middle(found, step, name).map_or("–".into(), |f| shown(f, options));
+    let ours = middle(found, step, TRELLIS);
+    let trips = match ours {
+        Some(Figure::Took(Cost { trips: Some(trips), .. })) => trips.to_string(),
+        _ => "–".into(),
+    };
+    let others: Vec<_> = peers.iter().map(|peer| cell(peer)).collect();
+    let tools: Vec<_> = step.tools.iter().map(|(tool, _)| format!("{tool} {}", cell(tool))).collect();
+    let share = share_of_raw(found, step, options);
+    format!(
+        "| {} | {} | {}{share} | {trips} | {} | {} |\n",
+        step.name,
+        step.target,
+        cell(TRELLIS),
+        others.join(" | "),
+        if tools.is_empty() { "–".into() } else { tools.join(", ") },
+    )
+}
+
+/// Of what a raw stream moves in the same time, how much Trellis does when 6 RTT are taken off.
+fn share_of_raw(found: &[Found], step: &Step, options: &Options) -> String {
+    match (middle(found, step, TRELLIS), middle(found, step, RAW)) {
+        (Some(Figure::Took(ours)), Some(Figure::Took(raw))) => {
+            let share = raw.seconds / (ours.seconds - 6.0 * options.rtt / 1e3);
+            format!(", {:.0} % of raw", share * 100.0)
+        }
+        _ => String::new(),
+    }
+}
+
+/// The median of the runs; what was ended is longer than what was not.
+fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
+    let all = found.iter().filter(|(row, who, _)| *row == step.name && *who == name);
+    let mut all: Vec<Figure> = all.map(|(.., figure)| *figure).collect();
+    let seconds = |f: &Figure| if let Figure::Took(cost) = f { cost.seconds } else { f64::INFINITY };
+    all.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    let middle = all.get(all.len() / 2)?;
+    Some(match middle {
+        Figure::Over => Figure::Over,
+        Figure::Took(cost) => {
+            let of = |part: fn(&Cost) -> f64| {
+                median(
+                    all.iter()
+                        .filter_map(|f| if let Figure::Took(c) = f { Some(part(c)) } else { None })
+                        .collect(),
+                )
+            };
+            let wire = [of(|c| c.wire[0] as f64) as u64, of(|c| c.wire[1] as f64) as u64];
+            let trips = cost.trips.map(|_| of(|c| c.trips.unwrap_or(0) as f64) as u64);
+            Figure::Took(Cost { seconds: cost.seconds, wire, trips })
+        }
+    })
+}
+
+fn shown(figure: Figure, options: &Options) -> String {
+    match figure {
+        Figure::Over => format!("> {}", options.cap),
+        Figure::Took(Cost { seconds, wire: [up, down], .. }) => {
+            format!("{seconds:.2} ({:.2} + {:.2})", up as f64 / 1e6, down as f64 / 1e6)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::wan::rows::ALL;
+
+    fn options() -> Options {
+        Options { rtt: 60.0, mbit: 100.0, mib: 64, entries: 11, cap: 60, alone: false }
+    }
+
+    fn took(seconds: f64) -> Figure {
+        Figure::Took(Cost { seconds, wire: [1_000_000, 2_500_000], trips: Some(7) })
+    }
+
+    #[test]
+    fn a_line_shows_medians_and_what_is_reached_of_a_raw_stream() {
+        let read = &ALL[0].steps[0];
+        let mut found: Vec<Found> = [9.0, 5.36, 1.0].map(|s| (read.name, TRELLIS, took(s))).to_vec();
+        found.extend([
+            (read.name, RAW, took(5.0)),
+            (read.name, SSHFS, Figure::Over),
+            (read.name, "scp", took(6.0)),
+        ]);
+        let line = line(&found, read, &[SSHFS, RCLONE, RAW], &options());
+        // 5.36 s less 6 RTT are 5 s.
+        assert!(
+            line.contains("| 5.36 (1.00 + 2.50), 100 % of raw | 7 | > 60 | – | 5.00 (1.00 + 2.50) |"),
+            "{line}"
+        );
+        assert!(line.contains("scp 6.00 (1.00 + 2.50), sftp –"), "{line}");
+    }
+
+    #[test]
+    fn what_was_ended_counts_as_longest() {
+        let read = &ALL[0].steps[0];
+        let found = [took(1.0), Figure::Over, Figure::Over].map(|f| (read.name, SSHFS, f));
+        assert!(matches!(middle(&found, read, SSHFS), Some(Figure::Over)));
+        let found = [took(1.0), took(2.0), Figure::Over].map(|f| (read.name, SSHFS, f));
+        assert!(matches!(middle(&found, read, SSHFS), Some(Figure::Took(c)) if c.seconds == 2.0));
+    }
+}
