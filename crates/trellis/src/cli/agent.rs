@@ -1,5 +1,6 @@
 //! `trellis agent`: what we keep at the homes.
 
+use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::accounts::Ssh;
 use crate::config;
@@ -75,7 +76,7 @@ async fn clean_account(args: CleanArgs) -> Done {
     if gone.is_empty() {
         out += &format!("nothing of ours is at {}\n", show::text(args.host.as_bytes()));
     }
-    Ok(std::io::stdout().write_all(out.as_bytes())?)
+    Ok(stdout().write_all(out.as_bytes())?)
 }
 
 /// Without the token a home with unsent changes would be suspended.

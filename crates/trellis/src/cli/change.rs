@@ -1,16 +1,21 @@
 //! Small changes: `mkdir`, `ln`, `touch`, `chmod`.
 
 use super::mode::Mode;
-use super::reach::{Each, PATHS, TreeArgs, below, umask};
+use super::reach::{Each, PATHS, Reach, TreeArgs, below, umask};
 use super::{Done, Failure};
 use crate::limits;
 use crate::scl::Place;
-use crate::tree::{Node, Set, Taken, Tree, When, check_path, follow, list_all, look, same, split};
+use crate::tree::{
+    Node, Set, Taken, Tree, When, check_path, follow, goal, list_all, look, same, split, wants_directory,
+};
 use clap::Args;
 use home::{Error, ErrorKind};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
+
+/// Set-user-id and set-group-id: homes take them off files.
+const SET_ID: u32 = 0o6000;
 
 /// Arguments of `mkdir`.
 #[derive(Debug, Args)]
@@ -44,7 +49,7 @@ pub struct MkdirArgs {
 Examples:
   trellis ln ann@lab/data/x ann@lab/data/y      a second name, on the same file system
   trellis ln -s ../x scp:lab:dir/link           a link that leads to ../x, seen from dir
-  trellis ln -sf v2 scp:lab:current             instead of the link that is there
+  trellis ln -sfn v2 scp:lab:current            instead of the link that is there, also if it leads to a directory
 
 The TARGET of a symbolic link is text that the home understands: a path there, never a locator.
 
@@ -61,8 +66,12 @@ pub struct LnArgs {
     #[arg(short, long)]
     force: bool,
 
+    /// A link to a directory at NAME is not gone into: it is what has the name
+    #[arg(short = 'n', long)]
+    no_dereference: bool,
+
     /// A directory at NAME is not gone into
-    #[arg(short = 'T')]
+    #[arg(short = 'T', long)]
     no_target_directory: bool,
 
     /// What to link, and the new name or the directory for the new names
@@ -76,6 +85,7 @@ pub struct LnArgs {
 Examples:
   trellis touch ann@lab/data/stamp
   trellis touch -c -d '2026-11-21 08:41' scp:lab:x
+  trellis touch -r scp:lab:old scp:lab:new      the times of old
 
 {PATHS}"))]
 pub struct TouchArgs {
@@ -102,6 +112,10 @@ pub struct TouchArgs {
     #[arg(short = 't', value_name = "STAMP", value_parser = stamp, conflicts_with = "date")]
     stamp: Option<Moment>,
 
+    /// The times of this file instead of now; with -d, which says all of a time here, they are not used
+    #[arg(short, long, value_name = "FILE", conflicts_with = "stamp")]
+    reference: Option<OsString>,
+
     /// Files to touch
     #[arg(required = true)]
     paths: Vec<OsString>,
@@ -114,7 +128,8 @@ Examples:
   trellis chmod 640 ann@lab/data/x
   trellis chmod -R u+rwX,go-w scp:lab:dir
 
-Symbolic links below a directory are left alone; one that is named is followed.
+Symbolic links below a directory are left alone; one that is named is followed. Directories keep set-group-id bits, files
+get no set-id bits: that is an error.
 
 {PATHS}"))]
 pub struct ChmodArgs {
@@ -161,28 +176,11 @@ async fn mkdir_one(tree: &mut dyn Tree, path: &[u8], args: &MkdirArgs) -> home::
             tree.mkdir(&dir, &name, mode.unwrap_or(usual)).await?
         }
         true => {
-            let mut dir = follow(tree, b"/").await?;
-            let mut new = false;
-            let mut at = Vec::new();
-            for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
-                at = [&at[..], b"/", part].concat();
-                // What is made on the way has to let us go on.
-                (dir, new) = match follow(tree, &at).await {
-                    Ok(node) if node.attr.is_dir() => (node, false),
-                    Ok(_) => return Err(ErrorKind::NotDir.into()),
-                    Err(e) if e.kind == ErrorKind::NotFound => {
-                        match tree.mkdir(&dir, part, usual | 0o300).await {
-                            Err(e) if e.kind == ErrorKind::Exists => (tree.lookup(&dir, part).await?, false),
-                            made => (made?, true),
-                        }
-                    }
-                    Err(e) => return Err(e),
-                };
+            // What is made on the way has to let us go on.
+            match mkdir_parents(tree, path, usual | 0o300).await? {
+                Some(made) => made,
+                None => return Ok(()),
             }
-            if !new {
-                return Ok(());
-            }
-            dir
         }
     };
     match mode.or(Some(usual)).filter(|m| made.attr.mode & 0o7777 != *m) {
@@ -191,13 +189,44 @@ async fn mkdir_one(tree: &mut dyn Tree, path: &[u8], args: &MkdirArgs) -> home::
     }
 }
 
+/// Makes a directory and what is missing above it; `None` where it was there.
+async fn mkdir_parents(tree: &mut dyn Tree, path: &[u8], mode: u32) -> home::Result<Option<Node>> {
+    let mut dir = follow(tree, b"/").await?;
+    let mut new = false;
+    let mut at = Vec::new();
+    let mut parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty()).peekable();
+    while let Some(part) = parts.next() {
+        at = [&at[..], b"/", part].concat();
+        (dir, new) = match follow(tree, &at).await {
+            Ok(node) if node.attr.is_dir() => (node, false),
+            Ok(_) if parts.peek().is_some() => return Err(ErrorKind::NotDir.into()),
+            Ok(_) => return Err(ErrorKind::Exists.into()),
+            Err(e) if e.kind == ErrorKind::NotFound => match tree.mkdir(&dir, part, mode).await {
+                // By somebody else just now, or a link that leads nowhere.
+                Err(e) if e.kind == ErrorKind::Exists => match follow(tree, &at).await {
+                    Ok(node) if node.attr.is_dir() => (node, false),
+                    _ => return Err(e),
+                },
+                made => (made?, true),
+            },
+            Err(e) => return Err(e),
+        };
+    }
+    Ok(new.then_some(dir))
+}
+
 pub(super) async fn ln(args: LnArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let Some((last, targets)) = args.paths.split_last() else { return Ok(()) };
     let to = reach.tree_path(last)?;
-    let into = match follow(&mut *reach.tree, &to).await {
+    let found = match args.no_dereference {
+        true => look(&mut *reach.tree, &to).await,
+        false => follow(&mut *reach.tree, &to).await,
+    };
+    let into = match found {
         Ok(node) if node.attr.is_dir() && !args.no_target_directory => Some(node),
         _ if targets.len() > 1 => return Err(Failure::Usage(format!("{}: not a directory", shown(last)))),
+        Err(e) if wants_directory(&to) => return Err(super::named(last.as_bytes(), &e)),
         _ => None,
     };
     let sources = match args.symbolic {
@@ -324,42 +353,62 @@ async fn replace(
 pub(super) async fn touch(args: TouchArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let trees = reach.tree_paths(&args.paths)?;
-    let given = args.date.or(args.stamp);
-    let when = given.map_or(When::Now, |Moment(sec, nsec)| When::At(sec, nsec));
+    let given = given_times(&mut reach, &args).await?;
+    let (atime, mtime) = given.unwrap_or((When::Now, When::Now));
     let both = args.access == args.modification;
     let set = Set {
-        atime: Some(when).filter(|_| both || args.access),
-        mtime: Some(when).filter(|_| both || args.modification),
+        atime: Some(atime).filter(|_| both || args.access),
+        mtime: Some(mtime).filter(|_| both || args.modification),
         ..Set::default()
     };
     let mut each = Each::new();
     for (arg, path) in args.paths.iter().zip(&trees) {
-        let done = touch_one(&mut *reach.tree, path, set, &args).await;
+        let done = touch_one(&mut *reach.tree, path, (set, given.is_some()), args.no_create).await;
         each.note(arg.as_bytes(), done.map_err(Failure::from))?;
     }
     each.end()
 }
 
-async fn touch_one(tree: &mut dyn Tree, path: &[u8], set: Set, args: &TouchArgs) -> home::Result<()> {
+/// Access and modification time that the arguments name, if they do.
+async fn given_times(reach: &mut Reach, args: &TouchArgs) -> Result<Option<(When, When)>, Failure> {
+    let mut times = None;
+    if let Some(reference) = &args.reference {
+        let path = reach.tree_path(reference)?;
+        let found = follow(&mut *reach.tree, &path).await;
+        let attr = found.map_err(|e| super::named(reference.as_bytes(), &e))?.attr;
+        let when = |(sec, nsec)| When::At(sec, nsec);
+        times = Some((when(attr.atime), when(attr.mtime)));
+    }
+    let written = args.date.or(args.stamp).map(|Moment(sec, nsec)| When::At(sec, nsec));
+    Ok(written.map(|when| (when, when)).or(times))
+}
+
+/// `given`: the times are not those that a new file has anyway.
+async fn touch_one(
+    tree: &mut dyn Tree,
+    path: &[u8],
+    (set, given): (Set, bool),
+    no_create: bool,
+) -> home::Result<()> {
     let missing = match follow(tree, path).await {
         Ok(node) => return tree.set(&node, set).await,
         Err(e) => e,
     };
     match missing.kind {
-        ErrorKind::NotFound if args.no_create => return Ok(()),
-        ErrorKind::NotFound => check_path(path)?,
+        ErrorKind::NotFound if no_create => return Ok(()),
+        ErrorKind::NotFound if !wants_directory(path) => check_path(path)?,
         _ => return Err(missing),
     }
-    let (dir, name) = split(path);
-    let dir = follow(tree, &dir).await?;
+    // A link that leads nowhere leads to the new file.
+    let (dir, name) = match goal(tree, path).await? {
+        (_, _, Some(there)) => return tree.set(&there, set).await,
+        (dir, name, None) => (dir, name),
+    };
     let made = match tree.create(&dir, &name, 0o666 & !umask(), Taken::Fails).await {
         Err(e) if e.kind == ErrorKind::Exists => tree.lookup(&dir, &name).await?,
         made => made?,
     };
-    match args.date.or(args.stamp) {
-        None => Ok(()),
-        Some(_) => tree.set(&made, set).await,
-    }
+    if given { tree.set(&made, set).await } else { Ok(()) }
 }
 
 pub(super) async fn chmod(args: ChmodArgs) -> Done {
@@ -388,6 +437,11 @@ async fn chmod_one(
 ) -> home::Result<()> {
     let old = node.attr.mode & 0o7777;
     let mode = args.mode.apply(old, node.attr.is_dir(), umask());
+    if !node.attr.is_dir() && mode & !old & SET_ID != 0 {
+        let text = "files do not get set-user-id and set-group-id bits through the tree, whose mounts are nosuid: \
+                    nothing is changed; `ssh` to the home and use its chmod";
+        return Err(Error::new(ErrorKind::Unsupported, text));
+    }
     if mode != old {
         tree.set(node, Set { mode: Some(mode), ..Set::default() }).await?;
     }

@@ -1,6 +1,7 @@
 //! `trellis conflicts`: both sides changed something, and both are kept until a person decides.
 
 use super::control::{Server, reach};
+use super::output::stdout;
 use super::reach::tree_path;
 use super::{Done, Failure, StateArg, named};
 use crate::control::client::unexpected;
@@ -129,7 +130,7 @@ async fn list(args: ListArgs) -> Done {
         true => serde_json::to_string(&found).map_err(|e| e.to_string())? + "\n",
         false => table(&found),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 fn table(found: &[ConflictReport]) -> String {
@@ -170,7 +171,7 @@ async fn show_one(args: ShowArgs) -> Done {
         true => serde_json::to_string(&found).map_err(|e| e.to_string())? + "\n",
         false => found.iter().map(|c| both_sides(c)).collect::<Vec<_>>().join("\n"),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 /// Both sides of a conflict, and what a person can do.
@@ -233,7 +234,7 @@ async fn settle(server: &mut Server, path: &OsStr, keep: Keep) -> Done {
         Reply::Settled(None) => "the copy is removed\n".to_owned(),
         _ => return Err(unexpected().into()),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Commands to the running server: `status`, `sync`, `stop`.
 
+use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::attach::record::{self, Record};
 use crate::control::client::{Client, unexpected};
@@ -160,7 +161,7 @@ pub(super) async fn status(args: StatusArgs) -> Done {
         true => serde_json::to_string(&report).map_err(|e| e.to_string())? + "\n",
         false => at + &readable(&report),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 pub(super) async fn sync(args: SyncArgs) -> Done {

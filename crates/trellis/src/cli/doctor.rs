@@ -1,5 +1,6 @@
 //! `trellis doctor`: checks what Trellis needs, and says what to do.
 
+use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Reply, Request};
@@ -71,7 +72,7 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
         true => serde_json::to_string(&found).map_err(|e| e.to_string())? + "\n",
         false => readable(&found),
     };
-    std::io::stdout().write_all(text.as_bytes())?;
+    stdout().write_all(text.as_bytes())?;
     match found.iter().any(|f| f.level == Level::Fail) {
         true => Err(Failure::Failed(None)),
         false => Ok(()),

@@ -1,61 +1,15 @@
-//! Looking at the tree: `ls`, `stat`, `cat`.
+//! Looking at objects: `stat`, `cat`.
 
 use super::json::{self, Entry};
-use super::reach::{Each, PATHS, TreeArgs, below};
+use super::output::stdout;
+use super::reach::{Each, PATHS, TreeArgs};
 use super::{Done, Failure};
 use crate::show;
-use crate::tree::{Node, Tree, follow, list_all, look};
+use crate::tree::{Node, Tree, follow, look};
 use clap::Args;
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
-
-/// Arguments of `ls`.
-#[derive(Debug, Args)]
-#[command(disable_help_flag = true, after_help = format!("\
-Examples:
-  trellis ls                          the homes
-  trellis ls -l ann@lab/data          attributes too; times are UTC
-  trellis ls -a --json scp:lab:.      for programs
-
-{PATHS}
-
-{}", json::ENTRY))]
-pub struct LsArgs {
-    #[command(flatten)]
-    tree: TreeArgs,
-
-    /// Attributes too
-    #[arg(short)]
-    long: bool,
-
-    /// One name a line, as always
-    #[arg(short = '1')]
-    _one: bool,
-
-    /// Names that begin with a dot too
-    #[arg(short)]
-    all: bool,
-
-    /// Directories themselves, not what is in them
-    #[arg(short)]
-    directory: bool,
-
-    /// With -l, sizes such as 1.5K
-    #[arg(short = 'h')]
-    human: bool,
-
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
-
-    /// What to list [default: the current directory in a mount of the tree, else the root of the tree]
-    paths: Vec<OsString>,
-}
 
 /// Arguments of `stat`.
 #[derive(Debug, Args)]
@@ -96,87 +50,18 @@ pub struct CatArgs {
     #[command(flatten)]
     tree: TreeArgs,
 
+    /// Number the lines
+    #[arg(short, long)]
+    number: bool,
+
     /// What to write
     #[arg(required = true)]
     paths: Vec<OsString>,
 }
 
-pub(super) async fn ls(args: LsArgs) -> Done {
-    let mut reach = args.tree.reach().await?;
-    let (paths, trees) = match args.paths.is_empty() {
-        true => (vec![reach.here()?], vec![reach.here()?]),
-        false => (args.paths.iter().map(|p| p.as_bytes().to_vec()).collect(), reach.tree_paths(&args.paths)?),
-    };
-    let paths: Vec<Vec<u8>> = paths;
-    let mut each = Each::new();
-    for (at, (arg, path)) in paths.iter().zip(&trees).enumerate() {
-        let heading = (paths.len() > 1).then_some(at > 0);
-        let done = ls_one(&mut *reach.tree, path, arg, heading, &args, &mut each).await;
-        each.note_as(2, arg, done)?;
-    }
-    each.end()
-}
-
-/// `heading`: whether there is one, and whether something stands before it.
-async fn ls_one(
-    tree: &mut dyn Tree,
-    path: &[u8],
-    arg: &[u8],
-    heading: Option<bool>,
-    args: &LsArgs,
-    each: &mut Each,
-) -> Done {
-    let node = if args.long || args.directory { look(tree, path).await? } else { follow(tree, path).await? };
-    let inside = node.attr.is_dir() && !args.directory;
-    let mut listed = match inside {
-        true => list_all(tree, &node).await?,
-        false => vec![(arg.to_vec(), Some(node.clone()))],
-    };
-    if inside {
-        listed.retain(|(name, _)| args.all || !name.starts_with(b"."));
-    }
-    if args.json {
-        return write_json(tree, arg, inside, &listed).await;
-    }
-    if listed.is_empty() && path.iter().all(|b| *b == b'/') {
-        // The root is not empty: it has every host, once it is named.
-        super::note("no home was used yet: name one, as in `trellis ls HOST:`");
-    }
-    if let Some(later) = heading.filter(|_| inside) {
-        let gap = if later { "\n" } else { "" };
-        writeln!(std::io::stdout(), "{gap}{}:", show::text(arg))?;
-    }
-    match args.long {
-        true => write_long(tree, (arg, inside), &listed, args.human, each).await,
-        false => write_names(&listed),
-    }
-}
-
 /// A name as standard output should have it: escaped for a person, exact for a program.
 pub(super) fn shown(name: &[u8]) -> Vec<u8> {
     if std::io::stdout().is_terminal() { show::text(name).into_bytes() } else { name.to_vec() }
-}
-
-fn write_names(listed: &[(Vec<u8>, Option<Node>)]) -> Done {
-    let mut text = Vec::new();
-    for (name, _) in listed {
-        text.extend_from_slice(&shown(name));
-        text.push(b'\n');
-    }
-    Ok(std::io::stdout().write_all(&text)?)
-}
-
-async fn write_json(
-    tree: &mut dyn Tree,
-    dir: &[u8],
-    inside: bool,
-    listed: &[(Vec<u8>, Option<Node>)],
-) -> Done {
-    for (name, node) in listed {
-        let path = if inside { below(dir, name) } else { name.clone() };
-        json::line(&entry(tree, &path, node.as_ref()).await)?;
-    }
-    Ok(())
 }
 
 /// An object for a program; a link that cannot be read has no target.
@@ -186,42 +71,6 @@ pub(super) async fn entry(tree: &mut dyn Tree, path: &[u8], node: Option<&Node>)
         None => None,
     };
     Entry::new(path, node.map(|n| &n.attr), target)
-}
-
-async fn write_long(
-    tree: &mut dyn Tree,
-    (dir, inside): (&[u8], bool),
-    listed: &[(Vec<u8>, Option<Node>)],
-    human: bool,
-    each: &mut Each,
-) -> Done {
-    let mut text = Vec::new();
-    for (name, node) in listed {
-        match node {
-            None => {
-                text.extend_from_slice(b"d?????????    ?      ?      ?            ? ?                    ")
-            }
-            Some(Node { attr: a, .. }) => {
-                let time = &show::moment(a.mtime.0, a.mtime.1)[..19];
-                let mode = show::mode(a.kind, a.mode);
-                let size = if human { show::short_size(a.size) } else { a.size.to_string() };
-                write!(text, "{mode} {:>4} {:>6} {:>6} {size:>12} {time} ", a.nlink, a.uid, a.gid)?;
-            }
-        }
-        text.extend_from_slice(&shown(name));
-        if let Some(link) = node.as_ref().filter(|n| n.attr.is_symlink()) {
-            text.extend_from_slice(b" -> ");
-            match tree.readlink(link).await {
-                Ok(target) => text.extend_from_slice(&shown(&target)),
-                Err(e) => {
-                    each.complain(&if inside { below(dir, name) } else { name.clone() }, &e);
-                    text.push(b'?');
-                }
-            }
-        }
-        text.push(b'\n');
-    }
-    Ok(std::io::stdout().write_all(&text)?)
 }
 
 pub(super) async fn stat(args: StatArgs) -> Done {
@@ -268,7 +117,7 @@ async fn stat_one(tree: &mut dyn Tree, path: &[u8], arg: &[u8], args: &StatArgs)
         moment(a.mtime),
         moment(a.ctime)
     );
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 pub(super) async fn cat(args: CatArgs) -> Done {
@@ -276,18 +125,63 @@ pub(super) async fn cat(args: CatArgs) -> Done {
     let named: Vec<OsString> = args.paths.iter().filter(|p| *p != "-").cloned().collect();
     let mut trees = reach.tree_paths(&named)?.into_iter();
     let mut each = Each::new();
+    let mut lines = args.number.then(Lines::default);
     for arg in &args.paths {
         let path = if arg == "-" { None } else { trees.next() };
         let done = match path {
-            Some(path) => cat_one(&mut *reach.tree, &path).await,
-            None => Ok(std::io::copy(&mut std::io::stdin(), &mut std::io::stdout()).map(drop)?),
+            Some(path) => cat_one(&mut *reach.tree, &path, &mut lines).await,
+            None => cat_input(&mut lines),
         };
         each.note(arg.as_bytes(), done)?;
     }
     each.end()
 }
 
-async fn cat_one(tree: &mut dyn Tree, path: &[u8]) -> Done {
+/// The number of the last line that began, and whether it has not ended.
+#[derive(Default)]
+struct Lines {
+    last: u64,
+    within: bool,
+}
+
+impl Lines {
+    /// The bytes with a number before each line, as cat -n writes it.
+    fn numbered(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let mut text = Vec::with_capacity(bytes.len());
+        for line in bytes.split_inclusive(|b| *b == b'\n') {
+            if !self.within {
+                self.last += 1;
+                text.extend_from_slice(format!("{:6}\t", self.last).as_bytes());
+            }
+            text.extend_from_slice(line);
+            self.within = !line.ends_with(b"\n");
+        }
+        text
+    }
+}
+
+fn pass_on(bytes: &[u8], lines: &mut Option<Lines>) -> Done {
+    match lines {
+        Some(lines) => stdout().write_all(&lines.numbered(bytes))?,
+        None => stdout().write_all(bytes)?,
+    }
+    Ok(())
+}
+
+fn cat_input(lines: &mut Option<Lines>) -> Done {
+    let mut input = std::io::stdin().lock();
+    loop {
+        let read = input.fill_buf().map_err(|e| Failure::from(e.to_string()))?;
+        if read.is_empty() {
+            return Ok(());
+        }
+        let len = read.len();
+        pass_on(read, lines)?;
+        input.consume(len);
+    }
+}
+
+async fn cat_one(tree: &mut dyn Tree, path: &[u8], lines: &mut Option<Lines>) -> Done {
     let file = follow(tree, path).await?;
     if file.attr.is_dir() {
         return Err(home::Error::from(home::ErrorKind::IsDir).into());
@@ -300,10 +194,23 @@ async fn cat_one(tree: &mut dyn Tree, path: &[u8]) -> Done {
     let mut at = 0;
     loop {
         let (data, eof) = tree.read(&file, at).await?;
-        std::io::stdout().write_all(&data)?;
+        pass_on(&data, lines)?;
         at += data.len() as u64;
         if eof || data.is_empty() {
-            return Ok(std::io::stdout().flush()?);
+            return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lines;
+
+    #[test]
+    fn numbers_go_on_over_files_and_pieces() {
+        let mut lines = Lines::default();
+        assert_eq!(lines.numbered(b"a\n\nb"), b"     1\ta\n     2\t\n     3\tb");
+        assert_eq!(lines.numbered(b"c\nd\n"), b"c\n     4\td\n");
+        assert_eq!(lines.numbered(b""), b"");
     }
 }

@@ -4,6 +4,7 @@ use super::Done;
 use super::files::{entry, shown};
 use super::glob::fits as glob;
 use super::json::{self, ENTRY};
+use super::output::stdout;
 use super::reach::{Each, PATHS, TreeArgs, below};
 use crate::limits;
 use crate::tree::{Attr, Node, Tree, follow, list_all, look};
@@ -11,7 +12,7 @@ use clap::Args;
 use home::{Error, ErrorKind};
 use std::ffi::OsString;
 use std::io::Write;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::str::FromStr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -71,7 +72,7 @@ pub struct FindArgs {
 
     /// So many units, rounded up; +N is more, -N is less; b (512 bytes, the default), c (bytes), w, k, M, G
     #[arg(long, value_name = "[+-]N[bcwkMG]", allow_hyphen_values = true)]
-    size: Vec<Sized>,
+    size: Vec<Size>,
 
     /// Changed so many whole days ago; +N is longer, -N is shorter
     #[arg(long, value_name = "[+-]N", allow_hyphen_values = true)]
@@ -117,10 +118,10 @@ pub(super) fn with_two_dashes(args: Vec<OsString>) -> Vec<OsString> {
     let mut is_value = false;
     let each = args.into_iter().map(|arg| {
         let word = arg.as_bytes().strip_prefix(b"-").map(|w| w.strip_prefix(b"-").unwrap_or(w).to_vec());
-        let found = word.and_then(|w| PREDICATES.iter().find(|(name, _)| name.as_bytes() == w));
-        match found.filter(|_| !is_value) {
-            Some((name, value)) => {
-                is_value = *value;
+        let predicate = word.and_then(|w| PREDICATES.iter().find(|(name, _)| name.as_bytes() == w));
+        match predicate.filter(|_| !is_value) {
+            Some((name, takes_value)) => {
+                is_value = *takes_value;
                 format!("--{name}").into()
             }
             None => {
@@ -143,7 +144,7 @@ pub(super) fn unknown(args: &[OsString]) -> Option<Vec<u8>> {
         if one_dash && !is_value {
             return Some(word.to_vec());
         }
-        is_value = known.is_some_and(|(_, value)| *value);
+        is_value = known.is_some_and(|(_, takes_value)| *takes_value);
     }
     None
 }
@@ -220,15 +221,15 @@ impl Amount {
 
 /// A number of units of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Sized {
+struct Size {
     amount: Amount,
     unit: u64,
 }
 
-impl FromStr for Sized {
+impl FromStr for Size {
     type Err = String;
 
-    fn from_str(text: &str) -> Result<Sized, String> {
+    fn from_str(text: &str) -> Result<Size, String> {
         let (number, unit) = match text.char_indices().next_back() {
             Some((at, letter)) if letter.is_alphabetic() => {
                 let unit = match letter {
@@ -244,7 +245,7 @@ impl FromStr for Sized {
             }
             _ => (text, 512),
         };
-        Ok(Sized { amount: number.parse()?, unit })
+        Ok(Size { amount: number.parse()?, unit })
     }
 }
 
@@ -262,9 +263,9 @@ impl Tests<'_> {
     fn pass(&self, path: &[u8], name: &[u8], a: &Attr) -> bool {
         let args = self.args;
         let age = i128::from(self.now) - i128::from(a.mtime.0);
-        let small = |b: &[u8]| b.to_ascii_lowercase();
+        let lower = |text: &[u8]| text.to_ascii_lowercase();
         args.name.iter().all(|p| glob(p.as_bytes(), name))
-            && args.iname.iter().all(|p| glob(&small(p.as_bytes()), &small(name)))
+            && args.iname.iter().all(|p| glob(&lower(p.as_bytes()), &lower(name)))
             && args.whole.iter().all(|p| glob(p.as_bytes(), path))
             && (args.kind.is_empty() || args.kind.contains(&Kind(a.kind)))
             && args.size.iter().all(|s| s.amount.fits(a.size.div_ceil(s.unit).into()))
@@ -277,10 +278,7 @@ impl Tests<'_> {
 
 pub(super) async fn find(args: FindArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let (starts, trees) = match args.paths.is_empty() {
-        true => (vec![OsString::from_vec(reach.here()?)], vec![reach.here()?]),
-        false => (args.paths.clone(), reach.tree_paths(&args.paths)?),
-    };
+    let starts = reach.starts(&args.paths)?;
     let mut newer = None;
     for (arg, path) in args.newer.iter().zip(reach.tree_paths(&args.newer)?) {
         let node = follow(&mut *reach.tree, &path).await;
@@ -290,20 +288,17 @@ pub(super) async fn find(args: FindArgs) -> Done {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() as i64;
     let mut each = Each::new();
     let tests = Tests { args: &args, now, newer };
-    for (arg, path) in starts.iter().zip(&trees) {
-        let done = match look(&mut *reach.tree, path).await {
+    for (arg, path) in starts {
+        let done = match look(&mut *reach.tree, &path).await {
             Ok(node) => {
                 let mut walk = Walk { tree: &mut *reach.tree, tests: &tests, each: &mut each };
-                let mut shown = arg.as_bytes().to_vec();
-                let name = shown.split(|b| *b == b'/').rfind(|p| !p.is_empty()).unwrap_or(b"/").to_vec();
-                walk.object(&node, &mut shown, &name, 0).await
+                let name = arg.split(|b| *b == b'/').rfind(|p| !p.is_empty()).unwrap_or(b"/").to_vec();
+                walk.object(&node, &mut arg.clone(), &name, 0).await
             }
             Err(e) => Err(e.into()),
         };
-        each.note(arg.as_bytes(), done)?;
+        each.note(&arg, done)?;
     }
-    // Names that end with a zero byte may be on their way still.
-    std::io::stdout().flush()?;
     each.end()
 }
 
@@ -362,7 +357,7 @@ impl Walk<'_> {
         }
         let mut text = if args.print0 { path.to_vec() } else { shown(path) };
         text.push(if args.print0 { 0 } else { b'\n' });
-        Ok(std::io::stdout().write_all(&text)?)
+        Ok(stdout().write_all(&text)?)
     }
 }
 
@@ -393,7 +388,7 @@ mod tests {
     fn one_dash_is_enough() {
         let args = parse("find lab:/x -name -name -type f -size -10k -maxdepth 2 -print0 --state /s");
         assert_eq!((args.name, args.maxdepth, args.print0), (vec!["-name".into()], Some(2), true));
-        assert_eq!(args.size[0], Sized { amount: Amount { sign: Some('-'), number: 10 }, unit: 1024 });
+        assert_eq!(args.size[0], Size { amount: Amount { sign: Some('-'), number: 10 }, unit: 1024 });
         assert_eq!(args.paths, ["lab:/x"]);
         let other: Vec<OsString> = ["trellis", "ls", "-name"].map(OsString::from).to_vec();
         assert_eq!(with_two_dashes(other.clone()), other);

@@ -1,6 +1,7 @@
 //! What commands print for programs: JSON, one object for each line. The field names are an interface.
 
 use super::Done;
+use super::output::stdout;
 use crate::control::proto::{Attr, Raw};
 use serde::Serialize;
 use std::io::Write;
@@ -76,7 +77,7 @@ impl Entry {
 pub(super) fn line(value: &impl Serialize) -> Done {
     let mut text = serde_json::to_vec(value).map_err(|e| e.to_string())?;
     text.push(b'\n');
-    Ok(std::io::stdout().write_all(&text)?)
+    Ok(stdout().write_all(&text)?)
 }
 
 #[cfg(test)]

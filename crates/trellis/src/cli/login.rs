@@ -1,5 +1,6 @@
 //! `trellis login`: the one place where questions are asked.
 
+use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Reply, Request};
@@ -174,11 +175,7 @@ async fn begin(mut login: Login, stays: Option<Seconds>) -> Done {
     };
     let word = if before.is_some() { "already logged in" } else { "logged in" };
     let shown = show::text(login.name.as_bytes());
-    writeln!(
-        std::io::stdout(),
-        "{word} to {shown} ({}); the login {lifetime}",
-        show::text(account.as_bytes())
-    )?;
+    writeln!(stdout(), "{word} to {shown} ({}); the login {lifetime}", show::text(account.as_bytes()))?;
     match &mut login.server {
         Some(server) => tell_server(server, &login.name, before.is_some()).await,
         None => Ok(()),
@@ -223,7 +220,7 @@ fn refused(login: &Login) -> String {
 async fn tell_server(server: &mut Client, name: &str, before: bool) -> Done {
     let shown = show::text(name.as_bytes());
     match server.ask(Request::LoggedIn(name.to_owned())).await {
-        Ok(_) => Ok(writeln!(std::io::stdout(), "the server is connected to {shown}")?),
+        Ok(_) => Ok(writeln!(stdout(), "the server is connected to {shown}")?),
         Err(e) => {
             let again = if before {
                 "; `trellis login --end` ends this login, and you can make a new one"
@@ -241,7 +238,7 @@ async fn end(login: Login) -> Done {
     let ended = login.target.tell_master(&login.master, "exit").await;
     record::forget(&login.state, &account);
     match ended {
-        Ok(_) => Ok(writeln!(std::io::stdout(), "ended the login to {shown}")?),
+        Ok(_) => Ok(writeln!(stdout(), "ended the login to {shown}")?),
         Err(_) => {
             if !login.master.own && !login.master.is_alive() {
                 // A dead one of ours; the user's own is ssh's to remove.
@@ -301,7 +298,7 @@ async fn list(state: &StateDir, json: bool) -> Done {
         true => serde_json::to_string(&listed).map_err(|e| e.to_string())? + "\n",
         false => readable(&listed),
     };
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 fn readable(listed: &[Listed]) -> String {

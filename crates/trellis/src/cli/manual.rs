@@ -1,5 +1,6 @@
 //! Help, shell completion and man pages, all from the one definition of each command; and what exit codes mean.
 
+use super::output::stdout;
 use super::{Cli, Done, Failure};
 use clap::{Args, Command, CommandFactory, ValueEnum};
 use std::io::Write;
@@ -65,12 +66,28 @@ fn exits(name: &str) -> Vec<(u8, &'static str)> {
     exits
 }
 
+/// Whether a command has a Unix twin.
+fn is_twin(name: &str) -> bool {
+    EXITS.iter().any(|(names, _)| names.contains(&name))
+}
+
 /// The exit code of a command that was not used as it can be.
 pub(super) fn usage_code(name: &str) -> u8 {
-    let twin = EXITS.iter().find(|(names, _)| names.contains(&name));
-    match twin {
-        Some(_) if name != "ls" => 1,
-        _ => 2,
+    if is_twin(name) && name != "ls" { 1 } else { 2 }
+}
+
+/// What to say of an option that a command with a twin does not have, unless the parser knows a similar one.
+pub(super) fn unknown_option(name: &str, e: &clap::Error) -> Option<String> {
+    use clap::error::{ContextKind, ContextValue};
+    if !is_twin(name) || e.get(ContextKind::SuggestedArg).is_some() {
+        return None;
+    }
+    match e.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) => Some(format!(
+            "unknown option `{}': {name} has a part of its twin's options here, which `trellis {name} --help` lists",
+            crate::show::text(option.as_bytes())
+        )),
+        _ => None,
     }
 }
 
@@ -99,11 +116,11 @@ pub(super) fn completions(args: &CompletionsArgs) -> Done {
     };
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut command(), "trellis", &mut text);
-    Ok(std::io::stdout().write_all(&text)?)
+    Ok(stdout().write_all(&text)?)
 }
 
 pub(super) fn man(args: &ManArgs) -> Done {
-    Ok(std::io::stdout().write_all(&page(&args.command)?)?)
+    Ok(stdout().write_all(&page(&args.command)?)?)
 }
 
 /// A man page in roff.

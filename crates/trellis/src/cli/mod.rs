@@ -16,10 +16,12 @@ mod glob;
 mod home_mode;
 mod json;
 mod login;
+mod ls;
 mod manual;
 mod mode;
 mod mount;
 mod mv;
+mod output;
 mod reach;
 mod refused;
 mod rm;
@@ -90,7 +92,7 @@ enum Command {
     /// Check what Trellis needs, here and at the homes, and say what to do
     Doctor(doctor::DoctorArgs),
     /// List directories
-    Ls(files::LsArgs),
+    Ls(ls::LsArgs),
     /// Show attributes
     Stat(files::StatArgs),
     /// Write files to standard output
@@ -230,14 +232,22 @@ fn parse(name: &str, args: Vec<OsString>) -> Result<Cli, ExitCode> {
     let unknown = find::unknown(&args);
     let parsed = manual::command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
     parsed.map_err(|e| {
-        let unknown = unknown.filter(|_| e.kind() == clap::error::ErrorKind::UnknownArgument);
-        let shown = match &unknown {
+        let is_unknown = e.kind() == clap::error::ErrorKind::UnknownArgument;
+        let unknown = match unknown.filter(|_| is_unknown) {
             // The parser takes one dash for single letters, and its advice would be wrong.
-            Some(predicate) => {
-                complain(&find::unsupported(predicate));
+            Some(predicate) => Some(find::unsupported(&predicate)),
+            None if is_unknown => manual::unknown_option(name, &e),
+            None => None,
+        };
+        let shown = match &unknown {
+            Some(text) => {
+                complain(text);
                 Ok(())
             }
-            None => e.print().and_then(|()| std::io::stdout().flush()),
+            None if !e.use_stderr() => {
+                output::check().and_then(|()| e.print()).and_then(|()| output::stdout().flush())
+            }
+            None => e.print(),
         };
         match shown {
             // Help that was asked for is the output; where a complaint cannot be shown there is nobody to tell.
@@ -268,7 +278,7 @@ async fn run(command: Command) -> Done {
         Command::Agent(args) => agent::agent(args).await,
         Command::Login(args) => login::login(args).await,
         Command::Doctor(args) => doctor::doctor(args).await,
-        Command::Ls(args) => files::ls(args).await,
+        Command::Ls(args) => ls::ls(args).await,
         Command::Stat(args) => files::stat(args).await,
         Command::Cat(args) => files::cat(args).await,
         Command::Cp(args) => cp::cp(args).await,

@@ -1,6 +1,7 @@
 //! `trellis mount` and `trellis umount`.
 
 use super::attach::AtArgs;
+use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Raw, Reply, Request};
@@ -63,7 +64,7 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     };
     if args.at.is_given() {
         let dir = super::attach::mount(&args.at, args.state.dir.as_deref(), &dir, make).await?;
-        return Ok(std::io::stdout().write_all(welcome(&dir, false, args.at.host()).as_bytes())?);
+        return Ok(stdout().write_all(welcome(&dir, false, args.at.host()).as_bytes())?);
     }
     // What is mounted there may have nobody left who answers.
     let ours = place::canonical(&dir).is_ok_and(|at| mounts::fuse_points().contains(&at));
@@ -87,7 +88,7 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     if recovered {
         super::note("a mount whose server had gone was taken away first");
     }
-    Ok(std::io::stdout().write_all(welcome(Path::new(OsStr::from_bytes(&dir.0)), before, None).as_bytes())?)
+    Ok(stdout().write_all(welcome(Path::new(OsStr::from_bytes(&dir.0)), before, None).as_bytes())?)
 }
 
 /// Asks the server of a state directory, which is started if none runs.
@@ -147,7 +148,7 @@ pub(super) async fn umount(args: UmountArgs) -> Done {
     if let Some(dir) = relayed(dir.as_deref(), served) {
         let how = if args.lazy { Unmount::Lazy } else { Unmount::Idle };
         helper::unmount(&dir, how).await?;
-        return Ok(writeln!(std::io::stdout(), "{} is unmounted", show::text(dir.as_os_str().as_bytes()))?);
+        return Ok(writeln!(stdout(), "{} is unmounted", show::text(dir.as_os_str().as_bytes()))?);
     }
     let done = match client {
         Some(mut client) => {
@@ -157,7 +158,7 @@ pub(super) async fn umount(args: UmountArgs) -> Done {
         }
         None => without_server(state.as_ref(), dir).await?,
     };
-    Ok(writeln!(std::io::stdout(), "{done} is unmounted")?)
+    Ok(writeln!(stdout(), "{done} is unmounted")?)
 }
 
 /// The mount that is meant, if another machine's server serves it. Without a name it is the only one, unless there may be

@@ -5,7 +5,7 @@ use super::transfer::{Plan, interruptible, shared};
 use super::{Done, Failure, complain};
 use crate::show;
 use crate::tree::copy::{Copy, Goal, Manner, Shared};
-use crate::tree::{Node, Tree, follow, list_all, look, same, split};
+use crate::tree::{Node, Tree, bare, follow, list_all, look, same, split, wants_directory};
 use clap::Args;
 use home::{Error, ErrorKind, Result};
 use std::ffi::OsString;
@@ -31,6 +31,10 @@ pub struct MvArgs {
     /// Accepted for scripts: nothing is ever asked
     #[arg(short, long)]
     force: bool,
+
+    /// What has a name already stays as it is, and so does what would have replaced it
+    #[arg(short, long, overrides_with = "force")]
+    no_clobber: bool,
 
     /// DST is the new name, even if a directory is there
     #[arg(short = 'T', long)]
@@ -58,13 +62,15 @@ pub(super) async fn mv(args: MvArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
     let note = plan.note("mv", &mut reach).await?;
-    let manner = Manner { recursive: true, preserve: true, keep: false, force: true, moves: true, umask: 0 };
+    // A target that an earlier run of this command began is gone on with.
+    let keep = args.no_clobber && !note.new_target();
+    let manner = Manner { recursive: true, preserve: true, force: true, moves: true, ..Manner::default() };
     let shared = shared(manner, Some(note), args.progress);
     let (mut copy, which) = plan.copy(&mut reach, &shared).await?;
     let work = async {
         let mut copied = Vec::new();
         for (at, tree) in which.into_iter().enumerate() {
-            match move_one(&mut copy, &mut plan, at, tree).await {
+            match move_one(&mut copy, &mut plan, at, tree, keep).await {
                 Ok(source) => copied.extend(source),
                 Err(e) => shared.complain(&plan.sources[at].0, &e),
             }
@@ -85,9 +91,18 @@ pub(super) async fn mv(args: MvArgs) -> Done {
 }
 
 /// Moves an object by its name, or copies it and answers what is to be removed.
-async fn move_one(copy: &mut Copy, plan: &mut Plan, at: usize, tree: usize) -> Result<Option<Source>> {
+async fn move_one(
+    copy: &mut Copy,
+    plan: &mut Plan,
+    at: usize,
+    tree: usize,
+    keep: bool,
+) -> Result<Option<Source>> {
     let path = plan.sources[at].1.path().to_vec();
     let node = look(copy.source(tree), &path).await?;
+    if wants_directory(&path) && look(copy.source(tree), bare(&path)).await?.attr.is_symlink() {
+        return Err(Error::new(ErrorKind::NotDir, "is a link: write it without a slash at its end"));
+    }
     let (above, own) = split(&path);
     if own.is_empty() || matches!(&own[..], b"." | b"..") || !plan.sources[at].1.is_local() && above == b"/" {
         return Err(Error::new(
@@ -102,6 +117,9 @@ async fn move_one(copy: &mut Copy, plan: &mut Plan, at: usize, tree: usize) -> R
         Err(e) if e.kind == ErrorKind::NotFound => None,
         Err(e) => return Err(e),
     };
+    if keep && there.is_some() {
+        return Ok(None);
+    }
     check(&node, there.as_ref())?;
     if node.attr.is_symlink()
         && let (Some(there), Ok(target)) = (&there, follow(copy.source(tree), &path).await)

@@ -25,10 +25,10 @@ use crate::state::{Lock, StateDir};
 use crate::tree::copy::naming;
 use crate::tree::direct::Direct;
 use crate::tree::served::Served;
-use crate::tree::{Tree, list_all, local};
+use crate::tree::{Tree, list_all, local, wants_directory};
 use crate::{config, mounts, show};
 use clap::Args;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -75,6 +75,9 @@ impl End {
         matches!(self, End::Local(_))
     }
 }
+
+/// Where a command begins: a path as a person writes it, and the path in the tree.
+pub(super) type Start = (Vec<u8>, Vec<u8>);
 
 /// The way to the tree.
 pub(super) struct Reach {
@@ -135,20 +138,29 @@ impl Reach {
             None => (None, self.here.tree_path(arg)?),
         };
         self.lead(mount, arg)?;
-        Ok(path)
+        Ok(with_slash(arg, path))
     }
 
     /// The same for each argument.
-    pub(super) fn tree_paths(&mut self, args: &[std::ffi::OsString]) -> Result<Vec<Vec<u8>>, Failure> {
+    pub(super) fn tree_paths(&mut self, args: &[OsString]) -> Result<Vec<Vec<u8>>, Failure> {
         args.iter().map(|a| self.tree_path(a)).collect()
     }
 
     /// The current directory where it is in a mount of the tree, else the root.
-    pub(super) fn here(&mut self) -> Result<Vec<u8>, Failure> {
+    pub(super) fn here(&mut self) -> Result<Start, Failure> {
+        let here = b".".to_vec();
         if let Some((mount, path)) = self.here.through(b".") {
-            return self.lead(Some(mount), b".").map(|()| path);
+            return self.lead(Some(mount), b".").map(|()| (here, path));
         }
-        Ok(self.here.inside(b".").unwrap_or_else(|| b"/".to_vec()))
+        Ok(self.here.inside(b".").map_or_else(|| (b"/".to_vec(), b"/".to_vec()), |path| (here, path)))
+    }
+
+    /// Where a command begins that was given these paths, or none.
+    pub(super) fn starts(&mut self, args: &[OsString]) -> Result<Vec<Start>, Failure> {
+        if args.is_empty() {
+            return Ok(vec![self.here()?]);
+        }
+        args.iter().map(|arg| Ok((arg.as_bytes().to_vec(), self.tree_path(arg)?))).collect()
     }
 
     /// One command has one tree: that of its first argument.
@@ -177,7 +189,10 @@ impl Reach {
             let names = list_all(&mut *self.tree, &root).await?.into_iter().map(|(name, _)| name);
             self.here.names = Some(names.collect());
         }
-        self.here.end(arg.as_bytes())
+        Ok(match self.here.end(arg.as_bytes())? {
+            End::Tree(path) => End::Tree(with_slash(arg.as_bytes(), path)),
+            local => local,
+        })
     }
 
     /// A way to the end's tree.
@@ -307,6 +322,14 @@ impl Here {
             false => Ok(End::Local(arg.to_vec())),
         }
     }
+}
+
+/// A path in the tree asks for a directory where the argument did.
+fn with_slash(arg: &[u8], mut path: Vec<u8>) -> Vec<u8> {
+    if wants_directory(arg) && !wants_directory(&path) {
+        path.push(b'/');
+    }
+    path
 }
 
 fn whole(point: PathBuf) -> Mounted {

@@ -1,6 +1,7 @@
 //! What to do about changes that a home refused: `retry`, `export`, `discard`.
 
 use super::control::{By, Server, reach};
+use super::output::stdout;
 use super::reach::tree_path;
 use super::transfer::{interruptible, shared};
 use super::{Done, Failure, StateArg, named};
@@ -104,7 +105,7 @@ pub(super) async fn retry(args: RetryArgs) -> Done {
         return Err(unexpected().into());
     };
     if refused == 0 {
-        return Ok(writeln!(std::io::stdout(), "no home has refused anything")?);
+        return Ok(writeln!(stdout(), "no home has refused anything")?);
     }
     let timeout_s = args.timeout.map_or(limits::SYNC_TIMEOUT, |t| t.0).as_secs_f64();
     match super::waiting::sync(&mut client, &by, path, timeout_s).await? {
@@ -132,7 +133,7 @@ pub(super) async fn discard(args: DiscardArgs) -> Done {
         return super::json::line(&given_up);
     }
     let text: String = given_up.iter().map(|p| format!("given up: {}\n", line(p))).collect();
-    Ok(std::io::stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 fn line(refused: &ParkedReport) -> String {
@@ -148,14 +149,7 @@ pub(super) async fn export(args: ExportArgs) -> Done {
     };
     let mut here = local::Local::default();
     let top = new_directory(&mut here, args.into.as_bytes()).await?;
-    let manner = Manner {
-        recursive: false,
-        preserve: true,
-        keep: false,
-        force: true,
-        moves: false,
-        umask: super::reach::umask(),
-    };
+    let manner = Manner { preserve: true, force: true, umask: super::reach::umask(), ..Manner::default() };
     let shared = shared(manner, None, false);
     let served: Box<dyn Tree> = Box::new(Served::new(client, state.clone()));
     let mut copy = Copy::new(vec![served], Box::new(here), shared.clone());

@@ -1,8 +1,9 @@
 //! `trellis rm`.
 
+use super::output::stdout;
 use super::reach::{Each, PATHS, TreeArgs, below};
 use super::{Done, Failure};
-use crate::tree::{Node, Tree, check_path, follow, list_all, look, split};
+use crate::tree::{Node, Tree, bare, check_path, follow, list_all, look, split, wants_directory};
 use crate::{limits, show};
 use clap::Args;
 use home::{Error, ErrorKind, Result};
@@ -95,18 +96,19 @@ async fn rm_one(tree: &mut dyn Tree, path: &[u8], arg: &[u8], args: &RmArgs, eac
     let found = async {
         check_path(path)?;
         let dir = follow(tree, &dir).await?;
-        let node = look(tree, path).await?;
-        Ok::<_, Error>((dir, node))
+        // What has the name is meant, never what a link of that name leads to.
+        let node = look(tree, bare(path)).await?;
+        match wants_directory(path) && !node.attr.is_dir() && !node.attr.is_symlink() {
+            true => Err(ErrorKind::NotDir.into()),
+            false => Ok::<_, Error>((dir, node)),
+        }
     };
     let (dir, node) = match found.await {
         Err(e) if args.force && matches!(e.kind, ErrorKind::NotFound | ErrorKind::NotDir) => return Ok(()),
         found => found?,
     };
-    if arg.ends_with(b"/") && !node.attr.is_dir() {
-        return Err(Error::new(
-            ErrorKind::NotDir,
-            "is no directory: write a link without a slash at its end",
-        ));
+    if wants_directory(path) && !node.attr.is_dir() {
+        return Err(Error::new(ErrorKind::NotDir, "is a link: write it without a slash at its end"));
     }
     let mut removal = Removal { tree, verbose: args.verbose, each };
     match node.attr.is_dir() {
@@ -170,7 +172,7 @@ impl Removal<'_> {
             done => done?,
         }
         if self.verbose {
-            self.each.output(writeln!(std::io::stdout(), "removed {}", show::text(path)));
+            self.each.output(writeln!(stdout(), "removed {}", show::text(path)));
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! `trellis service`: a server that outlives the shell.
 
+use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::daemon::{self, Started};
 use crate::service::{self, Logout, Manager, ServiceReport};
@@ -114,7 +115,7 @@ async fn install(args: InstallArgs) -> Done {
         }
     };
     let report = service::report(&state).await?;
-    Ok(std::io::stdout().write_all(format!("{text}{}\n", of_logout(&report)).as_bytes())?)
+    Ok(stdout().write_all(format!("{text}{}\n", of_logout(&report)).as_bytes())?)
 }
 
 async fn start(args: PlainArgs) -> Done {
@@ -126,7 +127,7 @@ async fn start(args: PlainArgs) -> Done {
         Started::Now => format!("started: process {pid}, log {}\n", shown(&report.log)),
         Started::Before => format!("runs already: process {pid}\n"),
     };
-    Ok(std::io::stdout().write_all(format!("{head}{}\n", of_logout(&report)).as_bytes())?)
+    Ok(stdout().write_all(format!("{head}{}\n", of_logout(&report)).as_bytes())?)
 }
 
 async fn status(args: StatusArgs) -> Done {
@@ -136,7 +137,7 @@ async fn status(args: StatusArgs) -> Done {
         true => serde_json::to_string(&report).map_err(|e| e.to_string())? + "\n",
         false => readable(&report),
     };
-    std::io::stdout().write_all(text.as_bytes())?;
+    stdout().write_all(text.as_bytes())?;
     if report.pid.is_some() { Ok(()) } else { Err(Failure::Code(NOT_RUNNING)) }
 }
 

@@ -2,6 +2,7 @@
 
 use super::files::shown;
 use super::json;
+use super::output::stdout;
 use super::reach::{Each, PATHS, TreeArgs, below};
 use super::{Done, Failure};
 use crate::control::proto::Raw;
@@ -21,7 +22,7 @@ use std::sync::Arc;
 #[command(disable_help_flag = true, after_help = format!("\
 Examples:
   trellis du -sh ann@lab/data/*       the shell knows the names below a mount only
-  trellis du -h scp:lab:project
+  trellis du -h -d 1 scp:lab:project
   trellis du --json scp:lab:project | jq -s 'max_by(.used)'
 
 A file with several names is counted once, and so is what several PATHs lead to. Sizes are what is allocated at the home.
@@ -34,8 +35,12 @@ pub struct DuArgs {
     tree: TreeArgs,
 
     /// Only the sum for each PATH
-    #[arg(short, long, conflicts_with = "all")]
+    #[arg(short, long, conflicts_with_all = ["all", "max_depth"])]
     summarize: bool,
+
+    /// Only the sums of what is no deeper than this below each PATH
+    #[arg(short = 'd', long, value_name = "N")]
+    max_depth: Option<usize>,
 
     /// Files too, not only directories
     #[arg(short, long)]
@@ -106,21 +111,17 @@ struct DuLine {
 
 pub(super) async fn du(args: DuArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let (starts, trees) = match args.paths.is_empty() {
-        true => (vec![OsString::from_vec(reach.here()?)], vec![reach.here()?]),
-        false => (args.paths.clone(), reach.tree_paths(&args.paths)?),
-    };
     let mut each = Each::new();
     let mut seen = HashSet::new();
-    for (arg, path) in starts.iter().zip(&trees) {
-        let done = match look(&mut *reach.tree, path).await {
+    for (arg, path) in reach.starts(&args.paths)? {
+        let done = match look(&mut *reach.tree, &path).await {
             Ok(node) => {
                 let mut sum = Sum { tree: &mut *reach.tree, args: &args, each: &mut each, seen: &mut seen };
-                sum.object(&node, &mut arg.as_bytes().to_vec(), 0).await.map(drop)
+                sum.object(&node, &mut arg.clone(), 0).await.map(drop)
             }
             Err(e) => Err(e.into()),
         };
-        each.note(arg.as_bytes(), done)?;
+        each.note(&arg, done)?;
     }
     each.end()
 }
@@ -178,8 +179,8 @@ impl Sum<'_> {
                 size: total.size.saturating_add(below.size),
             };
         }
-        let shown = depth == 0 || !self.args.summarize && (a.is_dir() || self.args.all);
-        if shown {
+        let deepest = if self.args.summarize { 0 } else { self.args.max_depth.unwrap_or(usize::MAX) };
+        if depth == 0 || depth <= deepest && (a.is_dir() || self.args.all) {
             self.print(path, total)?;
         }
         Ok(total)
@@ -230,7 +231,7 @@ impl Sum<'_> {
         let mut text = format!("{}\t", figure(bytes, self.args.human_readable)).into_bytes();
         text.extend_from_slice(&shown(path));
         text.push(b'\n');
-        Ok(std::io::stdout().write_all(&text)?)
+        Ok(stdout().write_all(&text)?)
     }
 }
 
@@ -276,7 +277,7 @@ pub(super) async fn df(args: DfArgs) -> Done {
         each.note(arg.as_bytes(), done)?;
     }
     if rows.len() > 1 {
-        write!(std::io::stdout(), "{}", show::table(&rows))?;
+        write!(stdout(), "{}", show::table(&rows))?;
     }
     each.end()
 }

@@ -156,7 +156,6 @@ impl Plan {
             None => below(self.to.path(), &name),
         };
         match trace(target, &path).await {
-            Ok((_, _, node)) if node.attr.is_dir() => Ok((dir, name)),
             Ok((dir, name, _)) => Ok((dir, name)),
             Err(e) if e.kind == ErrorKind::NotFound => Err(Error::new(
                 ErrorKind::Exists,

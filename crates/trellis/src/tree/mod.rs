@@ -121,8 +121,12 @@ pub async fn list_all(tree: &mut dyn Tree, dir: &Node) -> Result<Vec<(Vec<u8>, O
     }
 }
 
-/// The object at a path; links on the way are followed, but not the object itself.
+/// The object at a path; links on the way are followed, but not the object itself, unless a slash at its end asks for the
+/// directory that it leads to.
 pub async fn look(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
+    if wants_directory(path) {
+        return follow(tree, path).await;
+    }
     check_path(path)?;
     match tree.resolve(path).await {
         Err(e) if matches!(e.kind, ErrorKind::NotDir | ErrorKind::Loop) || goes_up(path) => {
@@ -147,8 +151,30 @@ fn goes_up(path: &[u8]) -> bool {
     path.split(|b| *b == b'/').any(|p| p == b"..")
 }
 
+/// Whether a path means a directory and nothing else: it ends with a slash, or with `/.` (POSIX.1-2024 XBD 4.16).
+pub fn wants_directory(path: &[u8]) -> bool {
+    path.ends_with(b"/") || path.ends_with(b"/.")
+}
+
+/// The path without what asks for a directory at its end; a root stays one.
+pub fn bare(path: &[u8]) -> &[u8] {
+    let mut bare = path;
+    while bare.len() > 1 && wants_directory(bare) {
+        bare = &bare[..bare.len() - 1];
+    }
+    bare
+}
+
 /// The object at a path, with symbolic links followed where they stay in the tree.
 pub async fn follow(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
+    let found = follow_bare(tree, bare(path)).await?;
+    match wants_directory(path) && !found.attr.is_dir() {
+        true => Err(ErrorKind::NotDir.into()),
+        false => Ok(found),
+    }
+}
+
+async fn follow_bare(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
     check_path(path)?;
     match tree.resolve(path).await {
         Ok(node) if !node.attr.is_symlink() => Ok(node),
@@ -167,12 +193,19 @@ async fn walk(tree: &mut dyn Tree, path: &[u8]) -> Result<Node> {
 
 /// Directory and name of the object that a path leads to over all links, and the object; of a root, itself and no name.
 pub async fn trace(tree: &mut dyn Tree, path: &[u8]) -> Result<(Node, Vec<u8>, Node)> {
+    let path = bare(path);
     if let Ok(Node { at: At::Local(path), .. }) = tree.resolve(path).await {
         let node = local::follow(&path)?;
         let At::Local(path) = &node.at else { return Err(foreign()) };
         let (dir, name) = split(path.as_os_str().as_bytes());
         return Ok((tree.resolve(&dir).await?, name, node));
     }
+    let (dir, name, node) = goal(tree, path).await?;
+    Ok((dir, name, node.ok_or(ErrorKind::NotFound)?))
+}
+
+/// Where a path leads over all links of the tree: directory, name, and what has the name, unless it is free.
+pub async fn goal(tree: &mut dyn Tree, path: &[u8]) -> Result<(Node, Vec<u8>, Option<Node>)> {
     let split = |path: &[u8]| -> Vec<Vec<u8>> {
         let parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".");
         parts.map(<[u8]>::to_vec).collect()
@@ -185,9 +218,10 @@ pub async fn trace(tree: &mut dyn Tree, path: &[u8]) -> Result<(Node, Vec<u8>, N
             above.truncate(above.len().saturating_sub(1).max(1));
             continue;
         }
-        let node = match above.last() {
-            Some((_, dir)) => tree.lookup(dir, &name).await?,
-            None => return Err(ErrorKind::NotFound.into()),
+        let dir = above.last().map(|(_, dir)| dir.clone()).ok_or(ErrorKind::NotFound)?;
+        let node = match tree.lookup(&dir, &name).await {
+            Err(e) if e.kind == ErrorKind::NotFound && todo.is_empty() => return Ok((dir, name, None)),
+            found => found?,
         };
         if !node.attr.is_symlink() {
             above.push((name, node));
@@ -202,7 +236,7 @@ pub async fn trace(tree: &mut dyn Tree, path: &[u8]) -> Result<(Node, Vec<u8>, N
     }
     let (name, node) = above.pop().ok_or(ErrorKind::NotFound)?;
     let dir = above.pop().map_or_else(|| node.clone(), |(_, dir)| dir);
-    Ok((dir, name, node))
+    Ok((dir, name, Some(node)))
 }
 
 fn check_link(name: &[u8], target: &[u8], links: usize) -> Result<()> {
@@ -253,7 +287,24 @@ fn foreign() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::{bare, split, wants_directory};
+
+    #[test]
+    fn a_slash_at_the_end_asks_for_a_directory() {
+        for (path, without, asks) in [
+            ("/a", "/a", false),
+            ("/a/", "/a", true),
+            ("/a//", "/a", true),
+            ("/a/.", "/a", true),
+            ("/a/./", "/a", true),
+            ("/a.", "/a.", false),
+            ("/a/..", "/a/..", false),
+            ("/", "/", true),
+            ("", "", false),
+        ] {
+            assert_eq!((bare(path.as_bytes()), wants_directory(path.as_bytes())), (without.as_bytes(), asks));
+        }
+    }
 
     #[test]
     fn paths_have_a_directory_and_a_name() {

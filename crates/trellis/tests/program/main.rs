@@ -4,6 +4,7 @@ mod commands;
 mod output;
 mod place;
 mod ssh;
+mod twins;
 
 use place::{Place, stderr, stdout};
 use std::net::TcpStream;

@@ -2,7 +2,7 @@
 
 use crate::place::{Place, stderr};
 use std::fs::{self, File};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
@@ -54,6 +54,38 @@ fn in_the_tree(word: &str) -> String {
         "." => "/here".into(),
         "file" | "dir" => format!("/here/{word}"),
         other => other.into(),
+    }
+}
+
+/// The runtime hides that a descriptor was closed; the twins tell whoever lost the output of it.
+#[test]
+fn a_closed_standard_output_is_an_error_as_with_the_twins() {
+    let place = Place::new();
+    fs::write(place.path("srv/file"), "no end of line").unwrap();
+    fs::write(place.path("file"), "no end of line").unwrap();
+    let closed = |command: &Command| {
+        let mut shell = Command::new("bash");
+        shell.arg("-c").arg("exec \"$0\" \"$@\" >&-").arg(command.get_program()).args(command.get_args());
+        shell.current_dir(place.path(".")).envs(command.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        shell.output().unwrap()
+    };
+    for line in
+        ["ls file", "stat file", "cat file", "cat -n file", "find file", "du file", "df file", "touch file"]
+    {
+        let words: Vec<&str> = line.split(' ').collect();
+        let mut twin = Command::new(words[0]);
+        let twin = closed(twin.args(&words[1..]).env("LC_ALL", "C"));
+        let ours: Vec<String> = words.iter().map(|w| in_the_tree(w)).collect();
+        let output = closed(&place.files_command(&ours.iter().map(String::as_str).collect::<Vec<_>>()));
+        assert_eq!(output.status.code(), twin.status.code(), "{line}: {}", stderr(&output));
+        let complaints = |output: &Output| stderr(output).contains("Bad file descriptor");
+        assert_eq!(complaints(&output), complaints(&twin), "{line}: {}", stderr(&output));
+    }
+    for line in ["--help", "--version", "man ls", "completions bash", "ls --help"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_trellis"));
+        let output = closed(command.args(line.split(' ')));
+        assert!(output.status.code() > Some(0), "{line}");
+        assert!(stderr(&output).contains("Bad file descriptor"), "{line}: {}", stderr(&output));
     }
 }
 

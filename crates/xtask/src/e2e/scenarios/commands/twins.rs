@@ -47,6 +47,27 @@ const LINES: &[&str] = &[
     "ln -sf d R/dlink",
     "ln -s none R/dangling",
     "ln R/none R/x",
+    "ls R/dangling",
+    "mkdir -p R/dangling",
+    "mkdir -p R/dangling/x",
+    "touch R/a/",
+    "touch R/nothing/",
+    "ln -s made R/tomade",
+    "touch -d @1000000000 R/tomade",
+    "touch -r R/a R/tomade",
+    "ln -sfn d R/dlink",
+    "ls R/a/",
+    "cat R/a/",
+    "stat R/a/",
+    "find R/dlink/ -name e",
+    "cp R/a/ R/x",
+    "mv R/a/ R/x",
+    "mv R/dlink/ R/x",
+    "mv -n R/a R/b",
+    "rm R/a/",
+    "rm -f R/a/",
+    "ls -R R/d",
+    "cat -n R/a R/b",
     "cat R/none",
     "cat R/d",
     "cp R/a R/copy",
@@ -116,7 +137,7 @@ const LINES: &[&str] = &[
 ];
 
 /// Lines whose output is the same text, but for the directory's own name.
-const SHOWN: [&str; 3] = ["ls R", "ls -a R/d/e", "find "];
+const SHOWN: [&str; 5] = ["ls R", "ls -a R/d/e", "ls -R R/d", "cat -n", "find "];
 
 /// Runs all lines on both sides.
 pub fn run(world: &World, server: &Server) -> Result<()> {
