@@ -20,7 +20,7 @@ impl Listing for ReplyDirectory {
     fn add(&mut self, tree: &Tree, entry: &DirEntry, attr: Option<&FileAttr>) -> bool {
         let kind = attr.map_or(FileType::Directory, |a| convert::file_type(a.kind));
         let number = match attr {
-            Some(_) => tree.nodes.number(entry.oid),
+            Some(attr) => tree.nodes.number(entry.oid, attr.fileid),
             None => unreached(entry),
         };
         ReplyDirectory::add(self, INodeNo(number), entry.cookie, kind, OsStr::from_bytes(&entry.name))
@@ -32,8 +32,10 @@ impl Listing for ReplyDirectoryPlus {
         let name = OsStr::from_bytes(&entry.name);
         let (attr, ttl) = match attr {
             // The kernel does not count these two as looked up.
-            Some(attr) if is_dot(entry) => (tree.shown(tree.nodes.number(entry.oid), attr), Duration::ZERO),
-            Some(attr) => (tree.shown(tree.nodes.remember(entry.oid), attr), limits::FUSE_TTL),
+            Some(attr) if is_dot(entry) => {
+                (tree.shown(tree.nodes.number(entry.oid, attr.fileid), attr), Duration::ZERO)
+            }
+            Some(attr) => (tree.shown(tree.nodes.remember(entry.oid, attr.fileid), attr), limits::FUSE_TTL),
             None => (convert::attr(unreached(entry), &placeholder(entry)), Duration::ZERO),
         };
         let full = ReplyDirectoryPlus::add(self, attr.ino, entry.cookie, name, &ttl, &attr, Generation(0));

@@ -28,7 +28,7 @@ pub struct Created {
 impl Tree {
     /// Attributes of an object that the kernel is told of.
     fn entry(&self, oid: Oid, attr: &FileAttr) -> fuser::FileAttr {
-        self.shown(self.nodes.remember(oid), attr)
+        self.shown(self.nodes.remember(oid, attr.fileid), attr)
     }
 
     /// FUSE_LOOKUP.

@@ -1,9 +1,11 @@
 //! Which object a node id of the kernel means.
 //!
-//! A node id is also the inode number that programs see. It is a keyed hash of the object's id: the same in every
-//! session of a state directory, so that programs which remember inode numbers (git's index, backups) find them again,
-//! and unique over all homes, which share the mount's one device number. An id is only good from the lookup that gave
-//! it to the kernel until the kernel forgets it, so that one of an earlier session is stale and never another object.
+//! A node id is also the inode number that programs see. Its lower half is that of the home's own inode number, where
+//! the object has that one: git's index keeps no more of it, so that one which was made at the home is good here. Its
+//! upper half is of a keyed hash of the object's id. Thus a number is the same in every session of a state directory,
+//! for programs which remember numbers, and unique over all homes, which share the mount's one device number. An id is
+//! only good from the lookup that gave it to the kernel until the kernel forgets it, so that one of an earlier session is
+//! stale and never another object.
 
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
@@ -19,7 +21,14 @@ pub const ROOT: u64 = 1;
 pub struct Nodes {
     key: [u8; 16],
     root: Oid,
-    table: Mutex<HashMap<u64, Node>>,
+    table: Mutex<Table>,
+}
+
+/// What the kernel knows, by node id and by object.
+#[derive(Default)]
+struct Table {
+    nodes: HashMap<u64, Node>,
+    ids: HashMap<Oid, u64>,
 }
 
 struct Node {
@@ -43,65 +52,54 @@ impl Nodes {
     pub fn get(&self, node: u64) -> Option<Oid> {
         match node {
             ROOT => Some(self.root),
-            node => self.table.lock().get(&node).map(|n| n.oid),
+            node => self.table.lock().nodes.get(&node).map(|n| n.oid),
         }
     }
 
-    /// The node id of an object that the kernel is told of once more.
-    pub fn remember(&self, oid: Oid) -> u64 {
+    /// The node id of an object that the kernel is told of once more. `fileid` is the object's for life.
+    pub fn remember(&self, oid: Oid, fileid: u64) -> u64 {
         if oid == self.root {
             return ROOT;
         }
         let mut table = self.table.lock();
-        for salt in 0.. {
-            match table.entry(self.hash(oid, salt)) {
-                Entry::Vacant(free) => {
-                    let node = *free.key();
-                    free.insert(Node { oid, lookups: 1, cached: None });
-                    return node;
-                }
-                Entry::Occupied(mut known) if known.get().oid == oid => {
-                    known.get_mut().lookups += 1;
-                    return *known.key();
-                }
-                Entry::Occupied(_) => {}
+        if let Some(&node) = table.ids.get(&oid) {
+            if let Some(known) = table.nodes.get_mut(&node) {
+                known.lookups += 1;
             }
+            return node;
         }
-        ROOT
+        let free =
+            (0..).map(|salt| self.hash(oid, fileid, salt)).find(|node| !table.nodes.contains_key(node));
+        let node = free.unwrap_or(ROOT);
+        table.nodes.insert(node, Node { oid, lookups: 1, cached: None });
+        table.ids.insert(oid, node);
+        node
     }
 
     /// The number that an object has, or would have, for programs; the kernel is told nothing.
-    pub fn number(&self, oid: Oid) -> u64 {
-        if oid == self.root { ROOT } else { self.hash(oid, 0) }
+    pub fn number(&self, oid: Oid, fileid: u64) -> u64 {
+        self.known(oid).unwrap_or_else(|| self.hash(oid, fileid, 0))
     }
 
     /// The node id of an object, if the kernel knows it.
     pub fn known(&self, oid: Oid) -> Option<u64> {
-        if oid == self.root {
-            return Some(ROOT);
-        }
-        let table = self.table.lock();
-        // Where another object has the usual number, this one has one of the next.
-        let mut numbers = (0..).map(|salt| self.hash(oid, salt)).map(|node| Some((node, table.get(&node)?)));
-        numbers.find_map(|at| match at {
-            Some((node, known)) if known.oid == oid => Some(Some(node)),
-            Some(_) => None,
-            None => Some(None),
-        })?
+        if oid == self.root { Some(ROOT) } else { self.table.lock().ids.get(&oid).copied() }
     }
 
     /// All node ids that the kernel knows.
     pub fn all(&self) -> Vec<u64> {
-        std::iter::once(ROOT).chain(self.table.lock().keys().copied()).collect()
+        std::iter::once(ROOT).chain(self.table.lock().nodes.keys().copied()).collect()
     }
 
     /// The kernel has forgotten that many lookups.
     pub fn forget(&self, node: u64, lookups: u64) {
-        if let Entry::Occupied(mut known) = self.table.lock().entry(node) {
+        let mut table = self.table.lock();
+        if let Entry::Occupied(mut known) = table.nodes.entry(node) {
             let left = known.get().lookups.saturating_sub(lookups);
             known.get_mut().lookups = left;
             if left == 0 {
-                known.remove();
+                let Node { oid, .. } = known.remove();
+                table.ids.remove(&oid);
             }
         }
     }
@@ -110,7 +108,7 @@ impl Nodes {
     pub fn still_cached(&self, node: u64, attr: &FileAttr) -> bool {
         let now = Some((attr.mtime, attr.size));
         let mut table = self.table.lock();
-        let Some(node) = table.get_mut(&node) else { return false };
+        let Some(node) = table.nodes.get_mut(&node) else { return false };
         std::mem::replace(&mut node.cached, now) == now
     }
 
@@ -118,20 +116,20 @@ impl Nodes {
     /// cache stays out of date.
     pub fn changed_here(&self, node: u64, wcc: &Wcc) {
         let (Some(before), Some(after)) = (&wcc.before, &wcc.after) else { return };
-        if let Some(node) = self.table.lock().get_mut(&node)
+        if let Some(node) = self.table.lock().nodes.get_mut(&node)
             && node.cached == Some((before.mtime, before.size))
         {
             node.cached = Some((after.mtime, after.size));
         }
     }
 
-    fn hash(&self, oid: Oid, salt: u32) -> u64 {
+    fn hash(&self, oid: Oid, fileid: u64, salt: u32) -> u64 {
         let mut hasher = SipHasher13::new_with_key(&self.key);
         hasher.write_u32(oid.volume);
         hasher.write_u64(oid.id);
         hasher.write_u32(salt);
         // Positive as a signed number, because some programs keep it as one; never 0 or the root.
-        (hasher.finish() >> 1).max(ROOT + 1)
+        ((hasher.finish() >> 33 << 32) | fileid & u64::from(u32::MAX)).max(ROOT + 1)
     }
 }
 
@@ -146,11 +144,11 @@ mod tests {
     #[test]
     fn an_id_is_good_from_lookup_to_forget() {
         let nodes = Nodes::new([1; 16], Oid::ROOT);
-        let node = nodes.remember(oid(5));
-        assert_eq!((nodes.remember(oid(5)), nodes.number(oid(5))), (node, node));
+        let node = nodes.remember(oid(5), 5);
+        assert_eq!((nodes.remember(oid(5), 5), nodes.number(oid(5), 5)), (node, node));
         assert_eq!((nodes.known(oid(5)), nodes.known(oid(6))), (Some(node), None));
         assert_eq!(nodes.all(), [ROOT, node]);
-        assert_ne!(nodes.remember(oid(6)), node);
+        assert_ne!(nodes.remember(oid(6), 5), node);
         nodes.forget(node, 1);
         assert_eq!(nodes.get(node), Some(oid(5)));
         nodes.forget(node, 1);
@@ -161,7 +159,7 @@ mod tests {
     #[test]
     fn the_root_is_always_known() {
         let nodes = Nodes::new([1; 16], oid(9));
-        assert_eq!((nodes.remember(oid(9)), nodes.get(ROOT)), (ROOT, Some(oid(9))));
+        assert_eq!((nodes.remember(oid(9), 5), nodes.get(ROOT)), (ROOT, Some(oid(9))));
         nodes.forget(ROOT, 1);
         assert_eq!(nodes.get(ROOT), Some(oid(9)));
     }
@@ -169,15 +167,28 @@ mod tests {
     #[test]
     fn numbers_stay_over_sessions_and_differ_between_volumes() {
         let (one, two) = (Nodes::new([1; 16], Oid::ROOT), Nodes::new([1; 16], Oid::ROOT));
-        assert_eq!(one.number(oid(5)), two.remember(oid(5)));
-        assert_eq!(one.get(two.number(oid(5))), None, "a node id of another session");
-        assert_ne!(one.number(oid(5)), one.number(Oid { volume: 8, id: 5 }));
+        assert_eq!(one.number(oid(5), 5), two.remember(oid(5), 5));
+        assert_eq!(one.get(two.number(oid(5), 5)), None, "a node id of another session");
+        assert_ne!(one.number(oid(5), 5), one.number(Oid { volume: 8, id: 5 }, 5));
+    }
+
+    #[test]
+    fn the_lower_half_of_a_number_is_that_of_the_homes() {
+        let nodes = Nodes::new([1; 16], Oid::ROOT);
+        let inode = 0xab_1234_5678;
+        let (one, other) = (nodes.remember(oid(5), inode), nodes.remember(Oid { volume: 8, id: 5 }, inode));
+        assert_eq!((one as u32, other as u32), (0x1234_5678, 0x1234_5678));
+        assert_ne!(one, other);
+        assert_eq!((nodes.number(oid(5), inode), nodes.known(oid(5))), (one, Some(one)));
+        assert!(i64::try_from(one).is_ok() && one > ROOT);
+        nodes.forget(one, 1);
+        assert_eq!((nodes.known(oid(5)), nodes.get(other)), (None, Some(Oid { volume: 8, id: 5 })));
     }
 
     #[test]
     fn the_page_cache_is_kept_over_our_own_changes_alone() {
         let nodes = Nodes::new([1; 16], Oid::ROOT);
-        let node = nodes.remember(oid(5));
+        let node = nodes.remember(oid(5), 5);
         let attr = |sec, size| FileAttr {
             kind: vfs::Kind::File,
             mode: 0,

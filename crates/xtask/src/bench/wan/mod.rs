@@ -178,7 +178,7 @@ impl<'a> Bench<'a> {
         )?;
         let script = "cp $H/big $L/edited; dd if=$L/patch of=$L/edited bs=1M seek=40 conv=notrunc status=none; \
              tar cf $L/small.tar -C $L small; cd $H/repo; git init -q; git add .; \
-             git -c user.name=a -c user.email=a@b commit -qm one";
+             git -c user.name=a -c user.email=a@b commit -qm one; git gc -q; git status -s; cp .git/index $L";
         self.succeed(script)
     }
 
