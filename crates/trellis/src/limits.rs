@@ -88,6 +88,8 @@ pub const OPEN_FILES: u64 = 4096;
 pub const CLOCK_SKEW_S: f64 = 2.0;
 /// Longest time that `doctor` gives one home to answer.
 pub const DOCTOR_PATIENCE: Duration = Duration::from_secs(40);
+/// How long the server of a mount may take to answer for it.
+pub const DOCTOR_MOUNT: Duration = Duration::from_secs(3);
 
 /// How long SIGTERM lets unsent changes go home.
 pub const DRAIN_AT_SIGNAL: Duration = Duration::from_secs(10);

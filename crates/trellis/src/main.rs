@@ -12,12 +12,14 @@
 //! - [`control`]: how commands speak to the running server; [`tree`]: files as commands see them; [`unsent`]: when they
 //!   must not go around the journal.
 //! - [`attach`]: mounts on machines that have no server of their own.
-//! - [`crash`]: what a panic means; [`log`]: what is said without being asked. [`show`]: text for a person; [`limits`]: every bound.
+//! - [`crash`]: what a panic means; [`log`]: what is said without being asked. [`show`]: text for a person, [`advice`]:
+//!   commands in it; [`limits`]: every bound.
 
 // They panic where the text cannot be written: the disk of a log is full, the reader has gone.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod accounts;
+mod advice;
 mod agents;
 mod allow;
 mod attach;

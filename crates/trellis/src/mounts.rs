@@ -71,6 +71,15 @@ pub fn fuse_points() -> Vec<PathBuf> {
     lines.map(|l| PathBuf::from(OsStr::from_bytes(&unescape(l.point)))).collect()
 }
 
+/// Where the tree of a server is mounted by FUSE, but for these mounts: by another server of this machine, or of another
+/// one.
+pub fn other_points(ours: &[Mounted]) -> Vec<PathBuf> {
+    let is_ours = |point: &PathBuf| ours.iter().any(|m| m.point == point.as_os_str().as_bytes());
+    let mut points = fuse_points();
+    points.retain(|point| !is_ours(point));
+    points
+}
+
 /// Where the kernel lets users abort the connections of their FUSE mounts.
 pub const FUSECTL: &str = "/sys/fs/fuse/connections";
 

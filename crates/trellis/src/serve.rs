@@ -300,7 +300,8 @@ fn serve_nfs(
 
 fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
     if nfs.is_empty() {
-        tell!(std::io::stdout(), "serving mounts by FUSE alone; mount the tree with\n  trellis mount");
+        let added = crate::advice::addition();
+        tell!(std::io::stdout(), "serving mounts by FUSE alone; mount the tree with\n  trellis mount{added}");
     }
     for address in nfs {
         tell!(

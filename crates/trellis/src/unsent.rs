@@ -59,7 +59,8 @@ pub fn check(state: Option<&StateDir>) -> Unsent {
 
 fn refusal(account: &str, why: &str, dir: &Path) -> Error {
     let text = format!(
-        "{}: the journal in {} {why}: start the server with `trellis serve --state {}` and try again",
+        "{}: the journal in {} {why}: start the server with `trellis mount --state {2}` or `trellis serve --state {2}`, and \
+         try again",
         show::text(account.as_bytes()),
         show::text(dir.as_os_str().as_encoded_bytes()),
         show::path_word(dir)

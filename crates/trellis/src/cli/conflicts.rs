@@ -7,7 +7,7 @@ use super::{Done, Failure, StateArg, named};
 use crate::control::client::unexpected;
 use crate::control::proto::{Keep, Raw, Reply, Request};
 use crate::control::report::{ConflictReport, Side};
-use crate::show;
+use crate::{advice, show};
 use clap::{Args, Subcommand, ValueEnum};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -147,7 +147,8 @@ fn table(found: &[ConflictReport]) -> String {
         let written = show::moment(c.written, 0)[..16].to_owned();
         vec![written, size(&c.mine, false), size(&c.theirs, c.gone), show::text(&c.copy.0)]
     }));
-    show::table(&rows) + "`trellis conflicts show COPY` tells more, `trellis conflicts resolve` settles\n"
+    let advice = "`trellis conflicts show COPY` tells more, `trellis conflicts resolve` settles\n";
+    show::table(&rows) + &advice::complete(advice)
 }
 
 async fn show_one(args: ShowArgs) -> Done {
@@ -199,12 +200,13 @@ fn both_sides(c: &ConflictReport) -> String {
         &show::moment(c.written, 0)[..19],
         show::text(c.account.as_bytes())
     );
-    let copy = show::word(&c.copy.0);
+    let (copy, added) = (show::word(&c.copy.0), advice::addition());
     if let Some(original) = c.original.as_ref().filter(|_| !c.gone) {
         let original = show::word(&original.0);
-        let _ = writeln!(out, "  compare  diff <(trellis cat {original}) <(trellis cat {copy})");
+        let _ =
+            writeln!(out, "  compare  diff <(trellis cat {original}{added}) <(trellis cat {copy}{added})");
     }
-    let _ = writeln!(out, "  settle   trellis conflicts resolve --keep mine|theirs|both {copy}");
+    let _ = writeln!(out, "  settle   trellis conflicts resolve --keep mine|theirs|both {copy}{added}");
     out
 }
 

@@ -11,7 +11,7 @@ use crate::mounts::path_inside;
 use crate::options::Seconds;
 use crate::serve::unsent_line;
 use crate::state::StateDir;
-use crate::{limits, show};
+use crate::{advice, limits, show};
 use clap::Args;
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use std::time::Instant;
 const PARKED_SHOWN: usize = 5;
 /// What to do about them.
 const PARKED_ADVICE: &str = "parked changes are kept: make room or give the permission at the home, and they go there \
-                             by themselves; or see trellis retry, export and discard";
+                             by themselves; or see `trellis retry`, `trellis export` and `trellis discard`";
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -159,7 +159,7 @@ pub(super) async fn status(args: StatusArgs) -> Done {
     };
     let text = match args.json {
         true => serde_json::to_string(&report).map_err(|e| e.to_string())? + "\n",
-        false => at + &readable(&report),
+        false => at + &advice::complete(&readable(&report)),
     };
     Ok(stdout().write_all(text.as_bytes())?)
 }

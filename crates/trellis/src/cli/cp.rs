@@ -16,8 +16,9 @@ Examples:
   trellis cp -rp results scp:lab:project/     modes and times too
   trellis cp -r lab:/data/set bob@far:/data   from home to home, through this machine
 
-A file is written under a temporary name (.trellis-part.*) and gets its own when it is whole. Run the same
-command again after an interruption: what is whole is not copied again, and a large file goes on where it stopped.
+A file is written under a temporary name (.trellis-part.*) and gets its own when it is whole; where the directory takes
+no new file, what has the name is written over, and an interruption leaves it cut off. Run the same command again after
+an interruption: what is whole is not copied again, and a large file goes on where it stopped.
 With -p, files of the same size and time are taken for the same. Symbolic links below a directory are copied as
 links, holes as holes; a second name of a file becomes a second file.
 

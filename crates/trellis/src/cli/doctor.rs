@@ -7,13 +7,14 @@ use crate::control::proto::{Reply, Request};
 use crate::control::report::{HomeReport, StatusReport};
 use crate::doctor::{Finding, Level, here, homes};
 use crate::login::{Logins, Way};
+use crate::options::Options;
 use crate::scl::Target;
-use crate::{agents, config, limits, show};
+use crate::state::StateDir;
+use crate::{advice, agents, config, limits, show};
 use clap::Args;
-use home::Home;
+use home::{Error, ErrorKind, Home};
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -41,32 +42,39 @@ pub struct DoctorArgs {
 }
 
 pub(super) async fn doctor(args: DoctorArgs) -> Done {
-    let state = crate::state::StateDir::existing(args.state.dir.as_deref());
+    let state = StateDir::existing(args.state.dir.as_deref());
     let dir = state.as_ref().ok().and_then(Option::as_ref);
-    let mut client = match dir {
-        Some(dir) => Client::connect(dir).await?,
-        None => None,
+    // A server that does not answer is a finding like any other.
+    let server = match dir {
+        Some(dir) => ask(dir).await,
+        None => Ok(None),
     };
-    let report = match &mut client {
-        Some(client) => {
-            client.greet().await?;
-            Some(status(client).await?)
-        }
-        None => None,
-    };
-    let cache = report.as_ref().map(|r| (r.cache.cap, r.cache.bytes));
-    let mut found = vec![here::fuse()];
-    if found[0].level == Level::Ok {
-        found.push(here::fusectl());
-    }
+    let report = server.as_ref().ok().and_then(|s| s.as_ref().map(|(_, report)| report));
+    let mut found = here::fuse();
+    found.extend(here::dead_mounts().await);
     found.extend(here::ssh(dir).await);
-    found.extend(here::ports(dir, report.as_ref().map(|r| &r.nfs[..])));
-    let wanted = args.state.dir.clone().map_or_else(crate::state::usual_dir, Ok)?;
-    found.push(here::disk(state.as_ref().map(Option::as_ref).map_err(String::as_str), &wanted, cache));
+    found.extend(here::ports(dir, report.map(|r| &r.nfs[..])));
+    let cache = report.map(|r| (r.cache.cap, r.cache.bytes));
+    let wanted = args.state.dir.clone().map_or_else(crate::state::usual_dir, Ok);
+    found.push(match (&state, &wanted) {
+        (Ok(Some(state)), _) => here::disk(state, cache),
+        (Ok(None), Ok(wanted)) => here::no_disk(wanted),
+        (Err(why), _) | (_, Err(why)) => here::bad_disk(why),
+    });
     found.push(here::limits());
-    match (&mut client, report) {
-        (Some(client), Some(report)) => through_server(client, report, &mut found).await?,
-        _ => directly(&args, dir, &mut found).await?,
+    let file = config::load(args.config.as_deref());
+    found.extend(file.as_ref().err().map(|why| bad_config(why)));
+    match server {
+        Ok(Some((client, report))) => through_server(client, report, &mut found).await,
+        Ok(None) => directly(&args, file.unwrap_or_default(), dir, &mut found).await,
+        Err(e) => found.push(Finding::fail(
+            "server",
+            show::message(&e.detail),
+            "`trellis service logs` may show more",
+        )),
+    }
+    for advice in found.iter_mut().filter_map(|f| f.advice.as_mut()) {
+        *advice = advice::complete(advice);
     }
     let text = match args.json {
         true => serde_json::to_string(&found).map_err(|e| e.to_string())? + "\n",
@@ -79,50 +87,71 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
     }
 }
 
-async fn status(client: &mut Client) -> Result<StatusReport, Failure> {
+/// The server of a state directory, if one runs, and what it reports.
+async fn ask(state: &StateDir) -> home::Result<Option<(Client, StatusReport)>> {
+    let connected = Client::connect(state).await.map_err(|e| Error::new(ErrorKind::Io, e))?;
+    let Some(mut client) = connected else { return Ok(None) };
+    client.greet().await?;
+    let report = status(&mut client).await?;
+    Ok(Some((client, report)))
+}
+
+/// A configuration that cannot be read: homes and options in it are not known.
+fn bad_config(why: &str) -> Finding {
+    let advice = "mend it: no server starts with it, and commands without a server need it, too";
+    Finding::fail("config", show::message(why), advice)
+}
+
+async fn status(client: &mut Client) -> home::Result<StatusReport> {
     match client.ask(Request::Status).await? {
         Reply::Status(report) => Ok(*report),
-        _ => Err(unexpected().into()),
+        _ => Err(unexpected()),
     }
 }
 
 /// Asks the server to try what nobody uses just now; what was refused lately is left to its pause.
-async fn through_server(client: &mut Client, before: StatusReport, found: &mut Vec<Finding>) -> Done {
+async fn through_server(mut client: Client, before: StatusReport, found: &mut Vec<Finding>) {
     found.push(homes::server(&before));
     let mut failed = Vec::new();
     for home in before.homes.iter().filter(|h| h.state == "idle") {
         let Some(name) = home.names.first() else { continue };
-        let tried = within(limits::DOCTOR_PATIENCE, client.ask(Request::LoggedIn(name.clone()))).await?;
-        failed.extend(tried.err().map(|e| (home.account.clone(), e.detail)));
+        let asked = client.ask(Request::LoggedIn(name.clone()));
+        match tokio::time::timeout(limits::DOCTOR_PATIENCE, asked).await {
+            Ok(tried) => failed.extend(tried.err().map(|e| (home.account.clone(), e.detail))),
+            Err(_) => {
+                found.push(Finding::fail("server", "it does not answer in time", "try again"));
+                return;
+            }
+        }
     }
-    let report = status(client).await?;
+    let report = match status(&mut client).await {
+        Ok(report) => report,
+        Err(e) => return found.push(Finding::fail("server", show::message(&e.detail), "try again")),
+    };
     for home in report.homes.iter().filter(|h: &&HomeReport| !h.account.starts_with("local:")) {
         let tried = failed.iter().find(|(account, _)| *account == home.account).map(|(_, why)| why.as_str());
         found.extend(homes::home(home, tried));
     }
     found.extend(report.unreached.iter().map(homes::unreached));
-    Ok(())
-}
-
-async fn within<T>(patience: Duration, ask: impl Future<Output = T>) -> Result<T, Failure> {
-    let late = || Failure::from("the server does not answer in time; try again".to_owned());
-    tokio::time::timeout(patience, ask).await.map_err(|_| late())
 }
 
 /// Where no server runs, the configured homes are tried one by one.
-async fn directly(
-    args: &DoctorArgs,
-    state: Option<&crate::state::StateDir>,
-    found: &mut Vec<Finding>,
-) -> Done {
-    found.push(Finding::ok("server", "none runs; `trellis mount`, `service start` or `serve` start one"));
-    let file = config::load(args.config.as_deref())?;
+async fn directly(args: &DoctorArgs, file: Options, state: Option<&StateDir>, found: &mut Vec<Finding>) {
+    let start = "none runs; `trellis mount`, `trellis service start` or `trellis serve` start one";
+    found.push(Finding::ok("server", advice::complete(start)));
     let way = Way::new(args.ssh_config.clone().or(file.ssh_config), state);
     let logins = Logins { homes: file.home, way };
     for entry in &logins.homes {
         let Target::Remote(account, _) = &entry.scl else { continue };
         let name = show::text(entry.name.as_bytes());
-        let target = logins.way.target(account)?;
+        let target = match logins.way.target(account) {
+            Ok(target) => target,
+            Err(e) => {
+                let why = format!("{name}: {}", show::message(&e.detail));
+                found.push(Finding::fail("home", why, "mend it in the configuration"));
+                continue;
+            }
+        };
         let home = home::connect(target, agents::binaries());
         found.push(match tokio::time::timeout(limits::DOCTOR_PATIENCE, home.attach()).await {
             Ok(Ok(hello)) => {
@@ -140,7 +169,6 @@ async fn directly(
         });
         home.close();
     }
-    Ok(())
 }
 
 fn readable(found: &[Finding]) -> String {
@@ -151,9 +179,10 @@ fn readable(found: &[Finding]) -> String {
             Level::Warn => "warn",
             Level::Fail => "FAIL",
         };
-        out += &format!("{level}  {:<7} {}\n", finding.about, finding.found.replace('\n', " "));
+        let gap = format!("\n{:14}", "");
+        out += &format!("{level}  {:<7} {}\n", finding.about, finding.found.trim_end().replace('\n', &gap));
         if let Some(advice) = &finding.advice {
-            out += &format!("              {}\n", advice.replace('\n', " "));
+            out += &format!("{:14}{}\n", "", advice.replace('\n', &gap));
         }
     }
     out
@@ -167,6 +196,9 @@ mod tests {
     fn each_line_says_how_bad_it_is_and_what_to_do() {
         let found = [Finding::ok("ssh", "OpenSSH"), Finding::fail("disk", "full", "make room")];
         assert_eq!(readable(&found), "ok    ssh     OpenSSH\nFAIL  disk    full\n              make room\n");
+        let long = [Finding::fail("config", "line 1\n  x = =\n", "mend it")];
+        let gap = " ".repeat(14);
+        assert_eq!(readable(&long), format!("FAIL  config  line 1\n{gap}  x = =\n{gap}mend it\n"));
         let json = serde_json::to_value(&found).unwrap();
         assert_eq!(json[1]["level"], "fail");
         assert_eq!(json[0]["advice"], serde_json::Value::Null);

@@ -8,7 +8,7 @@ use crate::login::record::{self, Record};
 use crate::login::{Logins, Way, folder, watch};
 use crate::options::Seconds;
 use crate::state::StateDir;
-use crate::{config, show};
+use crate::{advice, config, show};
 use clap::Args;
 use home::ssh::{Facts, Master, SshTarget};
 use serde::Serialize;
@@ -303,7 +303,7 @@ async fn list(state: &StateDir, json: bool) -> Done {
 
 fn readable(listed: &[Listed]) -> String {
     if listed.is_empty() {
-        return "no logins; `trellis login HOST` makes one\n".into();
+        return advice::complete("no logins; `trellis login HOST` makes one\n");
     }
     let mut rows = vec![["HOST", "ACCOUNT", "STATE", "STAYS"].map(str::to_owned).to_vec()];
     rows.extend(listed.iter().map(|l| {

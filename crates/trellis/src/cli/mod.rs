@@ -34,9 +34,9 @@ mod transfer;
 mod waiting;
 
 use crate::mount::guard::process;
-use crate::show;
 use crate::state::StateDir;
-use clap::{Args, FromArgMatches, Parser, Subcommand};
+use crate::{advice, show};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -123,11 +123,14 @@ enum Command {
     Man(manual::ManArgs),
 }
 
+/// How the parser calls the option that names a state directory.
+const STATE: &str = "state";
+
 /// Which server is meant.
 #[derive(Debug, Clone, Args)]
 pub struct StateArg {
     /// The server's state directory [default: $XDG_STATE_HOME/trellis or ~/.local/state/trellis]
-    #[arg(long = "state", value_name = "DIR")]
+    #[arg(id = STATE, long = STATE, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
@@ -230,7 +233,10 @@ const INTERRUPTED: u8 = 130;
 /// The command with its arguments, or how the program ends without one. `name`: what the first argument is.
 fn parse(name: &str, args: Vec<OsString>) -> Result<Cli, ExitCode> {
     let unknown = find::unknown(&args);
-    let parsed = manual::command().try_get_matches_from(args).and_then(|m| Cli::from_arg_matches(&m));
+    let parsed = manual::command().try_get_matches_from(args).and_then(|m| {
+        named_state(&m).iter().for_each(|state| advice::remember(state));
+        Cli::from_arg_matches(&m)
+    });
     parsed.map_err(|e| {
         let is_unknown = e.kind() == clap::error::ErrorKind::UnknownArgument;
         let unknown = match unknown.filter(|_| is_unknown) {
@@ -256,6 +262,16 @@ fn parse(name: &str, args: Vec<OsString>) -> Result<Cli, ExitCode> {
             _ => ExitCode::from(manual::usage_code(name)),
         }
     })
+}
+
+/// The state directory that the command line names.
+fn named_state(matches: &ArgMatches) -> Option<PathBuf> {
+    match matches.subcommand() {
+        Some((_, below)) => named_state(below),
+        // With `--at` it is a directory of another machine.
+        None if matches.try_get_one::<String>("at").is_ok_and(|at| at.is_some()) => None,
+        None => matches.try_get_one::<PathBuf>(STATE).ok().flatten().cloned(),
+    }
 }
 
 async fn run(command: Command) -> Done {
@@ -304,11 +320,11 @@ fn named(path: &[u8], e: &home::Error) -> Failure {
 /// Tells what went wrong; the text is already fit for a terminal.
 fn complain(text: &str) {
     // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "trellis: {text}");
+    let _ = writeln!(std::io::stderr(), "trellis: {}", advice::complete(text));
 }
 
 /// Says something that is no failure.
 fn note(text: &str) {
     // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", advice::complete(text));
 }

@@ -9,7 +9,7 @@ use crate::daemon::{self, Started};
 use crate::mount::helper::{self, Unmount};
 use crate::mount::{detach_dead, place, remembered, write_list};
 use crate::state::StateDir;
-use crate::{mounts, service, show};
+use crate::{advice, mounts, service, show};
 use clap::Args;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -77,9 +77,12 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     // Where the state may lie is the server's decision at its start.
     let state = StateDir::create(args.state.dir.as_deref(), true)?;
     let request = Request::Mount { dir: raw(&dir), make };
-    let reply = match ask_server(&state, request.clone()).await {
-        // A server that was killed just now may have taken the question.
-        Err(_) if Client::connect(&state).await?.is_none() => ask_server(&state, request).await?,
+    let mut started = false;
+    let reply = match ask_server(&state, request.clone(), &mut started).await {
+        // A server that was killed just now may have taken the question. One that was started for it has answered.
+        Err(_) if !started && Client::connect(&state).await?.is_none() => {
+            ask_server(&state, request, &mut started).await?
+        }
         answered => answered?,
     };
     let Reply::Mounted { dir, before, recovered } = reply else {
@@ -92,16 +95,16 @@ pub(super) async fn mount(args: MountArgs) -> Done {
 }
 
 /// Asks the server of a state directory, which is started if none runs.
-async fn ask_server(state: &StateDir, request: Request) -> Result<Reply, Failure> {
-    let started = service::start(state).await? == Started::Now;
-    if started {
+async fn ask_server(state: &StateDir, request: Request, started: &mut bool) -> Result<Reply, Failure> {
+    *started = service::start(state).await? == Started::Now;
+    if *started {
         let log = show::text(daemon::log_path(state).as_os_str().as_bytes());
         super::note(&format!("started a server in the background; it writes to {log}"));
     }
     let mut client = Client::connect(state).await?.ok_or_else(|| "the server has ended again".to_owned())?;
     client.greet().await?;
     let answer = client.ask(request).await;
-    if started && answer.is_err() {
+    if *started && answer.is_err() {
         end_again(state, client).await;
     }
     Ok(answer?)
@@ -125,11 +128,12 @@ fn welcome(dir: &Path, before: bool, at: Option<&str>) -> String {
     let how = if before { "is mounted already" } else { "is mounted" };
     let there = at.map(|host| format!("ssh {} ", show::word(host.as_bytes()))).unwrap_or_default();
     let (shown, word) = (show::text(dir.as_os_str().as_bytes()), show::path_word(dir));
+    let added = advice::addition();
     format!(
         "{shown} {how}; try\n  \
          ls {}            any host or alias that `{there}ssh HOST` reaches, from its root directory on\n  \
-         trellis status           homes, what is unsent, what is cached\n  \
-         trellis umount {word}     take it away again\n",
+         trellis status{added}           homes, what is unsent, what is cached\n  \
+         trellis umount {word}{added}     take it away again\n",
         show::path_word(&dir.join("HOST"))
     )
 }
@@ -150,15 +154,15 @@ pub(super) async fn umount(args: UmountArgs) -> Done {
         helper::unmount(&dir, how).await?;
         return Ok(writeln!(stdout(), "{} is unmounted", show::text(dir.as_os_str().as_bytes()))?);
     }
-    let done = match client {
+    let text = match client {
         Some(mut client) => {
             let request = Request::Umount { dir: dir.as_deref().map(raw), lazy: args.lazy };
             let Reply::Unmounted(dir) = client.ask(request).await? else { return Err(unexpected().into()) };
-            show::text(&dir.0)
+            format!("{} is unmounted", show::text(&dir.0))
         }
         None => without_server(state.as_ref(), dir).await?,
     };
-    Ok(writeln!(stdout(), "{done} is unmounted")?)
+    Ok(writeln!(stdout(), "{text}")?)
 }
 
 /// The mount that is meant, if another machine's server serves it. Without a name it is the only one, unless there may be
@@ -171,24 +175,35 @@ fn relayed(dir: Option<&Path>, served: bool) -> Option<PathBuf> {
     }
 }
 
-/// Where no server runs, what is left is dead, and remembered for the next server.
+/// Where no server runs, what is left is dead, or only remembered for the next server. Answers what was done.
 async fn without_server(state: Option<&StateDir>, dir: Option<PathBuf>) -> Result<String, Failure> {
     let mut known = state.map(remembered).unwrap_or_default();
     let dir = match (dir, &known[..]) {
         (Some(dir), _) => place::canonical(&dir)?,
         (None, [one]) => one.clone(),
-        (None, _) => return Err("no server runs; say which directory is meant".to_owned().into()),
+        (None, []) => {
+            let text = "nothing is mounted: no server runs; `trellis umount DIR` takes away what a dead one has left";
+            return Err(text.to_owned().into());
+        }
+        (None, many) => {
+            let dirs: Vec<String> = many.iter().map(|d| show::text(d.as_os_str().as_bytes())).collect();
+            return Err(format!("no server runs; say which directory is meant: {}", dirs.join(", ")).into());
+        }
     };
     let detached = detach_dead(&dir, "is no mount of a trellis server that has gone").await;
-    if let Some(at) = known.iter().position(|d| *d == dir) {
-        known.remove(at);
-        if let Some(state) = state {
-            let _no_server = state.lock_shared()?;
-            write_list(state, &known.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
-        }
-        return Ok(show::text(dir.as_os_str().as_bytes()));
+    let Some(at) = known.iter().position(|d| *d == dir) else {
+        return Ok(format!("{} is unmounted", show::text(detached?.as_os_str().as_bytes())));
+    };
+    known.remove(at);
+    if let Some(state) = state {
+        let _no_server = state.lock_shared()?;
+        write_list(state, &known.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
-    Ok(show::text(detached?.as_os_str().as_bytes()))
+    let dir = show::text(dir.as_os_str().as_bytes());
+    Ok(match detached {
+        Ok(_) => format!("{dir} is unmounted"),
+        Err(_) => format!("{dir} was not mounted any more; the next server does not mount it again"),
+    })
 }
 
 fn usual() -> Result<PathBuf, Failure> {

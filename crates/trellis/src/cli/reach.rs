@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `scp:[user@]host:path`, `[user@]host:path` | that place, as in scp(1) |
 //! | a path that leads into a mount of the tree | the place that is seen there |
-//! | a path that leads into a mount that another machine's server serves | the same, reached through that mount |
+//! | a path that leads into a mount that another server serves, here or elsewhere | the same, reached through that mount |
 //! | `/NAME/path` | that place, `NAME` as in the root of the tree: `user@host`, `host`, a configured name |
 //! | `user@host/path` | the same; `cp` and `mv` take it for local if something of that name is there |
 //! | any other | `cp` and `mv`: a path of this machine; the others: as with a leading `/` |
@@ -85,7 +85,7 @@ pub(super) struct Reach {
     /// Set where a server runs.
     served: Option<StateDir>,
     here: Here,
-    /// Where the arguments seen so far lead: into this mount of another machine's server, or not into one.
+    /// Where the arguments seen so far lead: into this mount of another server, or not into one.
     through: Option<Option<Vec<u8>>>,
     /// Keeps a server from starting while a command works without one.
     _lock: Option<Lock>,
@@ -96,8 +96,8 @@ struct Here {
     /// The current directory, if it is known.
     cwd: Option<PathBuf>,
     mounts: Vec<Mounted>,
-    /// Mounts of servers of other machines.
-    relayed: Vec<Mounted>,
+    /// Mounts of other servers: those of other state directories, and of other machines.
+    others: Vec<Mounted>,
     /// The names that the root lists; asked for when they are needed.
     names: Option<Vec<Vec<u8>>>,
 }
@@ -169,7 +169,7 @@ impl Reach {
             Some(before) if *before == mount => return Ok(()),
             Some(_) => {
                 return Err(Failure::Usage(format!(
-                    "{}: a mount that another machine's server serves, and what is not in it, need a command each",
+                    "{}: a mount that another server serves, and what is not in it, need a command each",
                     show::text(arg)
                 )));
             }
@@ -224,7 +224,7 @@ pub(super) async fn tree_path(server: &mut Server, arg: &OsStr) -> Result<Vec<u8
         By::Mount(record) => {
             let mut here = Here::of(None);
             let point = record.mounted();
-            here.relayed.retain(|m| *m != point);
+            here.others.retain(|m| *m != point);
             here.mounts = vec![point];
             here
         }
@@ -239,12 +239,9 @@ impl Here {
             let uid = rustix::process::geteuid().as_raw();
             seen_here(&mounts::Served { listeners, source: state.source(), uid })
         });
-        Here {
-            cwd: std::env::current_dir().ok(),
-            mounts: mounts.unwrap_or_default(),
-            relayed: mounts::relayed_points().into_iter().map(whole).collect(),
-            names: None,
-        }
+        let mounts = mounts.unwrap_or_default();
+        let others = mounts::other_points(&mounts).into_iter().map(whole).collect();
+        Here { cwd: std::env::current_dir().ok(), mounts, others, names: None }
     }
 
     async fn of_server(client: &mut Client, state: &StateDir) -> Result<Here, Failure> {
@@ -265,13 +262,13 @@ impl Here {
         path_inside(&self.full(path)?, &self.mounts)
     }
 
-    /// The mount of another machine's server that a path leads into, and the path in its tree.
+    /// The mount of another server that a path leads into, and the path in its tree.
     fn through(&self, path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-        if is_locator(path) || self.relayed.is_empty() {
+        if is_locator(path) || self.others.is_empty() {
             return None;
         }
         let full = self.full(path)?;
-        let found = self.relayed.iter().find_map(|m| Some((m, path_inside(&full, std::slice::from_ref(m))?)));
+        let found = self.others.iter().find_map(|m| Some((m, path_inside(&full, std::slice::from_ref(m))?)));
         found.map(|(mount, inside)| (mount.point.clone(), inside))
     }
 
@@ -284,7 +281,8 @@ impl Here {
         }
         if self.through(arg).is_some() {
             return Err(Failure::Usage(format!(
-                "{}: is in a mount that another machine's server serves, and not the one that is asked",
+                "{}: is in a mount that another server serves, and not the one that is asked: name its state directory with \
+                 --state DIR, or run this on its machine",
                 show::text(arg)
             )));
         }
@@ -430,7 +428,7 @@ mod tests {
         Here {
             cwd: Some(cwd.into()),
             mounts,
-            relayed: vec![whole("/home/ann/at".into())],
+            others: vec![whole("/home/ann/at".into())],
             names: Some(vec![b"lab".to_vec()]),
         }
     }
@@ -501,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_mount_of_another_machine_is_no_host() {
+    fn what_is_in_a_mount_of_another_server_is_no_host() {
         for (cwd, arg, inside) in [
             ("/home/ann", "at/lab/x", "/lab/x"),
             ("/home/ann/at/lab", "x", "/lab/x"),

@@ -4,8 +4,8 @@ use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::daemon::{self, Started};
 use crate::service::{self, Logout, Manager, ServiceReport};
-use crate::show;
 use crate::state::StateDir;
+use crate::{advice, show};
 use clap::{Args, Subcommand};
 use std::io::Write;
 use std::path::PathBuf;
@@ -115,7 +115,8 @@ async fn install(args: InstallArgs) -> Done {
         }
     };
     let report = service::report(&state).await?;
-    Ok(stdout().write_all(format!("{text}{}\n", of_logout(&report)).as_bytes())?)
+    let text = advice::complete(&format!("{text}{}\n", of_logout(&report)));
+    Ok(stdout().write_all(text.as_bytes())?)
 }
 
 async fn start(args: PlainArgs) -> Done {
@@ -135,7 +136,7 @@ async fn status(args: StatusArgs) -> Done {
     let report = service::report(&state).await?;
     let text = match args.json {
         true => serde_json::to_string(&report).map_err(|e| e.to_string())? + "\n",
-        false => readable(&report),
+        false => advice::complete(&readable(&report)),
     };
     stdout().write_all(text.as_bytes())?;
     if report.pid.is_some() { Ok(()) } else { Err(Failure::Code(NOT_RUNNING)) }

@@ -1,6 +1,7 @@
 //! What this machine must have.
 
-use super::Finding;
+use super::{Finding, Level};
+use crate::mount::place::Look;
 use crate::state::StateDir;
 use crate::{limits, login, mount, mounts, show};
 use home::ssh::credentials::agent_trouble;
@@ -12,23 +13,51 @@ use tokio::process::Command;
 /// The type of fusectl (statfs(2), linux/magic.h).
 const FUSECTL_MAGIC: u64 = 0x6573_5543;
 
-/// Whether an ordinary user can mount.
-pub fn fuse() -> Finding {
+/// Whether an ordinary user can mount, and then, whether programs that hang in the mounts of a killed server can be freed.
+pub fn fuse() -> Vec<Finding> {
     let without =
         "install the package fuse3, or ask your site; mounts by NFS and all other commands work without";
     let helper = match mount::helper::find() {
         Ok(helper) => helper,
-        Err(why) => return Finding::warn("fuse", why, without),
+        Err(why) => return vec![Finding::warn("fuse", why, without)],
     };
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let setuid = helper.metadata().is_ok_and(|m| m.uid() == 0 && m.mode() & 0o4000 != 0);
-    of_fuse(&helper, setuid, device.err().map(|e| e.to_string()), rustix::process::geteuid().is_root())
+    let root = rustix::process::geteuid().is_root();
+    let mut found = vec![of_fuse(&helper, setuid, device.err().map(|e| e.to_string()), root)];
+    if found[0].level == Level::Ok {
+        let mounted = rustix::fs::statfs(mounts::FUSECTL).is_ok_and(|fs| fs.f_type as u64 == FUSECTL_MAGIC);
+        found.push(of_fusectl(mounted));
+    }
+    found
 }
 
-/// Whether programs that hang in the mounts of a killed server can be freed.
-pub fn fusectl() -> Finding {
-    let mounted = rustix::fs::statfs(mounts::FUSECTL).is_ok_and(|fs| fs.f_type as u64 == FUSECTL_MAGIC);
-    of_fusectl(mounted)
+/// The mounts whose server has gone, and those that nobody answers for in time.
+pub async fn dead_mounts() -> Vec<Finding> {
+    let mut found = Vec::new();
+    for dir in mounts::fuse_points() {
+        let at = dir.clone();
+        let look = tokio::task::spawn_blocking(move || mount::place::look(&at));
+        match tokio::time::timeout(limits::DOCTOR_MOUNT, look).await {
+            Ok(Ok(Ok(Look::Dead))) => found.push(dead_mount(&dir)),
+            Ok(_) => {}
+            Err(_) => found.push(Finding::fail(
+                "mount",
+                format!("{}: its server does not answer", shown(&dir)),
+                "see below what is wrong with the server; programs that use the mount wait for it",
+            )),
+        }
+    }
+    found
+}
+
+fn dead_mount(dir: &Path) -> Finding {
+    let word = show::path_word(dir);
+    let advice = match mounts::relayed_points().iter().any(|point| point == dir) {
+        true => format!("`trellis umount {word}`, then mount it again with `trellis mount --at HOST {word}`"),
+        false => format!("`trellis mount {word}` serves it again, `trellis umount {word}` takes it away"),
+    };
+    Finding::fail("mount", format!("{}: its server has gone", shown(dir)), advice)
 }
 
 fn of_fusectl(mounted: bool) -> Finding {
@@ -144,14 +173,11 @@ fn low_ports(first_open: u32) -> Finding {
     }
 }
 
-/// The state directory: whose it is, where it lies, how much space is left. `wanted`: where it would be made. `cache`:
-/// what the cache may take, and has.
-pub fn disk(state: Result<Option<&StateDir>, &str>, wanted: &Path, cache: Option<(u64, u64)>) -> Finding {
-    let state = match state {
-        Ok(Some(state)) => state,
-        Ok(None) => return absent(wanted),
-        Err(why) => return Finding::fail("disk", why, "choose another with --state DIR"),
-    };
+/// What to do about a state directory that cannot be used.
+const CHOOSE: &str = "choose another with --state DIR";
+
+/// A state directory that is there: where it lies, how much space is left. `cache`: what the cache may take, and has.
+pub fn disk(state: &StateDir, cache: Option<(u64, u64)>) -> Finding {
     let dir = shown(state.path());
     if state.is_on_network() {
         let advice =
@@ -160,12 +186,17 @@ pub fn disk(state: Result<Option<&StateDir>, &str>, wanted: &Path, cache: Option
     }
     match rustix::fs::statvfs(state.path()) {
         Ok(fs) => space(&dir, fs.f_bavail.saturating_mul(fs.f_frsize), cache),
-        Err(e) => Finding::fail("disk", format!("{dir}: {e}"), "choose another with --state DIR"),
+        Err(e) => bad_disk(&format!("{dir}: {e}")),
     }
 }
 
-/// Whether a directory could be made.
-fn absent(wanted: &Path) -> Finding {
+/// A state directory that cannot be used.
+pub fn bad_disk(why: &str) -> Finding {
+    Finding::fail("disk", why, CHOOSE)
+}
+
+/// A state directory that is not there yet: whether it could be made.
+pub fn no_disk(wanted: &Path) -> Finding {
     let above = wanted.ancestors().find(|dir| dir.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
     let may = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     match rustix::fs::access(above, may) {
@@ -220,7 +251,6 @@ fn shown(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Level;
     use super::*;
 
     #[test]
@@ -260,11 +290,10 @@ mod tests {
         assert_eq!(space("/s", 500 << 20, None).level, Level::Warn);
         assert_eq!(space("/s", 5 << 30, Some((20 << 30, 1 << 30))).level, Level::Warn);
         assert_eq!(space("/s", 5 << 30, Some((20 << 30, 18 << 30))).level, Level::Ok);
-        assert_eq!(disk(Err("open to others"), Path::new("/s"), None).level, Level::Fail);
         let new = tempfile::tempdir().unwrap();
-        assert_eq!(disk(Ok(None), &new.path().join("a/b"), None).level, Level::Ok);
+        assert_eq!(no_disk(&new.path().join("a/b")).level, Level::Ok);
         // Nobody, not even root, makes a directory in what is none.
-        assert_eq!(disk(Ok(None), Path::new("/dev/null/a/b"), None).level, Level::Fail);
+        assert_eq!(no_disk(Path::new("/dev/null/a/b")).level, Level::Fail);
         assert_eq!((open_files(1024).level, open_files(1 << 20).level), (Level::Warn, Level::Ok));
     }
 

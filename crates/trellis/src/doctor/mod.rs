@@ -1,6 +1,6 @@
 //! What Trellis needs, checked one by one: each finding is fine, worth a look, or a failure, and says what to do.
 //!
-//! - [`here`]: this machine: FUSE, ssh, ports, disk, limits.
+//! - [`here`]: this machine: FUSE, mounts, ssh, ports, disk, limits.
 //! - [`homes`]: the running server and the homes: reachable, logged in, how strong, whose clock is wrong.
 
 pub mod here;
@@ -25,7 +25,7 @@ pub enum Level {
 pub struct Finding {
     /// How bad it is.
     pub level: Level,
-    /// What was checked: `fuse`, `ssh`, `ports`, `disk`, `limits`, `server`, `clock` or `home`.
+    /// What was checked: `fuse`, `mount`, `ssh`, `ports`, `disk`, `limits`, `config`, `server`, `clock` or `home`.
     pub about: &'static str,
     /// What was found.
     pub found: String,

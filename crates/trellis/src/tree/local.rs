@@ -3,6 +3,7 @@
 use super::{After, At, Node, Page, Set, Space, Taken, Tree, When, foreign};
 use crate::control::proto::Attr;
 use crate::limits;
+use crate::mounts::{self, Mounted, path_inside};
 use bytes::Bytes;
 use home::{Error, Result};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
@@ -117,6 +118,16 @@ pub fn follow(path: &Path) -> Result<Node> {
 pub fn same(one: &Path, other: &Path) -> bool {
     let ids = |path: &Path| path.symlink_metadata().map(|m| (m.dev(), m.ino())).ok();
     ids(one).is_some_and(|id| ids(other) == Some(id))
+}
+
+/// The file that tells when everything is at its home, in the mount of the tree that holds a path.
+fn barrier(path: &Path) -> Option<PathBuf> {
+    let full = std::path::absolute(path).ok()?;
+    let mounted = |point: &Path| Mounted { point: point.as_os_str().as_bytes().into(), inside: Vec::new() };
+    let mut points = mounts::fuse_points().into_iter();
+    let point = points.find(|point| path_inside(&full, &[mounted(point)]).is_some())?;
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    Some(point.join(format!(".trellis/sync/{}.{}", std::process::id(), since.as_nanos())))
 }
 
 fn timespec(when: Option<When>) -> Timespec {
@@ -265,7 +276,17 @@ impl Tree for Local {
             return done;
         }
         let file = File::open(path).map_err(|e| failed(path, &e))?;
-        rustix::fs::syncfs(&file).map_err(|e| failed(path, &e.into()))
+        rustix::fs::syncfs(&file).map_err(|e| failed(path, &e.into()))?;
+        match barrier(path) {
+            // What the kernel has passed on is on its way to the homes.
+            Some(barrier) => {
+                let reading = tokio::task::spawn_blocking(move || {
+                    std::fs::read(&barrier).map(drop).map_err(|e| failed(&barrier, &e))
+                });
+                reading.await.map_err(|e| Error::new(home::ErrorKind::Io, format!("nobody waits: {e}")))?
+            }
+            None => Ok(()),
+        }
     }
 
     async fn another(&mut self) -> Result<Box<dyn Tree>> {

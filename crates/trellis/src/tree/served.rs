@@ -156,7 +156,12 @@ impl Tree for Served {
 
     async fn another(&mut self) -> Result<Box<dyn Tree>> {
         let client = Client::connect(&self.state).await.map_err(|e| Error::new(ErrorKind::Io, e))?;
-        let gone = || Error::new(ErrorKind::Io, "the server has ended: start it again with `trellis serve`");
+        let gone = || {
+            Error::new(
+                ErrorKind::Io,
+                "the server has ended: start it again with `trellis mount` or `trellis serve`",
+            )
+        };
         Ok(Box::new(Served::new(client.ok_or_else(gone)?, self.state.clone())))
     }
 }

@@ -1,6 +1,7 @@
 //! The real program: it serves, tells so, answers commands, keeps a second server out, and ends in order.
 
 mod commands;
+mod doctor;
 mod output;
 mod place;
 mod ssh;

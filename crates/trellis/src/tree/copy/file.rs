@@ -88,7 +88,10 @@ impl Worker {
         let first = self.from[job.source].read(&job.from, at).await?;
         let made = match begun {
             Some(old) => old,
-            None => self.to.create(&job.dir, &part, self.mode(job) | 0o600, Taken::Empties).await?,
+            None => match self.to.create(&job.dir, &part, self.mode(job) | 0o600, Taken::Empties).await {
+                Err(e) if self.may_write_over(job, &e) => return self.write_over(job, first).await,
+                made => made?,
+            },
         };
         let size = match self.pour(job, &made, at, first).await {
             Err(e) if matches!(e.kind, ErrorKind::NoSpace | ErrorKind::Quota | ErrorKind::TooBig) => {
@@ -100,7 +103,15 @@ impl Worker {
         };
         let (set, mtime) = self.last_touch(job, size, at > 0);
         self.to.set(&made, set).await?;
-        self.to.rename(&job.dir, &part, &job.dir, &job.name).await?;
+        if let Err(e) = self.to.rename(&job.dir, &part, &job.dir, &job.name).await {
+            if !self.may_write_over(job, &e) {
+                return Err(e);
+            }
+            // What has the name is another user's, in a directory where only he may replace it.
+            self.to.remove(&job.dir, &part, false).await?;
+            let first = self.from[job.source].read(&job.from, 0).await?;
+            return self.write_over(job, first).await;
+        }
         self.shared.note(&job.path, &job.from.attr, (size, mtime));
         self.shared.progress().done();
         Ok(())
@@ -193,6 +204,39 @@ impl Worker {
             ..Set::default()
         };
         (set, mtime)
+    }
+
+    /// Whether a file that may not be replaced is to be written over, as cp(1) does it: mv(1) does not.
+    fn may_write_over(&self, job: &Job, e: &Error) -> bool {
+        let refused = matches!(e.kind, ErrorKind::Access | ErrorKind::Perm);
+        refused && !self.shared.manner.moves && job.there.as_ref().is_some_and(|there| there.attr.is_file())
+    }
+
+    /// Writes over what has the name, of which nothing is left from here on: that is told where the new content does not
+    /// become whole.
+    async fn write_over(&mut self, job: &Job, first: (Bytes, bool)) -> Result<()> {
+        let Some(there) = &job.there else { return Err(ErrorKind::NotFound.into()) };
+        // Fails, with nothing changed, where the file may not be written to.
+        self.to.set(there, Set { size: Some(0), ..Set::default() }).await?;
+        let size = self.pour(job, there, 0, first).await.map_err(|e| {
+            let text = "was written over in its place, because its directory takes no new file, and is not whole: run the \
+                        same command again";
+            Error::new(e.kind, format!("{}: {text}", e.detail))
+        })?;
+        let manner = &self.shared.manner;
+        let mtime = job.from.attr.mtime;
+        let set = Set {
+            mode: Some(self.mode(job)).filter(|mode| manner.preserve && *mode != there.attr.mode),
+            mtime: Some(When::At(mtime.0, mtime.1)).filter(|_| manner.preserve),
+            commit: size > 0,
+            ..Set::default()
+        };
+        self.to.set(there, set).await?;
+        if manner.preserve {
+            self.shared.note(&job.path, &job.from.attr, (size, mtime));
+        }
+        self.shared.progress().done();
+        Ok(())
     }
 
     /// Pipes, terminals and the like are written to as they are.

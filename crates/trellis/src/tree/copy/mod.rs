@@ -10,7 +10,7 @@ pub mod progress;
 
 use super::{Node, Set, Tree, When, list_all, same};
 use crate::control::proto::Attr;
-use crate::{limits, show};
+use crate::{advice, limits, show};
 use file::{Job, PART, Worker, part_name, parts_of};
 use home::{Error, ErrorKind, Result};
 use note::Note;
@@ -72,7 +72,7 @@ impl Shared {
     pub fn complain(&self, path: &[u8], e: &Error) {
         self.failed.store(true, Ordering::Relaxed);
         self.progress().clear();
-        let text = naming(path, &show::message(&e.detail));
+        let text = advice::complete(&naming(path, &show::message(&e.detail)));
         // Where standard error is closed there is nobody to tell.
         let _ = writeln!(std::io::stderr(), "trellis: {text}");
     }

@@ -3,6 +3,7 @@
 pub mod both;
 pub mod kill;
 mod left;
+mod other;
 
 use super::basic_tree;
 use crate::e2e::accounts::{ANN, GATEWAY};
@@ -35,6 +36,7 @@ pub fn run(world: &World) -> Result<()> {
     refusals(world, &server, &tree)?;
     without_server(world)?;
     silent(world)?;
+    other::run(world, &server).context("two servers")?;
     basic_tree::work_on(&work, |script| {
         Guest::here(world, &tree, GATEWAY, script, Duration::from_secs(400))
     })?;
@@ -173,6 +175,7 @@ fn refused_without_server(gateway: &Gateway, state: &str, file: &Path) -> Result
     let said = String::from_utf8_lossy(&refused.stderr);
     ensure!(refused.status.code() == Some(1) && said.contains("not a directory"), "a file: {said}");
     ensure!(said.contains("has ended again"), "its server: {said}");
+    ensure!(said.matches("started a server").count() == 1, "started more than once: {said}");
     let status = gateway.command(&["status", "--state", state]).output()?;
     let said = String::from_utf8_lossy(&status.stderr);
     ensure!(!status.status.success() && said.contains("no server runs"), "a server is left: {said}");
@@ -195,7 +198,7 @@ fn silent(world: &World) -> Result<()> {
     let mut waiting = Vec::new();
     for ask in asks {
         let mut command = gateway.command(ask);
-        command.args(["--state", &state]).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.args(["--state", &state]).stdout(Stdio::piped()).stderr(Stdio::piped());
         waiting.push((ask, command.spawn()?));
     }
     for (ask, mut command) in waiting {
@@ -205,7 +208,8 @@ fn silent(world: &World) -> Result<()> {
             command.kill()?;
         }
         let out = command.wait_with_output()?;
-        let said = String::from_utf8_lossy(&out.stderr);
+        // The doctor has it among its findings, on standard output.
+        let said = String::from_utf8_lossy(if ask == ["doctor"] { &out.stdout } else { &out.stderr });
         let told =
             said.contains("does not answer") && said.contains(&format!("kill -9 {}", std::process::id()));
         ensure!(!hangs && !out.status.success() && told, "{ask:?} of a silent server: {} {said}", out.status);
@@ -239,6 +243,10 @@ fn lifecycle(server: &mut Server, tree: &Path) -> Result<()> {
     let dir = tree.to_string_lossy();
     let pid = Pid::from_raw(server.pid()).context("the server's process")?;
     rustix::process::kill_process(pid, Signal::STOP)?;
+    wait_for("a stopped server", Duration::from_secs(10), || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(") ")?.1.starts_with('T').then_some(())
+    })?;
     for args in [&["status"][..], &["umount", &dir]] {
         let out = server.command(args).output()?;
         let said = String::from_utf8_lossy(&out.stderr);

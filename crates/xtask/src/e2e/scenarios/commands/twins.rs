@@ -22,6 +22,19 @@ const LINES: &[&str] = &[
     "mkdir ",
     "mkdir -p ",
     "mkdir -m 700 R/private",
+    "mkdir R/locked",
+    "touch R/locked/f R/locked/closed",
+    "chmod 444 R/locked/closed",
+    "chmod 555 R/locked",
+    "cp R/locked/f R/locked/new",
+    "cp /etc/passwd R/locked/f",
+    "cp -r /etc/passwd R/locked/f",
+    "cp -p /etc/group R/locked/f",
+    "cp /etc/group R/locked/closed",
+    "cp -n /etc/passwd R/locked/f",
+    "mv R/locked/f R/elsewhere",
+    "cat R/locked/f",
+    "chmod 755 R/locked",
     "mkdir -m u=rwx,g=rx,o= R/team",
     "touch R/a R/b R/-dash",
     "touch -c R/none",
@@ -137,7 +150,7 @@ const LINES: &[&str] = &[
 ];
 
 /// Lines whose output is the same text, but for the directory's own name.
-const SHOWN: [&str; 5] = ["ls R", "ls -a R/d/e", "ls -R R/d", "cat -n", "find "];
+const SHOWN: [&str; 6] = ["ls R", "cat R/locked/f", "ls -a R/d/e", "ls -R R/d", "cat -n", "find "];
 
 /// Runs all lines on both sides.
 pub fn run(world: &World, server: &Server) -> Result<()> {
