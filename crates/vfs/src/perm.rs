@@ -49,8 +49,7 @@ impl Volume {
 
     /// Fails without permission to add and remove names.
     pub fn may_change_names(&self, cred: &Cred, attr: &Attr) -> Result<()> {
-        if self.plain() && cred.uid == self.shared.server_uid {
-            // The home decides, and knows the reason.
+        if self.home_decides(cred) {
             return Ok(());
         }
         let access = self.access_of(cred, attr);
@@ -60,10 +59,15 @@ impl Volume {
     /// Fails without permission to give a directory another parent, which is written in it as `..`
     /// (rename(2), EACCES).
     pub fn may_change_parent(&self, cred: &Cred, attr: &Attr) -> Result<()> {
-        if self.plain() && cred.uid == self.shared.server_uid {
+        if self.home_decides(cred) {
             return Ok(());
         }
         allow(self.access_of(cred, attr).write)
+    }
+
+    /// Whether the home is asked before a change is acknowledged: it decides then, and knows the reason.
+    fn home_decides(&self, cred: &Cred) -> bool {
+        self.plain() && cred.uid == self.shared.server_uid
     }
 
     /// Fails where a sticky directory keeps somebody from removing a name.

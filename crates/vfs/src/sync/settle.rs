@@ -345,15 +345,12 @@ impl Volume {
         if self.is_elsewhere(one, theirs)? {
             return Ok(());
         }
-        {
-            let mut tree = self.tree.lock();
-            let object = self.object(&tree, one)?;
-            self.count_conflict(&mut tree, object);
-        }
         let state = theirs.map_or(Theirs::Gone, |a| Theirs::There(a.kind));
         let resolution = conflict::resolve(&one.op, state);
         let what = {
             let mut tree = self.tree.lock();
+            let object = self.object(&tree, one)?;
+            self.count_conflict(&mut tree, object);
             let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
             first.map(|p| p.change.clone()).map(|change| describe(&mut tree, &change)).unwrap_or_default()
         };

@@ -179,8 +179,10 @@ impl<S: Sys> Claim<S> {
         self.complete = taken.is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
         let torn = (!self.complete).then(|| in_place(&records));
         records.into_iter().for_each(|record| self.replay(record));
-        // An end that is not durable does not tell that the content is.
-        self.unknown = torn.unwrap_or(std::mem::take(&mut self.unknown));
+        if let Some(torn) = torn {
+            // An end that is not durable does not tell that the content is.
+            self.unknown = torn;
+        }
         let intents = self.doubt.values().flatten().cloned().collect();
         recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages) });
         if !self.complete {

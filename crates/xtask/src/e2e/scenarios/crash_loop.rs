@@ -36,52 +36,47 @@ const LATE: Duration = Duration::from_millis(400);
 
 /// The compact version.
 pub fn run(world: &World) -> Result<()> {
-    crash(world, 10)
+    crash(world, 5)
 }
 
-/// Long enough to meet rare moments: some 20 minutes.
+/// Long enough to meet rare moments: 510 kills, some 20 minutes.
 pub fn run_long(world: &World) -> Result<()> {
-    crash(world, 500)
+    crash(world, 170)
 }
 
 /// The compact version at a home that has no agent.
 pub fn run_sftp(world: &World) -> Result<()> {
-    crash_sftp(world, 8)
+    crash_sftp(world, 4)
 }
 
 /// The same for long.
 pub fn run_sftp_long(world: &World) -> Result<()> {
-    crash_sftp(world, 60)
+    crash_sftp(world, 30)
 }
 
+/// `kills` in each phase.
 fn crash_sftp(world: &World, kills: usize) -> Result<()> {
     let _box = world.host("box", "ForceCommand internal-sftp", None)?;
     let mut server = world.serve(&[])?;
-    for (name, work) in [("own", Work::Files), ("saved", Work::Saves)] {
-        alone(
-            world,
-            &mut server,
-            Place { account: BOB, host: "box", dir: world.home_dir(BOB, name)? },
-            work,
-            kills / 2,
-        )?;
-    }
-    Ok(())
+    let bob = |dir| Place { account: BOB, host: "box", dir };
+    alone(world, &mut server, kills, &bob(world.home_dir(BOB, "own")?), Worker::own_step)?;
+    alone(world, &mut server, kills, &bob(world.home_dir(BOB, "saved")?), Worker::save)
 }
 
+/// `kills` in each phase.
 fn crash(world: &World, kills: usize) -> Result<()> {
     let ann = |dir| Place { account: ANN, host: "lab", dir };
     let _lab = world.host("lab", "", None)?;
     let mut server = world.serve(&[])?;
-    alone(world, &mut server, ann(world.home_dir(ANN, "own")?), Work::Files, kills / 4)?;
-    alone(world, &mut server, ann(world.home_dir(ANN, "saved")?), Work::Saves, kills / 4)?;
+    alone(world, &mut server, kills, &ann(world.home_dir(ANN, "own")?), Worker::own_step)?;
+    alone(world, &mut server, kills, &ann(world.home_dir(ANN, "saved")?), Worker::save)?;
     let volumes = world.dir.join("home/ann/.cache/trellis/volumes");
     let claimed = fs::read_dir(&volumes).with_context(|| format!("{}", volumes.display()))?.count();
     ensure!(claimed == 1, "{claimed} volumes were claimed at the home");
 
     let shared = ann(world.home_dir(ANN, "shared")?);
     let other = Meddler { dir: shared.dir.clone(), step: Arc::default() };
-    let both = phase(world, &mut server, kills - kills / 2, &shared, Work::Shared(other))?;
+    let both = phase(world, &mut server, kills, &shared, Worker::shared_step, Some(other))?;
     let there = contents(&shared.dir)?;
     for (whose, tokens) in [("ours", &both.tokens), ("theirs", &both.theirs)] {
         let is_there = |token: &&String| !there.values().any(|text| contains(text, token.as_bytes()));
@@ -111,19 +106,12 @@ struct Place {
     dir: PathBuf,
 }
 
-/// What the client does.
-enum Work {
-    /// Makes files, renames and removes some, and adds to others.
-    Files,
-    /// Saves the same files again and again by renaming a new one over the old.
-    Saves,
-    /// Works where another program does too.
-    Shared(Meddler),
-}
+/// What the client does in the step with this number.
+type Act = fn(&mut Worker, u32) -> Result<()>;
 
 /// Work that nobody else disturbs but who kills: all of it arrives, and nothing is a conflict.
-fn alone(world: &World, server: &mut Server, at: Place, work: Work, kills: usize) -> Result<()> {
-    let promised = phase(world, server, kills, &at, work)?;
+fn alone(world: &World, server: &mut Server, kills: usize, at: &Place, act: Act) -> Result<()> {
+    let promised = phase(world, server, kills, at, act, None)?;
     compare(&promised.files, &at.dir)?;
     let status = server.home_status(&format!("{}@{}", at.account.name, at.host))?;
     let calm = status["conflicts"] == 0 && status["parked"].as_array().is_some_and(Vec::is_empty);
@@ -132,24 +120,24 @@ fn alone(world: &World, server: &mut Server, at: Place, work: Work, kills: usize
 }
 
 /// Work under kills, and its arrival at the home.
-fn phase(world: &World, server: &mut Server, kills: usize, place: &Place, how: Work) -> Result<Promised> {
+fn phase(
+    world: &World,
+    server: &mut Server,
+    kills: usize,
+    place: &Place,
+    act: Act,
+    other: Option<Meddler>,
+) -> Result<Promised> {
     let stop = Arc::new(AtomicBool::new(false));
     let path = format!("/{}@{}{}", place.account.name, place.host, place.dir.display());
     let mut worker = Worker::new(server.addr, &path)?;
-    let saves = matches!(how, Work::Saves);
-    let other = if let Work::Shared(other) = how { Some(other) } else { None };
-    let (worker_stop, alone) = (stop.clone(), other.is_none());
     let step = other.as_ref().map(|o| o.step.clone()).unwrap_or_default();
+    let worker_stop = stop.clone();
     let work = std::thread::spawn(move || {
         while !worker_stop.load(Relaxed) {
-            let n = step.fetch_add(1, Relaxed);
-            match alone {
-                true if saves => worker.save(n)?,
-                true => worker.own_step(n)?,
-                false => worker.shared_step(n)?,
-            }
+            act(&mut worker, step.fetch_add(1, Relaxed))?;
         }
-        anyhow::Ok((n_steps(&step), worker.promised))
+        anyhow::Ok((step.load(Relaxed), worker.promised))
     });
     let other_stop = stop.clone();
     let meddling = other.map(|o| std::thread::spawn(move || o.run(&other_stop)));
@@ -168,10 +156,6 @@ fn phase(world: &World, server: &mut Server, kills: usize, place: &Place, how: W
     server.sync()?;
     println!("{steps} steps under {kills} kills");
     Ok(promised)
-}
-
-fn n_steps(step: &AtomicU32) -> u32 {
-    step.load(Relaxed)
 }
 
 /// Kills one part: the server with everything below it, its ssh, or whatever runs at the home; or lets what runs at the
