@@ -146,6 +146,9 @@ pub enum Op<R, D> {
     SetAttr {
         /// The object.
         object: R,
+        /// The content that it was seen to have; `None`: what an earlier operation of ours left, or whatever is there.
+        /// Another content keeps its own modification time, by which others tell that it is another one.
+        base: Option<Version>,
         /// What to set.
         set: SetAttr,
     },
@@ -298,7 +301,7 @@ impl<R, D> Op<R, D> {
                     })
                     .collect::<Result<_, E>>()?,
             },
-            Op::SetAttr { object: o, set } => Op::SetAttr { object: object(o)?, set },
+            Op::SetAttr { object: o, base, set } => Op::SetAttr { object: object(o)?, base, set },
             Op::Remove { dir, name, object: o, is_dir, base } => {
                 Op::Remove { dir: object(dir)?, name, object: object(o)?, is_dir, base }
             }
@@ -318,6 +321,9 @@ impl<R, D> Op<R, D> {
     }
 }
 
+/// On the wire, the kind of [`Op::SetAttr`] with a base: [`crate::agent::verbs::BASES`].
+const SET_ATTR_OF: u32 = 8;
+
 impl<R: Xdr, D: Xdr> Xdr for Op<R, D> {
     fn encode(&self, w: &mut Writer) {
         match self {
@@ -334,9 +340,10 @@ impl<R: Xdr, D: Xdr> Xdr for Op<R, D> {
                 base.encode(w);
                 pieces.encode(w);
             }
-            Op::SetAttr { object, set } => {
-                w.u32(3);
+            Op::SetAttr { object, base, set } => {
+                w.u32(if base.is_some() { SET_ATTR_OF } else { 3 });
                 object.encode(w);
+                base.iter().for_each(|base| base.encode(w));
                 set.encode(w);
             }
             Op::Remove { dir, name, object, is_dir, base } => {
@@ -385,7 +392,12 @@ impl<R: Xdr, D: Xdr> Xdr for Op<R, D> {
                 mode: r.u32()?,
             },
             2 => Op::Write { file: R::decode(r)?, base: Option::decode(r)?, pieces: Vec::decode(r)? },
-            3 => Op::SetAttr { object: R::decode(r)?, set: SetAttr::decode(r)? },
+            3 => Op::SetAttr { object: R::decode(r)?, base: None, set: SetAttr::decode(r)? },
+            SET_ATTR_OF => Op::SetAttr {
+                object: R::decode(r)?,
+                base: Some(Version::decode(r)?),
+                set: SetAttr::decode(r)?,
+            },
             4 => Op::Remove {
                 dir: R::decode(r)?,
                 name: Name::decode(r)?,

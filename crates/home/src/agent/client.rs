@@ -13,7 +13,7 @@ mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
-use super::verbs::{CLAIMS, ClaimArgs, XATTRS, XattrsArgs};
+use super::verbs::{BASES, CLAIMS, ClaimArgs, XATTRS, XattrsArgs};
 use crate::limits::agent::{APPLY_MAX, BODY_MAX, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{
@@ -416,6 +416,13 @@ impl Home for Session {
                 return Ok(vec![Outcome::Refused(ErrorKind::Unsupported)]);
             }
             ops.truncate(first);
+        }
+        if self.accept.features & BASES == 0 {
+            for placed in &mut ops {
+                if let Op::SetAttr { base, .. } = &mut placed.op {
+                    *base = None;
+                }
+            }
         }
         for batch in batches(ops) {
             let asked = batch.len();

@@ -15,8 +15,10 @@ pub const CODEC_NONE: u32 = 0;
 pub const XATTRS: u64 = 1;
 /// A feature: changes of a volume are claimed by CLAIM, which ends the effect of whatever was sent before.
 pub const CLAIMS: u64 = 2;
+/// A feature: [`crate::Op::SetAttr`] with a base.
+pub const BASES: u64 = 4;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS | CLAIMS;
+pub const FEATURES: u64 = XATTRS | CLAIMS | BASES;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -226,7 +228,7 @@ pub fn printable(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Attr, HomeId, HomePath, Op, Payload, XattrHow};
+    use crate::{Attr, HomeId, HomePath, Op, Payload, SetAttr, SetTime, Time, Version, XattrHow};
 
     fn loc(path: &[u8]) -> Loc {
         Loc { path: HomePath::parse(path).unwrap(), id: None }
@@ -259,6 +261,22 @@ mod tests {
         let op: Op<Loc, Payload> = Op::SetXattr { object: loc(b"f"), name, value, how: XattrHow::Create };
         let golden =
             b"\0\0\0\x07\0\0\0\x01f\0\0\0\0\0\0\0\0\0\0\x07user.ab\0\0\0\0\x01\0\0\0\x01v\0\0\0\0\0\0\x01";
+        assert_eq!(&op.to_bytes()[..], golden);
+        assert_eq!(Op::from_bytes(op.to_bytes()).unwrap(), op);
+    }
+
+    #[test]
+    fn times_of_a_known_content_have_their_golden_bytes() {
+        let id = HomeId { fs: 1, ino: 2, generation: 3 };
+        let (mtime, ctime) = (Time { sec: 5, nsec: 6 }, Time { sec: 7, nsec: 8 });
+        let set = SetAttr { mtime: Some(SetTime::At(Time { sec: 9, nsec: 10 })), ..SetAttr::default() };
+        let base = Some(Version { id, size: 4, mtime, ctime });
+        let op: Op<Loc, Payload> = Op::SetAttr { object: loc(b"f"), base, set };
+        let golden = b"\0\0\0\x08\0\0\0\x01f\0\0\0\0\0\0\0\
+            \0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x04\
+            \0\0\0\0\0\0\0\x05\0\0\0\x06\0\0\0\0\0\0\0\x07\0\0\0\x08\
+            \0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\x01\
+            \0\0\0\0\0\0\0\x09\0\0\0\x0a";
         assert_eq!(&op.to_bytes()[..], golden);
         assert_eq!(Op::from_bytes(op.to_bytes()).unwrap(), op);
     }

@@ -82,7 +82,7 @@ impl State {
         match &placed.op {
             Op::Create { dir, name, new, mode } => self.create(placed, dir, name, new, *mode),
             Op::Write { file, base, pieces } => self.write(placed, file, base.as_ref(), pieces),
-            Op::SetAttr { object, set } => self.set_attr(object, set),
+            Op::SetAttr { object, base, set } => self.set_attr(object, base.as_ref(), set),
             Op::Remove { dir, name, object, is_dir, base } => {
                 self.remove(placed, dir, name, object, *is_dir, base.as_ref())
             }
@@ -259,12 +259,13 @@ impl State {
         }
     }
 
-    fn set_attr(&mut self, at: &Loc, set: &SetAttr) -> Act<Done> {
+    fn set_attr(&mut self, at: &Loc, base: Option<&Version>, set: &SetAttr) -> Act<Done> {
         let ino = self.find(at)?;
         if set.uid.is_some_and(|uid| uid != UID) {
             return Err(ErrorKind::Perm.into());
         }
         let before = self.tree.attr(ino)?.version();
+        let known = base.is_some_and(|base| !self.memo.is_foreign(base, &before, set.mtime));
         let now = self.tree.now();
         let node = self.tree.node_mut(ino)?;
         let time = |t: SetTime| -> Time {
@@ -280,10 +281,10 @@ impl State {
         }
         node.gid = set.gid.unwrap_or(node.gid);
         node.atime = set.atime.map_or(node.atime, time);
-        node.mtime = set.mtime.map_or(node.mtime, time);
+        node.mtime = set.mtime.filter(|_| known || base.is_none()).map_or(node.mtime, time);
         node.ctime = now;
         let attr = self.tree.attr(ino)?;
-        self.memo.stamped(&before, &attr.version());
+        self.memo.stamped(&before, &attr.version(), known);
         Ok(Done { attr: Some(attr), dirs: Vec::new() })
     }
 

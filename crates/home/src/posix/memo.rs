@@ -3,7 +3,7 @@
 
 use crate::attr::{Attr, HomeId, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::Staged;
+use crate::op::{SetTime, Staged};
 use crate::{OpId, Outcome, limits};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -33,7 +33,7 @@ impl<K: Copy + Eq + Hash, V> Recent<K, V> {
     }
 }
 
-/// The state that we left a file in.
+/// The state of a file whose content we wrote, or the gateway has seen.
 #[derive(Debug, Clone, Copy)]
 struct Left {
     version: Version,
@@ -102,11 +102,23 @@ impl Memo {
         self.left.insert(attr.id, Left { version: attr.version(), made_here });
     }
 
-    /// Notes that the times of a file were set. Its content is still ours only if it was before; answers whether it is.
-    pub fn stamped(&mut self, before: &Version, after: &Version) -> bool {
+    /// Whether a file has another content than the one that a change of its times was made to: `base`. One that has the
+    /// wanted time got it by an earlier execution.
+    pub fn is_foreign(&self, base: &Version, now: &Version, wanted: Option<SetTime>) -> bool {
+        let was_set = wanted == Some(SetTime::At(now.mtime)) && now.size == base.size;
+        !was_set && !self.matches(base, now)
+    }
+
+    /// Notes that the times of a file were set. Its content is still ours only if it was before; `known`: the gateway has
+    /// seen it. Answers whether it is either.
+    pub fn stamped(&mut self, before: &Version, after: &Version, known: bool) -> bool {
         match self.left.map.get_mut(&after.id) {
             Some(left) if left.version.same_content(before) && before.size == after.size => {
                 left.version = *after;
+                true
+            }
+            _ if known => {
+                self.left.insert(after.id, Left { version: *after, made_here: false });
                 true
             }
             _ => false,
@@ -147,7 +159,7 @@ impl Memo {
                 && self.left.map.get(&now.id).is_some_and(|l| l.version.same_content(now))
     }
 
-    /// The state that we left a file in, if we wrote it.
+    /// The state that we left a file in.
     pub fn left_in(&self, id: HomeId) -> Option<Version> {
         self.left.map.get(&id).map(|l| l.version)
     }
@@ -247,6 +259,7 @@ impl StagedStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attr::Time;
 
     fn op(seq: u64) -> OpId {
         OpId { gateway: 1, volume: 2, seq }
@@ -276,6 +289,25 @@ mod tests {
         assert_eq!(store.held, limits::STAGED_BYTES);
         let too_much = store.put(op(4), 0, Bytes::from(vec![0; limits::STAGED_BYTES + 1]));
         assert_eq!(too_much.unwrap_err().kind, ErrorKind::TooBig);
+    }
+
+    #[test]
+    fn a_content_is_known_by_its_time_or_by_the_one_that_it_was_to_get() {
+        let id = HomeId { fs: 1, ino: 2, generation: 0 };
+        let at = |sec| Time { sec, nsec: 0 };
+        let version = |size, sec| Version { id, size, mtime: at(sec), ctime: at(0) };
+        let (base, wanted) = (version(4, 1), Some(SetTime::At(at(9))));
+        let mut memo = Memo::default();
+        assert!(!memo.is_foreign(&base, &base, wanted));
+        assert!(memo.is_foreign(&base, &version(4, 2), wanted));
+        // Its first execution set it, and the answer was lost.
+        assert!(!memo.is_foreign(&base, &version(4, 9), wanted));
+        assert!(memo.is_foreign(&base, &version(5, 9), wanted));
+
+        assert!(!memo.stamped(&version(4, 2), &version(4, 9), false));
+        assert!(!memo.matches(&base, &version(4, 9)));
+        assert!(memo.stamped(&base, &version(4, 9), true));
+        assert!(memo.matches(&base, &version(4, 9)) && !memo.made_here(&version(4, 9)));
     }
 
     #[test]

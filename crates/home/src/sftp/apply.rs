@@ -60,6 +60,14 @@ impl Memo {
         same(base) || self.left.map.get(path).is_some_and(same)
     }
 
+    /// Whether a file has another content than the one that a change of its times was made to. One that has the wanted
+    /// time got it by an earlier execution.
+    fn is_foreign(&self, path: &HomePath, base: &Version, attr: &Attr, wanted: Option<SetTime>) -> bool {
+        let was_set = |time| matches!(time, SetTime::At(t) if t.sec == attr.mtime.sec);
+        let was_set = wanted.is_some_and(was_set) && attr.size == base.size;
+        !was_set && !self.matches(path, base, attr)
+    }
+
     fn leave(&mut self, path: &HomePath, attr: &Attr) {
         self.left.put(path.clone(), attr.version(), LEFT_KEPT);
     }
@@ -106,7 +114,7 @@ impl Session {
         match &placed.op {
             Op::Create { dir, name, new, mode } => self.create(memo, placed, dir, name, new, *mode).await,
             Op::Write { file, base, pieces } => self.write(memo, placed, file, base.as_ref(), pieces).await,
-            Op::SetAttr { object, set } => self.set(memo, object, set).await,
+            Op::SetAttr { object, base, set } => self.set(memo, object, base.as_ref(), set).await,
             Op::Remove { dir, name, object, is_dir, base } => {
                 let path = dir.path.join(name);
                 self.look_at_ids(&[dir, object])?;
@@ -361,8 +369,17 @@ impl Session {
         same
     }
 
-    async fn set(&self, memo: &mut Memo, object: &Loc, set: &SetAttr) -> Result<Outcome> {
+    async fn set(
+        &self,
+        memo: &mut Memo,
+        object: &Loc,
+        base: Option<&Version>,
+        set: &SetAttr,
+    ) -> Result<Outcome> {
         let there = self.look(object).await?;
+        // Another content keeps its time, so that it is seen to be another one.
+        let foreign = base.is_some_and(|base| memo.is_foreign(&object.path, base, &there, set.mtime));
+        let set = SetAttr { mtime: set.mtime.filter(|_| !foreign), ..*set };
         let at = |time: Option<SetTime>, old: Time| match time {
             None => seconds(old),
             Some(SetTime::Now) => seconds(now()),

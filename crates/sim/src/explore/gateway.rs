@@ -121,7 +121,7 @@ impl Gateway {
     /// What is to be sent.
     pub fn batch(&mut self) -> Result<Vec<Placed>> {
         let mut tree = Tree::begin();
-        let mut touched = HashSet::new();
+        let (mut made, mut written) = (HashSet::new(), HashSet::new());
         let mut all = Vec::new();
         self.sent.clear();
         for n in 0..self.ops.len() {
@@ -129,16 +129,15 @@ impl Gateway {
             if self.ops[n].state == State::Open {
                 let before = tree.clone();
                 if tree.apply(change, self.shift + n).is_some() {
-                    all.push(self.placed(&before, &touched, n)?);
+                    all.push(self.placed(&before, (&made, &written), n)?);
                     self.sent.push(n);
                     let object = before.object(change);
                     self.ops[n].object = object;
-                    let moves = matches!(
-                        change,
-                        Change::Rename(..) | Change::Link(..) | Change::Remove(_) | Change::Rmdir(_)
-                    );
-                    let leaves = matches!(change, Change::Chmod(_) | Change::Xattr(_));
-                    touched.extend(object.filter(|_| !moves && !leaves));
+                    match change {
+                        Change::Create(_) | Change::Mkdir(_) | Change::Symlink(_) => made.extend(object),
+                        Change::Write(_) | Change::Save(_) | Change::Append(_) => written.extend(object),
+                        _ => {}
+                    }
                 } else {
                     self.ops[n].state = State::Reported("what it depends on was not done".into());
                     tree.skip(change);
@@ -150,10 +149,15 @@ impl Gateway {
         Ok(all)
     }
 
-    fn placed(&self, tree: &Tree, touched: &HashSet<Obj>, n: usize) -> Result<Placed> {
+    fn placed(
+        &self,
+        tree: &Tree,
+        (made, written): (&HashSet<Obj>, &HashSet<Obj>),
+        n: usize,
+    ) -> Result<Placed> {
         let op = &self.ops[n];
         let id = OpId { gateway: self.number, volume: 1, seq: seq(n) };
-        let op = Placer { gateway: self, tree, touched }.op(op.change, self.shift + n)?;
+        let op = Placer { gateway: self, tree, made, written }.op(op.change, self.shift + n)?;
         Ok(Placed { id, time: time(self.shift + n), plain: false, resent: self.ops[n].resent, op })
     }
 
@@ -256,12 +260,15 @@ pub fn seq(n: usize) -> u64 {
 struct Placer<'a> {
     gateway: &'a Gateway,
     tree: &'a Tree,
-    touched: &'a HashSet<Obj>,
+    /// What the batch makes.
+    made: &'a HashSet<Obj>,
+    /// What it writes.
+    written: &'a HashSet<Obj>,
 }
 
 impl Placer<'_> {
     fn loc(&self, path: &str) -> Result<Loc> {
-        let known = self.tree.at(path).filter(|o| !self.touched.contains(o));
+        let known = self.tree.at(path).filter(|o| !self.made.contains(o));
         Ok(Loc { path: at_home(path)?, id: known.and_then(|o| self.gateway.ids.get(&o)).copied() })
     }
 
@@ -270,8 +277,9 @@ impl Placer<'_> {
     }
 
     fn base(&self, path: &str) -> Option<Version> {
-        let file = |o: &Obj| self.tree.nodes[*o].sort == Sort::File && !self.touched.contains(o);
-        self.tree.at(path).filter(file).and_then(|o| self.gateway.versions.get(&o)).copied()
+        let changed = |o: &Obj| self.made.contains(o) || self.written.contains(o);
+        let known = |o: &Obj| self.tree.nodes[*o].sort == Sort::File && !changed(o);
+        self.tree.at(path).filter(known).and_then(|o| self.gateway.versions.get(&o)).copied()
     }
 
     fn create(&self, path: Path, new: New, mode: u32) -> Result<Op<Loc, Payload>> {
@@ -289,7 +297,8 @@ impl Placer<'_> {
     }
 
     fn set(&self, path: Path, set: SetAttr) -> Result<Op<Loc, Payload>> {
-        Ok(Op::SetAttr { object: self.loc(path)?, set })
+        let base = self.base(path).filter(|_| set.mtime.is_some());
+        Ok(Op::SetAttr { object: self.loc(path)?, base, set })
     }
 
     fn op(&self, change: Change, n: usize) -> Result<Op<Loc, Payload>> {

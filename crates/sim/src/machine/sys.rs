@@ -593,7 +593,6 @@ impl Sys for SimSys {
     }
 
     fn lease(&self, fd: &SimFd) -> Sysult<()> {
-        fd.writes()?;
         self.look("lease", fd, |state| {
             let ino = known(state, fd)?;
             let users = state.opens.get(&ino).into_iter().flat_map(|o| &o.users);

@@ -271,7 +271,7 @@ impl Tree for Direct {
         };
         match set == SetAttr::default() {
             true => Ok(()),
-            false => self.apply(&at, Op::SetAttr { object, set }).await.map(drop),
+            false => self.apply(&at, Op::SetAttr { object, base: None, set }).await.map(drop),
         }
     }
 

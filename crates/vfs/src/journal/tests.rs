@@ -60,9 +60,14 @@ fn body(n: u64, data: &DataLog, rng: &mut StdRng) -> Result<Body> {
     let bytes = Bytes::from(vec![n as u8; rng.random_range(0..2000)]);
     Ok(match rng.random_range(0..4) {
         0 => Body::Retire(Retire { seq: 0, how: Fate::Dropped }),
-        1 => {
-            change(n, Op::SetAttr { object: n, set: SetAttr { mode: Some(n as u32), ..SetAttr::default() } })
-        }
+        1 => change(
+            n,
+            Op::SetAttr {
+                object: n,
+                base: None,
+                set: SetAttr { mode: Some(n as u32), ..SetAttr::default() },
+            },
+        ),
         2 => write(n, Stored::Inline(bytes)),
         _ => write(n, Stored::Extent(data.put(n, 0, &[bytes], Pin::Dirty)?)),
     })
@@ -521,7 +526,7 @@ const GOLDEN_RECORD: &str =
 fn an_outcome_is_taken_however_far_behind_the_disk_is() {
     let disk = SimDisk::new();
     let p = start(&disk, Limits { buffer: 16 << 10, ..SMALL }).unwrap();
-    let set = |n| change(n, Op::SetAttr { object: n, set: SetAttr::default() });
+    let set = |n| change(n, Op::SetAttr { object: n, base: None, set: SetAttr::default() });
     let sent: Vec<u64> = (1..60).map(|n| p.lane.append(set(n)).unwrap()).collect();
     wait(p.lane.synced(p.lane.last())).unwrap();
     disk.slow_syncs(Duration::from_millis(300));

@@ -251,7 +251,7 @@ impl Volume {
         self.submit(
             tree,
             ctx.origin,
-            self.change(ctx, time, id, Some(after), Op::SetAttr { object: id, set }),
+            self.change(ctx, time, id, Some(after), Op::SetAttr { object: id, base: None, set }),
         )
     }
 

@@ -4,7 +4,8 @@ use crate::inode::{Inode, Tree};
 use crate::journal::Change;
 use crate::meta;
 use crate::volume::Volume;
-use home::{Attr, Done, HomeId, Name, Op};
+use home::op::{SetAttr, SetTime};
+use home::{Attr, Done, HomeId, Name, Op, Time};
 
 impl Volume {
     /// Confirms what a change made of its objects.
@@ -133,7 +134,39 @@ impl Volume {
 /// seen that.
 fn is_foreign(inode: &Inode, attr: &Attr, change: &Change) -> bool {
     let content = matches!(change.op, Op::Create { .. } | Op::Write { .. });
-    let timed = matches!(&change.op, Op::SetAttr { set, .. } if set.mtime.is_some());
-    let differs = |base: home::Version| base.size != attr.size || (!timed && base.mtime != attr.mtime);
+    let set = match &change.op {
+        Op::SetAttr { set: SetAttr { mtime: Some(SetTime::At(time)), .. }, .. } => Some(*time),
+        _ => None,
+    };
+    let has_time =
+        |base: home::Version| base.mtime == attr.mtime || set.is_some_and(|set| is_kept_as(set, attr.mtime));
+    let differs = |base: home::Version| base.size != attr.size || !has_time(base);
     inode.kind == home::Kind::File && !change.plain && !content && inode.base.is_some_and(differs)
+}
+
+/// Whether a home that was given the time `set` may show `shown`: file systems cut times to their own resolution.
+fn is_kept_as(set: Time, shown: Time) -> bool {
+    /// Nanoseconds, from NTFS to FAT.
+    const RESOLUTIONS: [i128; 6] = [1, 100, 1_000, 1_000_000, 1_000_000_000, 2_000_000_000];
+    let (set, shown) = (set.as_nanos(), shown.as_nanos());
+    RESOLUTIONS.iter().any(|unit| set - set.rem_euclid(*unit) == shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_may_be_cut_and_is_no_other() {
+        let time = |sec, nsec| Time { sec, nsec };
+        let set = time(1_001, 123_456_789);
+        for shown in
+            [(1_001, 123_456_789), (1_001, 123_456_700), (1_001, 123_456_000), (1_001, 0), (1_000, 0)]
+        {
+            assert!(is_kept_as(set, time(shown.0, shown.1)), "{shown:?}");
+        }
+        for shown in [(1_001, 123_456_788), (1_002, 0), (999, 0), (1_001, 200_000_000)] {
+            assert!(!is_kept_as(set, time(shown.0, shown.1)), "{shown:?}");
+        }
+    }
 }

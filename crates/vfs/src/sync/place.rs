@@ -26,7 +26,7 @@ pub struct Ready {
 
 /// Places a batch. An operation that has no place (what it depends on was refused) answers its error instead.
 pub fn place(tree: &mut Tree, gateway: u64, volume: u32, batch: Vec<Group>) -> Vec<(Group, Result<Ready>)> {
-    let mut placer = Placer { tree, names: HashMap::new(), touched: HashSet::new() };
+    let mut placer = Placer::new(tree);
     batch.into_iter().map(|group| (group.clone(), placer.group(gateway, volume, group))).collect()
 }
 
@@ -36,7 +36,7 @@ pub fn place_after<'a>(
     changes: impl Iterator<Item = &'a Change>,
     objects: impl IntoIterator<Item = u64>,
 ) -> Vec<(u64, HomePath)> {
-    let mut placer = Placer { tree, names: HashMap::new(), touched: HashSet::new() };
+    let mut placer = Placer::new(tree);
     changes.for_each(|c| placer.run(&c.op, c.object));
     objects.into_iter().filter_map(|id| Some((id, placer.loc(id).ok()?.path))).collect()
 }
@@ -45,11 +45,17 @@ struct Placer<'a> {
     tree: &'a mut Tree,
     /// The names at the home of the objects whose names the batch changes, at the point that was reached.
     names: HashMap<u64, Vec<(u64, Name)>>,
-    /// Objects whose identity or version the batch changes.
-    touched: HashSet<u64>,
+    /// Objects that the batch makes: who they are is not known yet.
+    made: HashSet<u64>,
+    /// Objects whose content the batch changes. The home knows who they are then, if it gives them another inode.
+    written: HashSet<u64>,
 }
 
-impl Placer<'_> {
+impl<'a> Placer<'a> {
+    fn new(tree: &'a mut Tree) -> Self {
+        Placer { tree, names: HashMap::new(), made: HashSet::new(), written: HashSet::new() }
+    }
+
     fn group(&mut self, gateway: u64, volume: u32, group: Group) -> Result<Ready> {
         let mut content = Content::default();
         let mut last = None;
@@ -64,7 +70,8 @@ impl Placer<'_> {
         let change = change.clone();
         let base_of = |placer: &mut Self, id: u64, seen: Option<home::Version>| {
             let newborn = group.newborn && id == change.object;
-            let known = !change.plain && !placer.touched.contains(&id) && !newborn;
+            let changed = placer.made.contains(&id) || placer.written.contains(&id);
+            let known = !change.plain && !changed && !newborn;
             let inode = placer.tree.get(id).ok().filter(|n| known && n.kind == Kind::File);
             inode.and_then(|n| n.base.or(seen))
         };
@@ -81,18 +88,20 @@ impl Placer<'_> {
                 let replaced = replaced.map(|(r, base)| (r, base_of(self, r, base)));
                 Op::Rename { from, name, object, to, new_name, replaced }
             }
+            Op::SetAttr { object, base: _, set } => {
+                let base = base_of(self, object, None).filter(|_| set.mtime.is_some());
+                Op::SetAttr { object, base, set }
+            }
             other => other.try_map(Ok::<_, home::Error>, |stored| Ok(Slice::whole(&stored)))?,
         };
         if matches!(op, Op::Create { .. }) {
-            self.touched.insert(change.object);
+            self.made.insert(change.object);
         }
         let located = self.locate(op.clone())?;
         self.run(&op, change.object);
         let op = located;
-        // Mode bits and extended attributes leave identity and content as they are.
-        let moves_time = matches!(&op, Op::SetAttr { set, .. } if set.mtime.is_some());
-        if moves_time || matches!(op, Op::Write { .. }) {
-            self.touched.insert(change.object);
+        if matches!(op, Op::Write { .. }) {
+            self.written.insert(change.object);
         }
         let id = OpId { gateway, volume, seq };
         Ok(Ready { group, id, time: change.time, plain: change.plain, resent, op })
@@ -177,7 +186,7 @@ impl Placer<'_> {
     /// Whether the home has identities, but not for this object.
     fn is_unseen(&mut self, id: u64) -> bool {
         let mut ino = |id| self.tree.get(id).map_or(0, |n| n.home_id.ino);
-        ino(ROOT_ID) != 0 && ino(id) == 0 && !self.touched.contains(&id)
+        ino(ROOT_ID) != 0 && ino(id) == 0 && !self.made.contains(&id)
     }
 
     /// Whether an object can be told from another one under a name, or has it for all that we know.
@@ -193,7 +202,7 @@ impl Placer<'_> {
     /// What the home knows an object by when the operation runs, if that is known.
     fn identity(&mut self, id: u64) -> Option<HomeId> {
         let home_id = self.tree.get(id).ok()?.home_id;
-        (home_id.ino != 0 && !self.touched.contains(&id)).then_some(home_id)
+        (home_id.ino != 0 && !self.made.contains(&id)).then_some(home_id)
     }
 
     fn loc(&mut self, id: u64) -> Result<Loc> {

@@ -31,7 +31,7 @@ fn op(seq: u64) -> Placed {
         time: Time::default(),
         plain: false,
         resent: false,
-        op: Op::SetAttr { object: loc(b"x"), set: SetAttr::default() },
+        op: Op::SetAttr { object: loc(b"x"), base: None, set: SetAttr::default() },
     }
 }
 

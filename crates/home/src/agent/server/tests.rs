@@ -140,7 +140,7 @@ fn an_apply() -> Request {
         time: Time::default(),
         plain: false,
         resent: false,
-        op: crate::Op::SetAttr { object: loc(b"x"), set: crate::SetAttr::default() },
+        op: crate::Op::SetAttr { object: loc(b"x"), base: None, set: crate::SetAttr::default() },
     }])
 }
 

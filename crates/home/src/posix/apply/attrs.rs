@@ -3,11 +3,12 @@
 use super::super::sys::{Mode, Stamp, Sys};
 use super::create::SET_ID;
 use super::{Act, Batch};
-use crate::attr::Kind;
+use crate::attr::{Kind, Version};
 use crate::error::ErrorKind;
 use crate::op::{Done, Placed, SetAttr, SetTime};
 use crate::posix::lock;
 use crate::posix::resolve::Found;
+use crate::posix::step::Step;
 use crate::{Loc, limits};
 
 fn stamp(time: Option<SetTime>) -> Stamp {
@@ -20,7 +21,13 @@ fn stamp(time: Option<SetTime>) -> Stamp {
 
 impl<S: Sys> Batch<'_, S> {
     /// Sets attributes of the object itself, whatever becomes of its path meanwhile.
-    pub(super) fn set_attr(&mut self, placed: &Placed, at: &Loc, set: &SetAttr) -> Act<Done> {
+    pub(super) fn set_attr(
+        &mut self,
+        placed: &Placed,
+        at: &Loc,
+        base: Option<&Version>,
+        set: &SetAttr,
+    ) -> Act<Done> {
         let found = self.home.find(at)?;
         let (fd, old) = (&found.fd, found.attr);
         if !self.same(self.meant(at), old.id) {
@@ -36,11 +43,14 @@ impl<S: Sys> Batch<'_, S> {
             let mode = if old.kind == Kind::Dir { mode } else { mode & !SET_ID };
             self.sys().chmod(fd, mode & 0o7777)?;
         }
-        if set.atime.is_some() || set.mtime.is_some() {
-            self.sys().set_times(fd, stamp(set.atime), stamp(set.mtime))?;
+        match self.base(placed, base, &old).filter(|_| set.mtime.is_some()) {
+            Some(base) => self.stamp_known(&found, &base, set)?,
+            None if set.atime.is_some() || set.mtime.is_some() => {
+                self.sys().set_times(fd, stamp(set.atime), stamp(set.mtime))?;
+            }
+            None => {}
         }
         let attr = self.home.attr_of(fd)?;
-        self.stamped = lock(&self.home.memo).stamped(&old.version(), &attr.version());
         // A time set on purpose is the one to restore.
         if set.mtime.is_some()
             && let Some(touched) = self.touched.iter_mut().find(|t| t.id == attr.id)
@@ -50,6 +60,34 @@ impl<S: Sys> Batch<'_, S> {
         }
         self.sync_attrs(placed, at, Found { fd: found.fd, attr })?;
         Ok(Done { attr: Some(attr), dirs: Vec::new() })
+    }
+
+    /// Sets the times of a file with a content that the gateway knows. Another content keeps its modification time: else
+    /// nobody would see that it is another one. Meanwhile nobody opens the file, where the home can see to that.
+    fn stamp_known(&mut self, found: &Found<S>, base: &Version, set: &SetAttr) -> Act<()> {
+        let id = found.attr.id;
+        let written = self.take_open(id);
+        let opened = if written.is_none() { self.sys().reopen(&found.fd, Mode::Read).ok() } else { None };
+        let guard = written.as_ref().or(opened.as_ref()).filter(|fd| self.sys().lease(fd).is_ok());
+        let done = self.stamp_if_known(found, base, set);
+        if let Some(fd) = guard {
+            self.sys().unlease(fd);
+        }
+        if let Some(fd) = written {
+            self.keep_open(fd, id, true);
+        }
+        done
+    }
+
+    fn stamp_if_known(&mut self, found: &Found<S>, base: &Version, set: &SetAttr) -> Act<()> {
+        let before = self.home.attr_of(&found.fd)?.version();
+        let foreign =
+            self.home.takes(Step::Compare) && lock(&self.home.memo).is_foreign(base, &before, set.mtime);
+        let mtime = if foreign { Stamp::Keep } else { stamp(set.mtime) };
+        self.sys().set_times(&found.fd, stamp(set.atime), mtime)?;
+        let after = self.home.attr_of(&found.fd)?.version();
+        self.stamped = lock(&self.home.memo).stamped(&before, &after, !foreign);
+        Ok(())
     }
 
     /// Notes what to sync so that attributes are durable: the object where it can be opened without

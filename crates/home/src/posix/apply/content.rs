@@ -238,7 +238,7 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// The descriptor of a file that this batch has open for writing.
-    fn take_open(&mut self, id: HomeId) -> Option<S::Fd> {
+    pub(super) fn take_open(&mut self, id: HomeId) -> Option<S::Fd> {
         let at = self.open.iter().position(|o| o.id == id && o.writes)?;
         Some(self.open.swap_remove(at).fd)
     }

@@ -328,7 +328,7 @@ impl<'a, S: Sys> Batch<'a, S> {
         match &placed.op {
             Op::Create { dir, name, new, mode } => self.create(placed, dir, name, new, *mode),
             Op::Write { file, base, pieces } => self.write(placed, file, base.as_ref(), pieces),
-            Op::SetAttr { object, set } => self.set_attr(placed, object, set),
+            Op::SetAttr { object, base, set } => self.set_attr(placed, object, base.as_ref(), set),
             Op::Remove { dir, name, object, is_dir, base } => {
                 self.remove(placed, dir, name, object, *is_dir, base.as_ref())
             }

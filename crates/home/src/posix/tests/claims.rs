@@ -56,7 +56,7 @@ fn batch(home: &Posix) -> Vec<Placed> {
         create("w/d", "new", 0o644),
         write("w/d/new", None, 0, b"content of the new one"),
         rewrite,
-        Op::SetAttr { object: object("w/f"), set },
+        Op::SetAttr { object: object("w/f"), base: None, set },
         linked,
         write("w/log", version("w/log"), 5, b", and grows"),
         rename,
@@ -290,7 +290,7 @@ fn a_long_log_is_written_anew_with_what_is_still_wanted() {
     let (mut longest, mut shrank) = (0, false);
     for n in 0..60 {
         let ops: Vec<_> = (0..500)
-            .map(|i| placed(Op::SetAttr { object: at("w/f"), set: mode(0o600 + (n + i) % 64) }))
+            .map(|i| placed(Op::SetAttr { object: at("w/f"), base: None, set: mode(0o600 + (n + i) % 64) }))
             .collect();
         home.apply(ops.clone()).unwrap();
         last = ops;

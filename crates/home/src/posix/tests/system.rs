@@ -176,7 +176,7 @@ fn a_batch_sets_directory_times_last() {
         placed(mkdir),
         placed(create("w/d", "f", 0o444)),
         placed(write("w/d/f", None, 0, b"read only, and yet written")),
-        placed(Op::SetAttr { object: at("w/d"), set }),
+        placed(Op::SetAttr { object: at("w/d"), base: None, set }),
     ];
     let outcomes = home.apply(ops).unwrap();
     assert!(outcomes.iter().all(|o| matches!(o, Outcome::Done(_))), "{outcomes:?}");

@@ -1,8 +1,8 @@
 //! Changes that meet another program's. Nothing that was not read is lost.
 
 use super::{Bench, lasting};
-use crate::attr::Kind;
-use crate::op::{New, SetAttr};
+use crate::attr::{Kind, Time};
+use crate::op::{New, SetAttr, SetTime};
 use crate::{HomePath, Loc};
 use bytes::Bytes;
 
@@ -140,10 +140,35 @@ pub(super) async fn our_own_changes_are_no_conflict(b: Bench) {
     assert!(outcomes.iter().all(|o| matches!(o, crate::Outcome::Done(_))), "{outcomes:?}");
     assert_eq!(b.read_outside("f").unwrap(), b"ABC3456789D");
     let mode = SetAttr { mode: Some(0o600), ..SetAttr::default() };
-    b.done(crate::Op::SetAttr { object: at.clone(), set: mode }).await;
+    b.done(crate::Op::SetAttr { object: at.clone(), base: None, set: mode }).await;
     assert_eq!(b.subject.home.read(&at, 0, 3).await.unwrap().data, &b"ABC"[..]);
     let (path, name) = HomePath::split(&at.path).unwrap();
     let dir = Loc { path, id: None };
     b.done(crate::Op::Remove { dir, name, object: at.clone(), is_dir: false, base: Some(base) }).await;
     assert!(b.names().is_empty());
+}
+
+/// By its modification time others see that a file has another content, and so do we.
+pub(super) async fn a_time_is_not_set_on_a_content_that_was_not_seen(b: Bench) {
+    b.write_outside("f", b"seen");
+    let base = b.version("f").await;
+    let wanted = Time { sec: 86_400, nsec: 0 };
+    let op = || crate::Op::SetAttr {
+        object: b.at("f"),
+        base: Some(base),
+        set: SetAttr { mode: Some(0o600), mtime: Some(SetTime::At(wanted)), ..SetAttr::default() },
+    };
+    b.done(op()).await;
+    assert_eq!(b.attr("f").await.mtime, wanted);
+    // What was there, and what we have made of it, is the same content.
+    let write =
+        crate::Op::Write { file: b.at("f"), base: Some(base), pieces: vec![super::data_piece(0, b"S")] };
+    b.done(write).await;
+    assert_eq!(b.read_outside("f").unwrap(), b"Seen");
+
+    b.write_outside("f", b"theirs");
+    let theirs = b.version("f").await;
+    b.done(op()).await;
+    let left = b.attr("f").await;
+    assert_eq!((left.mtime, left.size, left.mode), (theirs.mtime, 6, 0o600));
 }

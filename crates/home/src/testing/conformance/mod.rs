@@ -139,7 +139,7 @@ const CASES: &[(&str, Case)] = cases! {
     conflicts: a_taken_name_is_a_conflict, a_wanted_state_is_done, a_changed_file_is_not_overwritten,
         a_changed_file_is_not_removed, a_changed_file_is_not_replaced, a_removed_file_is_a_conflict,
         a_replaced_file_is_a_conflict, a_taken_destination_is_a_conflict, a_link_to_a_taken_name_is_a_conflict,
-        our_own_changes_are_no_conflict;
+        our_own_changes_are_no_conflict, a_time_is_not_set_on_a_content_that_was_not_seen;
     batches: a_batch_stops_at_the_first_failure, a_repeated_operation_has_its_first_outcome,
         a_resent_operation_finds_itself_done, staged_bytes_are_used_once, nothing_of_ours_stays,
         the_applied_number_moves;
@@ -317,7 +317,7 @@ impl Bench {
     }
 
     fn set(&self, name: &str, set: SetAttr) -> Op<Loc, Payload> {
-        Op::SetAttr { object: self.at(name), set }
+        Op::SetAttr { object: self.at(name), base: None, set }
     }
 }
 
