@@ -152,7 +152,8 @@ fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
     let last = traces.iter().filter(|t| t.mark.is_some()).map(shows).max().unwrap_or(0).max(executed);
     let counts = |t: &&Trace| seq(t.n) <= last;
     let mut shown: HashMap<Option<Obj>, (usize, Attr)> = HashMap::new();
-    for t in traces.iter().filter(counts) {
+    // Of a rename over another name the mark is there before it is over.
+    for t in traces.iter().filter(|t| counts(t) || t.replaced.is_some()) {
         if let Some(attr) = t.mark {
             shown.insert(t.object, (t.n, attr));
         }

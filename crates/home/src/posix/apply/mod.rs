@@ -136,6 +136,7 @@ pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Out
         claim.enter(home)?;
     }
     let mut batch = Batch::new(home, claim);
+    batch.take_back_exchanges(&ops);
     for placed in &ops {
         if !batch.may_go_on() || !batch.run(placed) {
             break;

@@ -6,12 +6,12 @@
 use super::super::claim::Intent;
 use super::super::sys::{Rename, Sys};
 use super::{Act, Batch, Fail};
-use crate::attr::{Attr, Kind, Version};
+use crate::attr::{Attr, HomeId, Kind, Version};
 use crate::error::ErrorKind;
-use crate::op::{Done, Placed};
+use crate::op::{Done, Op, Payload, Placed};
 use crate::posix::lock;
 use crate::posix::resolve::Found;
-use crate::{Loc, Name};
+use crate::{HomePath, Loc, Name};
 use rustix::io::Errno;
 
 /// A name in a directory.
@@ -269,8 +269,63 @@ impl<S: Sys> Batch<'_, S> {
         }
     }
 
+    /// Undoes what was left of renames over other files that ended after the exchange, where operations on those files
+    /// are to be repeated first: each would meet the other one.
+    pub(super) fn take_back_exchanges(&mut self, ops: &[Placed]) {
+        for (n, placed) in ops.iter().enumerate().filter(|(_, placed)| placed.resent && !placed.plain) {
+            let Op::Rename { from, name, object, to, new_name, replaced: Some((old, _)) } = &placed.op else {
+                continue;
+            };
+            let places = [from.path.join(name), to.path.join(new_name)];
+            let mut earlier =
+                ops[..n].iter().flat_map(|p| changed(&p.op)).filter(|(at, _)| places.contains(at));
+            let first = earlier.next();
+            let content_alone =
+                first.is_some_and(|(_, is_name)| !is_name) && earlier.all(|(_, is_name)| !is_name);
+            if let (true, Some(new), Some(old)) = (content_alone, self.meant(object), self.meant(old)) {
+                // What cannot be undone is met by whoever comes to it.
+                self.take_back_exchange(placed, (from, name, new), (to, new_name, old)).ok();
+            }
+        }
+    }
+
+    fn take_back_exchange(
+        &mut self,
+        placed: &Placed,
+        (from, name, new): (&Loc, &Name, HomeId),
+        (to, new_name, old): (&Loc, &Name, HomeId),
+    ) -> Act<()> {
+        let (from, to) = (self.spot(from, name)?, self.spot(to, new_name)?);
+        let has = |spot: &Spot<S>, id| -> Act<bool> {
+            let there = self.home.find_in(&spot.dir.fd, spot.name)?;
+            Ok(there.is_some_and(|there| self.same(Some(id), there.attr.id)))
+        };
+        if new != old && has(&from, old)? && has(&to, new)? {
+            let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
+            self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange)?;
+            self.disturb(&from.dir, placed)?;
+            self.disturb(&to.dir, placed)?;
+        }
+        Ok(())
+    }
+
     fn attr_in(&self, spot: &Spot<S>) -> Option<Attr> {
         self.home.find_in(&spot.dir.fd, spot.name).ok().flatten().map(|f| f.attr)
+    }
+}
+
+/// The places at which an operation changes something, and whether that is what their names stand for.
+fn changed(op: &Op<Loc, Payload>) -> Vec<(HomePath, bool)> {
+    match op {
+        Op::Create { dir, name, .. } | Op::Link { dir, name, .. } | Op::Remove { dir, name, .. } => {
+            vec![(dir.path.join(name), true)]
+        }
+        Op::Rename { from, name, to, new_name, .. } => {
+            vec![(from.path.join(name), true), (to.path.join(new_name), true)]
+        }
+        Op::Write { file: at, .. } | Op::SetAttr { object: at, .. } | Op::SetXattr { object: at, .. } => {
+            vec![(at.path.clone(), false)]
+        }
     }
 }
 

@@ -281,6 +281,48 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
 }
 
 #[test]
+fn what_is_repeated_before_a_half_done_rename_meets_its_own_file() {
+    let exchange = |place: &Place| {
+        let [over, moves] = ["w/over", "w/moves"].map(|name| place.path(name));
+        let dir = rustix::fs::CWD;
+        rustix::fs::renameat_with(dir, &over, dir, &moves, rustix::fs::RenameFlags::EXCHANGE).unwrap();
+    };
+    for written in ["w/moves", "w/over"] {
+        let place = begin();
+        let home = place.open(Linux::default());
+        let rename = batch(&home).into_iter().find(|p| matches!(p.op, Op::Rename { .. })).unwrap();
+        let base = version(&home, written);
+        let mut content = write(written, Some(base), 0, b"OURS");
+        if let Op::Write { file, .. } = &mut content {
+            file.id = Some(base.id);
+        }
+        let mut ops = vec![placed(content), rename];
+        ops.iter_mut().for_each(|op| op.resent = true);
+        // The power failed after the exchange; of the content nothing had become durable.
+        exchange(&place);
+        let outcomes = home.apply(ops.clone()).unwrap();
+        match written {
+            "w/moves" => {
+                all_done(&outcomes, &ops, written);
+                assert_eq!(place.read("w/over"), b"OURSs");
+            }
+            // The rename names the version before the write.
+            _ => assert!(matches!(outcomes[..], [Outcome::Done(_), _]), "{outcomes:?}"),
+        }
+        // A name that an earlier operation changes says nothing of an exchange.
+        let place = begin();
+        let home = place.open(Linux::default());
+        let mut ops = batch(&home);
+        ops.retain(|p| matches!(p.op, Op::Rename { .. }));
+        ops.insert(0, placed(remove("w", "over", None)));
+        ops.iter_mut().for_each(|op| op.resent = true);
+        exchange(&place);
+        home.apply(ops).unwrap();
+        assert_eq!(place.read("w/moves"), b"to be replaced");
+    }
+}
+
+#[test]
 fn a_long_log_is_written_anew_with_what_is_still_wanted() {
     let place = begin();
     let home = place.open(Linux::default());
