@@ -6,11 +6,13 @@
 mod copies;
 mod lock;
 mod nameless;
+mod walk;
 mod xattrs;
 
 pub use copies::{Copies, is_copy};
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
+pub use walk::Walk;
 pub use xattrs::{AllXattrs, Lookup, Xattrs};
 
 use crate::journal::{Binding, Place};
@@ -121,36 +123,6 @@ pub struct DirNode {
     pub lists: Walk,
     /// Who reads the files in it.
     pub reads: Walk,
-}
-
-/// Somebody who uses one child of a directory after another.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Walk {
-    /// When he used the last one, if ever.
-    at: Option<Duration>,
-    /// Its cookie.
-    cookie: u64,
-    /// How many further ones he is believed to want.
-    window: usize,
-}
-
-impl Walk {
-    /// He uses the child with this cookie; answers how many more to ask for, at most `max`. One who used none since
-    /// `need` has not begun to walk.
-    pub fn step(&mut self, cookie: u64, max: usize, now: Duration, need: Duration) -> usize {
-        if self.at.is_none_or(|at| at < need) {
-            self.window = 0;
-        } else if self.cookie != cookie {
-            self.window = (self.window * 2).clamp(2, max);
-        }
-        (self.at, self.cookie) = (Some(now), cookie);
-        self.window
-    }
-
-    /// He has come here from a directory in which he walked like this.
-    pub fn follow(&mut self, above: Walk) {
-        *self = Walk { cookie: 0, ..above };
-    }
 }
 
 /// What is known of one name.

@@ -28,10 +28,14 @@ pub const LISTS_AHEAD: usize = 32;
 pub const LISTS_AHEAD_BYTES: u64 = 256 << 10;
 /// A file of at most this many bytes is asked for ahead when its neighbours are read one after another.
 pub const SMALL_FILE: u64 = 64 << 10;
-/// Such files that are asked for at once.
-pub const FILES_AHEAD: usize = 64;
+/// Such files that are on their way at once.
+pub const FILES_AHEAD: usize = 128;
 /// Their bytes together.
-pub const FILES_AHEAD_BYTES: u64 = 1 << 20;
+pub const FILES_AHEAD_BYTES: u64 = 2 << 20;
+/// Further directories that they are in at most.
+pub const DIRS_AHEAD: usize = 16;
+/// Directories above a file in which somebody's walk is known.
+pub const WALK_LEVELS: usize = 4;
 /// Names of a directory that are looked at for what to ask for ahead.
 pub const AHEAD_SCAN: usize = 512;
 /// Objects in memory of one volume before all clean ones are dropped.

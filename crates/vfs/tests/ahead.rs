@@ -76,6 +76,46 @@ async fn small_files_come_before_they_are_read() {
     assert_eq!(asked(&world, |c| c.read, CHILDREN).await, CHILDREN, "each file is read once, and no big one");
 }
 
+/// Directories with a few small files each, all of them listed.
+async fn crawled(order: impl Fn(&mut Vec<String>)) {
+    let (dirs, files) = (6, 5);
+    let world = World::new(Mode::Wb);
+    for (d, f) in (0..dirs).flat_map(|d| (0..files).map(move |f| (d, f))) {
+        if f == 0 {
+            world.mkdir(&format!("d{d}"));
+        }
+        world.write(&format!("d{d}/f{f}"), format!("content {d} {f}").as_bytes());
+    }
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let listed = e.vfs.readdir(e.ctx(), lab, 0, 100).await.unwrap().entries.split_off(2);
+    let mut names: Vec<_> = listed.iter().map(|e| e.name.escape_ascii().to_string()).collect();
+    order(&mut names);
+    for name in &names {
+        e.names(e.find(&format!("/lab/{name}")).await.unwrap()).await;
+    }
+    let read = |dir: String, f: u64| {
+        let e = &e;
+        async move { e.read(e.find(&format!("/lab/{dir}/f{f}")).await.unwrap()).await.unwrap() }
+    };
+    for f in 0..files {
+        read(names[0].clone(), f).await;
+    }
+    assert_eq!(asked(&world, |c| c.read, files).await, files, "nothing of a directory where nobody was");
+    read(names[1].clone(), 0).await;
+    assert_eq!(asked(&world, |c| c.read, dirs * files).await, dirs * files, "all that comes next, once");
+    world.fault(Fault::Unreachable);
+    for (name, f) in names.iter().flat_map(|name| (0..files).map(move |f| (name, f))) {
+        assert_eq!(read(name.clone(), f).await, format!("content {} {f}", &name[1..]).as_bytes());
+    }
+}
+
+#[tokio::test]
+async fn who_reads_one_directory_after_another_finds_the_next_ones() {
+    crawled(|_| ()).await;
+    crawled(|names| names.sort()).await;
+}
+
 #[tokio::test]
 async fn strict_asks_for_nothing_that_it_could_not_use() {
     let world = world(Mode::Strict);

@@ -2,12 +2,13 @@
 //! small files beside those that are read. One after the other each would cost a round trip.
 //!
 //! Somebody walks where, within the bound of staleness, he uses one child of a directory after another. The more of
-//! them he has used, the further ahead the home is asked, and below the directory where he is as well. Nobody waits for
+//! them he has used, the further ahead the home is asked, and below the directory where he is as well. Who reads files
+//! goes on so in the next directories; more is asked for when half of it is used, so that he need not stop. Nobody waits for
 //! these questions, and what they bring is as old as any other answer. What is not of the same file system is left
 //! alone, and so is what is in a directory that says it has no size: to list it might mount something.
 
 use crate::fetch::{Extent, Want};
-use crate::inode::{DirNode, Tree};
+use crate::inode::{DirNode, Slot, Tree};
 use crate::limits;
 use crate::volume::Volume;
 use home::{Attr, Kind};
@@ -43,8 +44,8 @@ impl Volume {
         wanted.into_iter().for_each(|id| self.ask_ahead(Want::List(id, Extent::Small)));
     }
 
-    /// The home has to be asked for the beginning of a file.
-    pub fn files_ahead(self: &Arc<Self>, id: u64, need: Duration) {
+    /// Somebody reads a file from its beginning. `missed`: the home has to be asked for it.
+    pub fn files_ahead(self: &Arc<Self>, id: u64, missed: bool, need: Duration) {
         if self.plain() || self.is_silent() {
             return;
         }
@@ -53,27 +54,112 @@ impl Volume {
         if tree.get(id).is_ok_and(|n| n.base_len > limits::SMALL_FILE) {
             return;
         }
-        let Some((dir, cookie)) = place(&mut tree, id) else { return };
-        let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) else { return };
-        let count = node.reads.step(cookie, limits::FILES_AHEAD, now, need);
+        let way = way(&mut tree, id);
+        let count = step_in_files(&mut tree, &way, missed, now, need);
+        if count == 0 {
+            return;
+        }
         let mut room = Room { count, bytes: limits::FILES_AHEAD_BYTES };
-        let wanted = neighbours(&tree, dir, cookie, |id, attr, _| {
+        // What is on its way already takes room too, so that no more than that is at any time.
+        let mut is_next = |id, attr: &Attr, _: Option<&DirNode>| {
             attr.kind == Kind::File
                 && attr.access.read
                 && (1..=limits::SMALL_FILE).contains(&attr.size)
                 && !self.data.gaps(id, 0, attr.size).is_empty()
                 && room.take(attr.size)
+        };
+        let (dir, cookie) = way[0];
+        let mut wanted = neighbours(&tree, dir, cookie, &mut is_next);
+        let next = next_dirs(&tree, &way);
+        for dir in &next {
+            wanted.extend(neighbours(&tree, *dir, 0, &mut is_next));
+        }
+        // What is known of their names may be too old when he comes there.
+        let old = need + now.saturating_sub(need) / 2;
+        let lists = next.into_iter().filter(|dir| {
+            tree.peek(*dir).and_then(|n| n.dir.as_ref()).is_some_and(|d| !d.big && d.listed_at < old)
         });
+        let lists: Vec<u64> = lists.collect();
+        if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+            node.reads.asks(wanted.len());
+        }
         drop(tree);
+        lists.into_iter().for_each(|dir| self.ask_ahead(Want::List(dir, Extent::Small)));
         wanted.into_iter().for_each(|id| self.ask_ahead(Want::Data(id, 0)));
     }
+}
+
+/// The directory that an object is in and its cookie there, then that directory's, and so on: the nearest few.
+fn way(tree: &mut Tree, mut id: u64) -> Vec<(u64, u64)> {
+    let mut way = Vec::with_capacity(limits::WALK_LEVELS);
+    while way.len() < limits::WALK_LEVELS
+        && let Some((dir, cookie)) = place(tree, id)
+    {
+        way.push((dir, cookie));
+        id = dir;
+    }
+    way
+}
+
+/// How many small files may be wanted next by one who reads one. He goes on walking when he comes to another directory.
+fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, now: Duration, need: Duration) -> usize {
+    let reads =
+        |tree: &mut Tree, dir| tree.get(dir).and_then(|n| n.names()).map(|n| n.reads).unwrap_or_default();
+    let Some(&(dir, cookie)) = way.first() else { return 0 };
+    let mut walk = reads(tree, dir);
+    if !walk.is_on(need)
+        && let Some(elsewhere) = way[1..].iter().map(|(above, _)| reads(tree, *above)).find(|w| w.is_on(need))
+    {
+        walk.follow(elsewhere);
+    }
+    let count = walk.step(cookie, missed, limits::FILES_AHEAD, now, need);
+    if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+        node.reads = walk;
+    }
+    for &(above, cookie) in way[1..].iter().filter(|_| walk.is_under_way()) {
+        let Ok(node) = tree.get(above).and_then(|n| n.names_mut()) else { break };
+        let Some(before) = node.reads.pass(cookie, walk, need) else { continue };
+        let listed_next = next_dir(tree, above, before) == Some(cookie);
+        if let Ok(node) = tree.get(above).and_then(|n| n.names_mut()) {
+            node.reads.goes_by_name(!listed_next);
+        }
+    }
+    count
+}
+
+/// The cookie of the first directory behind a cookie.
+fn next_dir(tree: &Tree, dir: u64, after: u64) -> Option<u64> {
+    let node = tree.peek(dir)?.names().ok()?;
+    let is_dir = |slot: &Slot| slot.child.and_then(|id| tree.peek(id)).is_some_and(|n| n.kind == Kind::Dir);
+    node.after(after).take(limits::AHEAD_SCAN).find(|(.., slot)| is_dir(slot)).map(|(cookie, ..)| cookie)
+}
+
+/// The directories to which one comes next who reads the files of one directory after another.
+fn next_dirs(tree: &Tree, way: &[(u64, u64)]) -> Vec<u64> {
+    let Some(&(above, cookie)) = way.get(1) else { return Vec::new() };
+    let Some(inode) = tree.peek(above) else { return Vec::new() };
+    let Ok(node) = inode.names() else { return Vec::new() };
+    let Some(by_name) = node.reads.by_name() else { return Vec::new() };
+    let is_next = |slot: &Slot| {
+        let child = slot.child.and_then(|id| tree.peek(id));
+        child.is_some_and(|n| n.dir.as_ref().is_some_and(|d| d.complete) && n.home_id.fs == inode.home_id.fs)
+    };
+    let from = if by_name { 0 } else { cookie };
+    let mut next: Vec<_> =
+        node.after(from).take(limits::AHEAD_SCAN).filter(|(.., slot)| is_next(slot)).collect();
+    if by_name {
+        let here = way.first().and_then(|(dir, _)| tree.peek(*dir)?.link.as_ref());
+        next.retain(|(_, name, _)| here.is_some_and(|(_, here)| *name > here));
+        next.sort_unstable_by_key(|(_, name, _)| *name);
+    }
+    next.into_iter().take(limits::DIRS_AHEAD).filter_map(|(.., slot)| slot.child).collect()
 }
 
 /// The directories whose listings may be wanted next by one who lists `dir`.
 fn next_listings(tree: &mut Tree, dir: u64, now: Duration, need: Duration) -> Vec<u64> {
     let Some((parent, cookie)) = place(tree, dir) else { return Vec::new() };
     let Ok(above) = tree.get(parent).and_then(|n| n.names_mut()) else { return Vec::new() };
-    let count = above.lists.step(cookie, limits::LISTS_AHEAD, now, need);
+    let count = above.lists.step(cookie, true, limits::LISTS_AHEAD, now, need);
     let walk = above.lists;
     if count > 0
         && let Ok(here) = tree.get(dir).and_then(|n| n.names_mut())

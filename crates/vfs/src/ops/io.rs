@@ -74,10 +74,13 @@ impl Vfs {
             let parts = zeros_beyond(volume.data.get(oid.id, at, (end - at) as u32), base_len);
             if is_whole(&parts) {
                 volume.read_ahead(oid.id, at, end, base_len);
+                if at == 0 && base_len <= limits::SMALL_FILE {
+                    volume.files_ahead(oid.id, false, volume.need(oid.id).since);
+                }
                 return Ok(ReadOk { data: bytes_of(parts), eof: end == shown.size, attr: shown });
             }
             if at == 0 {
-                volume.files_ahead(oid.id, volume.need(oid.id).since);
+                volume.files_ahead(oid.id, true, volume.need(oid.id).since);
             }
             volume.fill(oid.id, &parts).await?;
         }

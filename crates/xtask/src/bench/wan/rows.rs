@@ -54,7 +54,7 @@ const STEP: Step = Step {
     before: Before::Nothing,
 };
 
-pub const ALL: &[Work] = &[READ, WRITE, FIND, MANY, UNTAR, GIT, EDIT];
+pub const ALL: &[Work] = &[READ, WRITE, FIND, MANY, UNTAR, GIT, UNEQUAL, EDIT];
 
 const READ: Work = Work {
     prepare: "true",
@@ -174,6 +174,19 @@ const GIT: Work = Work {
             ..STEP
         },
     ],
+};
+
+/// An index that was made under another uid is as good as one with other times.
+const UNEQUAL: Work = Work {
+    prepare: "cat $L/index >$H/repo/.git/index; find $H/repo -name '*.c' -exec chmod 644 {} +",
+    steps: &[Step {
+        name: "git status of 5,000 files that it has to read, as with another uid",
+        target: "2 s and the bytes more than there",
+        script: "git -C $M/repo status --porcelain >$O/status",
+        tools: &[("git there", "ssh -F $C $R git -C $H/repo status --porcelain >$O/status")],
+        check: "test ! -s $O/status",
+        ..STEP
+    }],
 };
 
 const EDIT: Work = Work {
