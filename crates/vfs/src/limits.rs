@@ -22,6 +22,8 @@ pub const LIST_PAGE: u32 = 4096;
 pub const SMALL_DIR_ENTRIES: u32 = 1024;
 /// A directory whose own size is at most this may be small.
 pub const SMALL_DIR_BYTES: u64 = 128 << 10;
+/// What a directory says of its size until its home says it: one that says nothing is taken for an automounter's.
+pub const NEW_DIR_SIZE: u64 = 4096;
 /// Listings that are asked for ahead of somebody who walks through a tree.
 pub const LISTS_AHEAD: usize = 32;
 /// What these directories may take together by their own sizes, in bytes.

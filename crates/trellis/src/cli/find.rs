@@ -166,7 +166,7 @@ pub(super) fn unsupported(predicate: &[u8]) -> String {
 }
 
 /// A number of levels.
-fn depth(text: &str) -> Result<usize, String> {
+pub(super) fn depth(text: &str) -> Result<usize, String> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     text.parse().ok().filter(|_| digits).ok_or_else(|| "write a number of levels, such as 0 or 2".into())
 }

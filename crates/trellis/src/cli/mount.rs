@@ -190,7 +190,9 @@ async fn without_server(state: Option<&StateDir>, dir: Option<PathBuf>) -> Resul
             return Err(format!("no server runs; say which directory is meant: {}", dirs.join(", ")).into());
         }
     };
-    let detached = detach_dead(&dir, "is no mount of a trellis server that has gone").await;
+    let otherwise = "is no mount that a trellis server has left behind; a mount of a server that runs is taken away with the \
+                     --state DIR of that server";
+    let detached = detach_dead(&dir, otherwise).await;
     let Some(at) = known.iter().position(|d| *d == dir) else {
         return Ok(format!("{} is unmounted", show::text(detached?.as_os_str().as_bytes())));
     };

@@ -394,8 +394,11 @@ impl Each {
     }
 }
 
-/// What to say besides where a path of this machine was taken for one of the tree.
+/// What to say besides where a path of this machine was taken for one of the tree, or leads into a dead mount.
 fn hint(arg: &[u8], failure: &str) -> Option<String> {
+    if failure.contains("Transport endpoint is not connected") {
+        return Some("the server of that mount has gone: `trellis doctor` says what to do".into());
+    }
     let path = Path::new(OsStr::from_bytes(arg));
     let is_here = path.is_absolute() && path.symlink_metadata().is_ok();
     (is_here && failure.contains("no host ")).then(|| {

@@ -1,6 +1,7 @@
 //! How much there is: `du`, `df`.
 
 use super::files::shown;
+use super::find::depth;
 use super::json;
 use super::output::stdout;
 use super::reach::{Each, PATHS, TreeArgs, below};
@@ -39,7 +40,7 @@ pub struct DuArgs {
     summarize: bool,
 
     /// Only the sums of what is no deeper than this below each PATH
-    #[arg(short = 'd', long, value_name = "N")]
+    #[arg(short = 'd', long, value_name = "N", allow_hyphen_values = true, value_parser = depth)]
     max_depth: Option<usize>,
 
     /// Files too, not only directories

@@ -35,6 +35,8 @@ const LINES: &[&str] = &[
     "find R -maxdepth 1 -type d -size +0",
     "du R/a/",
     "du -s -d 1 R",
+    "du -d x R",
+    "du -d -1 R",
     "chmod 600 R/a/",
     "chmod 600 R/dl",
     "mkdir R/dl",

@@ -492,7 +492,11 @@ impl Volume {
         let inherited = if set_gid && kind == Kind::Dir { 0o2000 } else { 0 };
         let allowed = if kind == Kind::Dir { 0o7777 } else { 0o1777 };
         let mode = wanted.mode & allowed | inherited;
-        let size = if let New::Symlink(target) = &wanted.new { target.len() as u64 } else { 0 };
+        let size = match &wanted.new {
+            New::Symlink(target) => target.len() as u64,
+            New::Dir => limits::NEW_DIR_SIZE,
+            New::File | New::Fifo | New::Socket => 0,
+        };
         let access = match kind {
             Kind::Symlink => Access { read: true, write: true, exec: true },
             _ => self.access_by_mode(mode, kind),

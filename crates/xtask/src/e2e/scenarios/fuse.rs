@@ -252,6 +252,9 @@ fn lifecycle(server: &mut Server, tree: &Path) -> Result<()> {
         let said = String::from_utf8_lossy(&out.stderr);
         ensure!(!out.status.success() && said.contains("kill -CONT"), "a stopped server: {args:?}: {said}");
     }
+    let doctor = server.command(&["doctor"]).output()?;
+    let found = String::from_utf8_lossy(&doctor.stdout);
+    ensure!(found.contains("its server does not answer") && found.contains("kill -CONT"), "doctor: {found}");
     rustix::process::kill_process(pid, Signal::CONT)?;
     let status = server.status()?;
     ensure!(status["mounts"][0]["dir"] == *dir && status["mounts"][0]["problem"].is_null(), "{status}");

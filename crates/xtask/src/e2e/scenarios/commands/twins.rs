@@ -22,6 +22,10 @@ const LINES: &[&str] = &[
     "mkdir ",
     "mkdir -p ",
     "mkdir -m 700 R/private",
+    "find R -type d -size +0",
+    "find R -size -1",
+    "du -d x R",
+    "du -d -1 R",
     "mkdir R/locked",
     "touch R/locked/f R/locked/closed",
     "chmod 444 R/locked/closed",
@@ -150,7 +154,8 @@ const LINES: &[&str] = &[
 ];
 
 /// Lines whose output is the same text, but for the directory's own name.
-const SHOWN: [&str; 6] = ["ls R", "cat R/locked/f", "ls -a R/d/e", "ls -R R/d", "cat -n", "find "];
+const SHOWN: [&str; 7] =
+    ["find R -type d -size", "ls R", "cat R/locked/f", "ls -a R/d/e", "ls -R R/d", "cat -n", "find "];
 
 /// Runs all lines on both sides.
 pub fn run(world: &World, server: &Server) -> Result<()> {

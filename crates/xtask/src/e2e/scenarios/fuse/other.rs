@@ -72,6 +72,8 @@ fn left_behind(server: &Server, second: &mut Server, mount: &Path) -> Result<()>
     let (found, _) = output(&mut server.command(&["doctor"]), 1)?;
     ensure!(found.contains(&format!("{dir}: its server has gone")), "doctor: {found}");
     ensure!(found.contains(&format!("`trellis umount {dir} --state ")), "doctor: {found}");
+    let (_, said) = output(&mut server.command(&["ls", &dir]), 2)?;
+    ensure!(said.contains("has gone: `trellis doctor --state "), "ls of a dead mount: {said}");
     second.restart()?;
     let (found, _) = output(&mut server.command(&["doctor"]), 0).context("the mount is served again")?;
     ensure!(!found.contains("has gone"), "doctor: {found}");
