@@ -1,7 +1,7 @@
 //! Looking at objects: `stat`, `cat`.
 
 use super::json::{self, Entry};
-use super::output::stdout;
+use super::output::{check_input, stdout};
 use super::reach::{Each, PATHS, TreeArgs};
 use super::{Done, Failure};
 use crate::show;
@@ -169,9 +169,11 @@ fn pass_on(bytes: &[u8], lines: &mut Option<Lines>) -> Done {
 }
 
 fn cat_input(lines: &mut Option<Lines>) -> Done {
+    let failed = |e: std::io::Error| Failure::from(e.to_string());
+    check_input().map_err(failed)?;
     let mut input = std::io::stdin().lock();
     loop {
-        let read = input.fill_buf().map_err(|e| Failure::from(e.to_string()))?;
+        let read = input.fill_buf().map_err(failed)?;
         if read.is_empty() {
             return Ok(());
         }

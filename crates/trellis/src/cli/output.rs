@@ -1,7 +1,8 @@
-//! Standard output as it was when the program started: one that was closed takes nothing, which is an error.
+//! Standard output and input as they were when the program started: one that was closed takes and gives nothing, which is
+//! an error.
 //!
 //! The runtime of Rust puts `/dev/null` in the place of a closed descriptor before `main`, so that what is written there
-//! seems to arrive. Whether it was closed is therefore looked at before that.
+//! seems to arrive, and what is read seems to be at its end. Whether it was closed is therefore looked at before that.
 
 use rustix::io::Errno;
 use std::io::{Result, Write};
@@ -9,6 +10,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static CLOSED: AtomicBool = AtomicBool::new(false);
+static INPUT_CLOSED: AtomicBool = AtomicBool::new(false);
 
 // SAFETY: the section holds functions of this type, which the C library calls once, before `main` (System V ABI, gABI 5
 // "Initialization and Termination Functions").
@@ -17,9 +19,11 @@ static CLOSED: AtomicBool = AtomicBool::new(false);
 static LOOK: extern "C" fn() = look;
 
 extern "C" fn look() {
-    // SAFETY: nothing else runs yet, and the descriptor is only asked for; that it may be closed is the question.
-    let stdout = unsafe { BorrowedFd::borrow_raw(1) };
-    CLOSED.store(rustix::io::fcntl_getfd(stdout) == Err(Errno::BADF), Ordering::Relaxed);
+    for (number, closed) in [(0, &INPUT_CLOSED), (1, &CLOSED)] {
+        // SAFETY: nothing else runs yet, and the descriptor is only asked for; that it may be closed is the question.
+        let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
+        closed.store(rustix::io::fcntl_getfd(descriptor) == Err(Errno::BADF), Ordering::Relaxed);
+    }
 }
 
 /// Where the output of a command goes.
@@ -32,7 +36,16 @@ pub(super) fn stdout() -> Out {
 
 /// Fails where standard output was closed.
 pub(super) fn check() -> Result<()> {
-    if CLOSED.load(Ordering::Relaxed) { Err(Errno::BADF.into()) } else { Ok(()) }
+    open(&CLOSED)
+}
+
+/// Fails where standard input was closed.
+pub(super) fn check_input() -> Result<()> {
+    open(&INPUT_CLOSED)
+}
+
+fn open(closed: &AtomicBool) -> Result<()> {
+    if closed.load(Ordering::Relaxed) { Err(Errno::BADF.into()) } else { Ok(()) }
 }
 
 impl Write for Out {

@@ -89,6 +89,22 @@ fn a_closed_standard_output_is_an_error_as_with_the_twins() {
     }
 }
 
+/// What cannot be read of standard input is an error of the input, as with cat(1).
+#[test]
+fn an_input_that_cannot_be_read_is_an_error() {
+    let place = Place::new();
+    for (script, why) in
+        [("exec \"$0\" \"$@\" <&-", "Bad file descriptor"), ("exec \"$0\" \"$@\" </", "Is a directory")]
+    {
+        let cat = place.files_command(&["cat", "-"]);
+        let mut shell = Command::new("bash");
+        shell.arg("-c").arg(script).arg(cat.get_program()).args(cat.get_args());
+        let output = shell.envs(cat.get_envs().filter_map(|(k, v)| Some((k, v?)))).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{script}: {}", stderr(&output));
+        assert!(stderr(&output).starts_with(&format!("trellis: -: {why}")), "{}", stderr(&output));
+    }
+}
+
 #[test]
 fn where_nobody_listens_commands_end_without_a_word() {
     let place = Place::new();
