@@ -269,3 +269,25 @@ async fn bytes_in_the_journal_go_home_from_there_when_a_restart_finds_the_disk_f
     world.disk.set_capacity(None);
     assert_eq!(e.read(f).await.unwrap(), expected);
 }
+
+#[tokio::test]
+async fn the_bytes_of_many_files_go_home_together() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let (files, trip) = (60, Duration::from_millis(300));
+    world.fault(Fault::HangChanges);
+    // Too long to travel in their operations.
+    let content = vec![7; 100 << 10];
+    for i in 0..files {
+        let f = e.create(lab, &format!("f{i}")).await.unwrap();
+        e.write(f, 0, &content).await.unwrap();
+    }
+    world.fault(Fault::Delay(trip));
+    let began = std::time::Instant::now();
+    e.sync().await;
+    assert!(world.memory.counters().stage >= files);
+    // One after the other they would take a round trip each.
+    assert!(began.elapsed() < trip * 11, "{:?}", began.elapsed());
+    assert_eq!(world.at_home("f59").await.unwrap(), content);
+}

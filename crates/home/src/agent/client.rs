@@ -42,8 +42,8 @@ struct Shared {
     table: Mutex<Table>,
     /// Something waits for the writer.
     work: Notify,
-    /// Bytes of requests that callers may have waiting.
-    room: Semaphore,
+    /// Bytes of questions, and of changes, that callers may have waiting: no question waits for the room of changes.
+    room: [Semaphore; 2],
 }
 
 impl Session {
@@ -63,7 +63,7 @@ impl Session {
             life: Life::new(meter, child),
             table: Mutex::new(Table::new()),
             work: Notify::new(),
-            room: Semaphore::new(REQUESTS_MAX),
+            room: [(); 2].map(|()| Semaphore::new(REQUESTS_MAX)),
         });
         let tasks = vec![
             tokio::spawn(run(shared.clone(), |s| write_frames(s, writer))).abort_handle(),
@@ -116,9 +116,10 @@ impl Session {
             return Err(Error::new(ErrorKind::Invalid, "the request is longer than a frame; stage its data"));
         }
         // Held until the answer is there: the bound covers requests on their way, too.
-        let _room = self.shared.room.acquire_many(size as u32).await.map_err(|_| closed())?;
-        let (sender, receiver) = oneshot::channel();
         let change = matches!(request, Request::Stage(_) | Request::Apply(_) | Request::Claim(_));
+        let room = &self.shared.room[usize::from(change)];
+        let _room = room.acquire_many(size as u32).await.map_err(|_| closed())?;
+        let (sender, receiver) = oneshot::channel();
         let id = self.shared.table.lock().push(class, w.into_segments(), weight, sender)?;
         self.shared.work.notify_one();
         let guard = CallGuard { shared: &self.shared, id, change };

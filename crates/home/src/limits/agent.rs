@@ -26,7 +26,7 @@ pub const SLICES_MAX: usize = 1024;
 pub const IN_FLIGHT_MAX: usize = 256;
 /// Bytes of answers that the server holds for a slow reader before its workers wait.
 pub const ANSWERS_MAX: usize = 8 << 20;
-/// Bytes of requests that the client holds for a slow writer before its callers wait.
+/// Bytes of questions, and as many of changes, that the client holds for a slow writer before its callers wait.
 pub const REQUESTS_MAX: usize = 8 << 20;
 /// Bytes of one class under way at first, and at least.
 pub const WINDOW_MIN: usize = 256 << 10;

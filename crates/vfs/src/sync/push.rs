@@ -160,11 +160,13 @@ impl Volume {
         ready
     }
 
-    /// Loads a batch. It ends before an operation whose bytes the local disk does not give back.
+    /// Loads a batch; what is staged for its operations is on its way together, and costs one round trip. It ends before
+    /// an operation whose bytes the local disk does not give back.
     async fn load_all(&self, mut ready: Vec<Ready>, stages: bool) -> Result<(Vec<Ready>, Vec<Placed>)> {
         let mut placed = Vec::with_capacity(ready.len());
-        for one in &ready {
-            match self.load(one, stages).await {
+        let loads = futures_util::future::join_all(ready.iter().map(|one| self.load(one, stages))).await;
+        for (one, loaded) in ready.iter().zip(loads) {
+            match loaded {
                 Ok(loaded) => placed.push(loaded),
                 Err(e) if e.kind == ErrorKind::Io && self.is_damaged(one) => {
                     tracing::error!(account = %self.account, "{e}");

@@ -132,6 +132,27 @@ async fn what_cannot_be_true_is_refused() {
 }
 
 #[tokio::test]
+async fn a_question_does_not_wait_for_the_room_of_changes() {
+    // It takes what is staged and is silent about it.
+    let s = liar(|header| match header.class {
+        Class::Bulk => Vec::new(),
+        _ => one(header, &Reply::Failed(super::super::verbs::Failure(ErrorKind::Busy.into()))),
+    })
+    .await;
+    let staging = s.clone();
+    let more = vec![1; 2 * REQUESTS_MAX].into();
+    let staged = tokio::spawn(async move { staging.stage(op(1).id, 0, more).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let (x, patience) = (loc(b"x"), Duration::from_secs(20));
+    let listed = tokio::time::timeout(patience, s.list(&x, None, 3)).await.expect("no answer to LIST");
+    assert_eq!(listed.unwrap_err().kind, ErrorKind::Busy);
+    let read = tokio::time::timeout(patience, s.read(&x, 0, 3)).await.expect("no answer to READ");
+    assert_eq!(read.unwrap_err().kind, ErrorKind::Busy);
+    assert!(!staged.is_finished());
+    staged.abort();
+}
+
+#[tokio::test]
 async fn an_old_agent_is_not_asked_for_attributes() {
     // It greets without the feature.
     let s = liar(|header| match header.class {
@@ -206,7 +227,7 @@ async fn a_caller_that_goes_away_frees_its_place() {
         let _ = tokio::time::timeout(Duration::from_micros(1), read).await;
     }
     assert_eq!(s.stat(&loc(b"abc")).await.unwrap().attr.size, 3);
-    assert_eq!(s.shared.room.available_permits(), REQUESTS_MAX);
+    assert_eq!(s.shared.room[0].available_permits(), REQUESTS_MAX);
 }
 
 /// A peer that greets and then says nothing.
