@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const CONNECT_BURST: u32 = 10;
 /// Time after which one more attempt is allowed.
 pub const CONNECT_EVERY: Duration = Duration::from_secs(1);
+/// Attempts of the burst that are left to hosts whose last attempt did not fail.
+pub const CONNECT_KEPT: u32 = 5;
 /// Longest that a call waits for its turn to connect; it is told to come again after that.
 pub const CONNECT_WAIT: Duration = Duration::from_secs(30);
 /// Names of the root directory that are kept.
@@ -162,12 +164,18 @@ pub const ATTACH_START: Duration = Duration::from_secs(90);
 pub const ATTACH_PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// Bytes of noise before the far side's marker.
 pub const ATTACH_NOISE: usize = 256 << 10;
+/// How long a mount may take to answer when it is looked at whether anybody serves it.
+pub const LOOK_PATIENCE: Duration = Duration::from_secs(10);
 /// How long is waited for a server that was killed and has not ended, before its mounts are aborted, and in all.
 pub const DYING_PATIENCE: Duration = Duration::from_secs(1);
 /// See [`DYING_PATIENCE`].
 pub const DYING_FOR: Duration = Duration::from_secs(10);
 /// The same for the guard of mounts, which knows that nobody else does it.
 pub const GUARD_PATIENCE: Duration = Duration::from_millis(300);
+/// How often it is looked at whether the guard lives.
+pub const GUARD_LOOK: Duration = Duration::from_millis(500);
+/// The pause before another guard is started where one has ended soon after its start: least and most.
+pub const GUARD_AGAIN: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(60));
 /// Mounts that a guard knows, the last ones.
 pub const GUARDED: usize = 1024;
 /// The pause between two looks at it.

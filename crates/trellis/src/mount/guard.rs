@@ -8,7 +8,7 @@
 //! The guard is told of each mount by a line on its standard input. That it ends says little: the pipe is one of the
 //! files that such a thread keeps open. So it is told of the server's end by a signal when the thread that started it
 //! dies (`PR_SET_PDEATHSIG`), which nothing holds back. It is started with the first mount, in a session of its own, and
-//! ends with the server.
+//! ends with the server. One that somebody has killed is replaced.
 //!
 //! - [`process`]: what it does.
 
@@ -20,7 +20,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 /// The command by which it is started.
 pub const COMMAND: &str = "guard";
@@ -63,23 +64,75 @@ fn unguarded(e: &std::io::Error) {
 
 /// A thread for the life of the server: when it dies, so does the server.
 fn keep(told: &Receiver<u32>) -> ! {
-    let mut numbers: Vec<u32> = Vec::new();
-    let mut running: Option<Running> = None;
-    for number in told {
-        numbers.retain(|n| *n != number);
-        numbers.push(number);
-        let old = numbers.len().saturating_sub(limits::GUARDED);
-        numbers.drain(..old);
-        if running.as_mut().is_none_or(|guard| guard.tell(&[number]).is_err()) {
-            // The first mount, or somebody has ended the guard.
-            running.take().into_iter().for_each(Running::end);
-            let new = Running::start().and_then(|mut new| new.tell(&numbers).map(|()| new));
-            running = new.inspect_err(unguarded).ok();
+    let mut kept = Kept::default();
+    loop {
+        match told.recv_timeout(kept.patience()) {
+            Ok(number) => kept.add(number),
+            Err(RecvTimeoutError::Timeout) => kept.look(),
+            // The guard lives as long as this thread.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(limits::GUARD_AGAIN.1),
         }
     }
-    // It lives as long as this thread.
-    loop {
-        std::thread::park();
+}
+
+/// The guard, and what it is to know.
+#[derive(Default)]
+struct Kept {
+    numbers: Vec<u32>,
+    running: Option<Running>,
+    begun: Option<Instant>,
+    /// Before the next one is started, if this one ends at once.
+    pause: Duration,
+}
+
+impl Kept {
+    /// How long to wait for another mount before the guard is looked at.
+    fn patience(&self) -> Duration {
+        match (&self.running, self.numbers.is_empty()) {
+            (_, true) => limits::GUARD_AGAIN.1,
+            (Some(_), _) => limits::GUARD_LOOK,
+            (None, _) => self.pause.saturating_sub(self.begun.map_or(Duration::MAX, |at| at.elapsed())),
+        }
+    }
+
+    /// A further mount.
+    fn add(&mut self, number: u32) {
+        self.numbers.retain(|n| *n != number);
+        self.numbers.push(number);
+        let old = self.numbers.len().saturating_sub(limits::GUARDED);
+        self.numbers.drain(..old);
+        if self.running.as_mut().is_none_or(|guard| guard.tell(&[number]).is_err()) {
+            self.start();
+        }
+    }
+
+    /// Collects a guard that has ended; the next look starts another one.
+    fn look(&mut self) {
+        match self.running.as_mut().map(Running::has_ended) {
+            Some(true) => {
+                let lived = self.begun.map_or(Duration::ZERO, |at| at.elapsed());
+                let (least, most) = limits::GUARD_AGAIN;
+                let longer = (self.pause * 2).clamp(least, most);
+                self.pause = if lived > longer { Duration::ZERO } else { longer };
+                self.end();
+            }
+            None if !self.numbers.is_empty() => self.start(),
+            _ => {}
+        }
+    }
+
+    fn start(&mut self) {
+        self.end();
+        self.begun = Some(Instant::now());
+        let new = Running::start().and_then(|mut new| new.tell(&self.numbers).map(|()| new));
+        self.running = new.inspect_err(unguarded).ok();
+        if self.running.is_none() {
+            self.pause = limits::GUARD_AGAIN.1;
+        }
+    }
+
+    fn end(&mut self) {
+        self.running.take().into_iter().for_each(Running::end);
     }
 }
 
@@ -112,6 +165,11 @@ impl Running {
     fn end(mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Whether it has ended; then nothing of it is left.
+    fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
     }
 
     /// Names connections.

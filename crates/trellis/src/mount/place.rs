@@ -2,12 +2,14 @@
 //! mount.
 
 use super::shown;
-use crate::{mounts, show};
+use crate::{limits, mounts, show};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 /// The device through which file systems are served.
 const DEVICE: &str = "/dev/fuse";
@@ -60,13 +62,39 @@ pub fn look(dir: &Path) -> Result<Look, String> {
     if !mounts::fuse_points().iter().any(|point| point == dir) {
         return Ok(Look::Free);
     }
+    match within(limits::LOOK_PATIENCE, dir, ask_server) {
+        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => Ok(Look::Dead),
+        Ok(Err(e)) => Err(format!("{}: {}", shown(dir), std::io::Error::from(e))),
+        Ok(Ok(())) => Ok(Look::Alive),
+        Err(_) => Err(format!(
+            "{} does not answer: its server hangs, or was killed and is still held by the kernel. `fusermount3 -uz {}` \
+             takes the mount away",
+            shown(dir),
+            show::path_word(dir)
+        )),
+    }
+}
+
+fn ask_server(dir: &Path) -> rustix::io::Result<()> {
     // Else the kernel answers from what it knows for a second after the server has gone.
     let asks = AtFlags::STATX_FORCE_SYNC;
-    match rustix::fs::statx(rustix::fs::CWD, dir, asks, StatxFlags::BASIC_STATS) {
-        Err(Errno::NOTCONN) => Ok(Look::Dead),
-        Err(e) => Err(format!("{}: {}", shown(dir), std::io::Error::from(e))),
-        Ok(_) => Ok(Look::Alive),
-    }
+    rustix::fs::statx(rustix::fs::CWD, dir, asks, StatxFlags::BASIC_STATS).map(drop)
+}
+
+/// What a thread of its own finds out, which may wait for ever.
+fn within<T: Send + 'static>(
+    patience: Duration,
+    dir: &Path,
+    ask: impl FnOnce(&Path) -> T + Send + 'static,
+) -> Result<T, RecvTimeoutError> {
+    let (tell, told) = std::sync::mpsc::channel();
+    let dir = dir.to_owned();
+    let asks = std::thread::Builder::new().name("look".into()).spawn(move || {
+        // Nobody may listen any more.
+        let _ = tell.send(ask(&dir));
+    });
+    asks.map_err(|_| RecvTimeoutError::Disconnected)?;
+    told.recv_timeout(patience)
 }
 
 /// Makes a directory ready to be mounted on, or says what is in the way. `make`: it is made if it does not exist.
@@ -199,6 +227,13 @@ mod tests {
         assert!(error(Path::new("/proc/1")).contains("belongs to") || rustix::process::geteuid().is_root());
         std::fs::remove_file(temp.path().join("file")).unwrap();
         assert_eq!(check_directory(temp.path()), Ok(()));
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_for_a_mount_that_does_not_answer() {
+        let never = |_: &Path| std::thread::sleep(Duration::from_secs(3600));
+        assert!(within(Duration::from_millis(20), Path::new("/"), never).is_err());
+        assert_eq!(within(limits::LOOK_PATIENCE, Path::new("/"), ask_server), Ok(Ok(())));
     }
 
     #[test]

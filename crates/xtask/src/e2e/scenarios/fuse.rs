@@ -279,6 +279,12 @@ fn lifecycle(server: &mut Server, tree: &Path) -> Result<()> {
     server.run(&["stop", "--drain", "60"])?;
     ensure!(server.wait(Duration::from_secs(60))?, "the server ended badly after stop");
     ensure!(fuse::mounted()?.is_empty(), "a stopped server leaves a mount");
+    let said = server.run(&["umount", &dir])?;
+    ensure!(said.contains("was not mounted any more"), "umount: {said}");
+    server.restart()?;
+    ensure!(fuse::mounted()?.is_empty(), "it is mounted again");
+    server.run(&["mount", &dir])?;
+    server.kill()?;
     server.restart()?;
     ensure!(fuse::mounted()? == [tree], "a server that comes back does not mount again");
     Ok(())

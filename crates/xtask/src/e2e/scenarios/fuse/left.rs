@@ -4,11 +4,12 @@
 
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse::{self, GUARD};
-use crate::e2e::proc::{wait_for, with_command};
+use crate::e2e::proc::{signal_all, wait_for, with_command};
 use crate::e2e::server::Server;
 use crate::e2e::world::World;
 use crate::run;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How soon every program must hear that the server has gone.
 const HEARD: Duration = Duration::from_secs(3);
+/// How soon `trellis mount` must come back after server and guard were killed.
+const MOUNTED: Duration = Duration::from_secs(40);
 /// Where the kernel lets users abort their connections.
 const FUSECTL: &str = "/sys/fs/fuse/connections";
 
@@ -29,6 +32,7 @@ pub fn alone(world: &World, rounds: usize) -> Result<()> {
     let mut server = world.serve_as("left", &[])?;
     let mounts = [fuse::mount(world, &server, "left")?, fuse::mount(world, &server, "right")?];
     let tops = mounts.each_ref().map(|m| PathBuf::from(format!("{}/ann@lab{}", m.display(), work.display())));
+    guarded_again()?;
     let (mut hung, mut slowest) = (0, Duration::ZERO);
     for round in 0..rounds {
         let heard = one(world, &mut server, &tops, round).with_context(|| format!("round {round}"))?;
@@ -38,6 +42,7 @@ pub fn alone(world: &World, rounds: usize) -> Result<()> {
         }
         server.restart()?;
     }
+    with_its_guard(world, &mut server, &mounts[0], &tops, rounds)?;
     println!("killed alone {rounds} times: programs hung {hung} times, else heard of it within {slowest:?}");
     for mount in &mounts {
         server.run(&["umount", &mount.to_string_lossy()])?;
@@ -77,6 +82,78 @@ fn one(world: &World, server: &mut Server, tops: &[PathBuf; 2], round: usize) ->
             Ok(None)
         }
     }
+}
+
+/// Somebody kills the guard, again and again: nothing is left of it, and another one takes its place.
+fn guarded_again() -> Result<()> {
+    for _ in 0..3 {
+        let old = the_guard()?;
+        rustix::process::kill_process(old, Signal::KILL)?;
+        let killed = Instant::now();
+        wait_for("the end of the killed guard", HEARD, || {
+            let left = Path::new("/proc").join(old.as_raw_nonzero().to_string());
+            (!left.exists()).then_some(())
+        })?;
+        wait_for("another guard", HEARD, || the_guard().ok().filter(|new| *new != old))?;
+        println!("another guard after {:?}", killed.elapsed());
+    }
+    Ok(())
+}
+
+fn the_guard() -> Result<Pid> {
+    match with_command(GUARD)[..] {
+        [guard] => Ok(guard),
+        ref guards => bail!("{} guards", guards.len()),
+    }
+}
+
+/// Server and guard are killed together, and somebody mounts again while the load may hang; in every other round nobody
+/// can abort connections. The command comes back in any case, and with it the mount where that is possible.
+fn with_its_guard(
+    world: &World,
+    server: &mut Server,
+    dir: &Path,
+    tops: &[PathBuf; 2],
+    rounds: usize,
+) -> Result<()> {
+    let (mut slowest, mut refused) = (Duration::ZERO, 0);
+    for round in 0..rounds {
+        let fusectl = round % 2 == 0;
+        if !fusectl {
+            run::output(Command::new("umount").arg(FUSECTL)).context("fusectl")?;
+        }
+        let mut load = stir(world, tops)?;
+        std::thread::sleep(Duration::from_millis(300 + 17 * (round as u64 % 30)));
+        signal_all(&[the_guard()?], Signal::KILL);
+        server.kill_alone()?;
+        let begun = Instant::now();
+        let mut mount = server.command(&["mount", &dir.to_string_lossy()]);
+        let mut mount = mount.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+        let done = wait_for("trellis mount", MOUNTED, || mount.try_wait().transpose());
+        slowest = slowest.max(begun.elapsed());
+        if !fusectl {
+            run::output(Command::new("mount").args(["-t", "fusectl", "fusectl", FUSECTL]))
+                .context("fusectl")?;
+        }
+        let mounted = done.with_context(|| format!("round {round}, fusectl {fusectl}"))??.success();
+        let said = std::io::read_to_string(mount.stderr.take().context("its output")?)?;
+        println!("round {round}, fusectl {fusectl}: {:?}, {}", begun.elapsed(), said.trim());
+        ensure!(mounted || !fusectl && said.contains(FUSECTL), "round {round}: {said}");
+        refused += usize::from(!mounted);
+        if !mounted {
+            abort()?;
+        }
+        wait_for("the end of the load", HEARD, || load.try_wait().transpose())??;
+        server.wait(HEARD).context("the killed server")?;
+        if mounted {
+            server.run(&["stop", "--drain", "0"])?;
+        }
+        server.restart()?;
+    }
+    println!(
+        "killed with its guard {rounds} times: mount came back within {slowest:?}, {refused} times without a mount"
+    );
+    Ok(())
 }
 
 /// The load, which has begun.
