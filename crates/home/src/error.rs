@@ -68,6 +68,15 @@ oncrpc::xdr! {
         NoAttribute = 30,
         /// Another agent writes for the volume; nothing happened, claim it first.
         NotClaimed = 31,
+        /// No room here until the home has what is unsent; nothing happened, try again.
+        Full = 32,
+    }
+}
+
+impl ErrorKind {
+    /// Whether nothing happened, and may happen if it is tried again.
+    pub fn may_pass(self) -> bool {
+        matches!(self, ErrorKind::Busy | ErrorKind::Full)
     }
 }
 
@@ -142,6 +151,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NoLocks => "too many locks",
             ErrorKind::NoAttribute => "no such extended attribute",
             ErrorKind::NotClaimed => "another agent writes for the volume",
+            ErrorKind::Full => "no room here until the home has what is unsent",
         })
     }
 }

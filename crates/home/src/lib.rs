@@ -41,6 +41,7 @@ pub use {
 
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
+use std::time::Duration;
 
 oncrpc::xdr! {
     /// Where an object lies at its home. The path leads there; the identity, if given, must be found there.
@@ -165,6 +166,8 @@ pub struct Status {
     pub link: Link,
     /// The command that a person has to run, where the home is down because a login there asks something.
     pub login: Option<String>,
+    /// The home is down until a person does something, be it a login or not: waiting is of no use.
+    pub needs_person: bool,
     /// By how many seconds the home's clock was ahead of ours when it was last connected, behind where negative; `None`
     /// where the home tells no clock.
     pub clock_ahead_s: Option<f64>,
@@ -186,6 +189,7 @@ impl Status {
         Status {
             link,
             login: None,
+            needs_person: false,
             clock_ahead_s: None,
             class,
             weaker: Vec::new(),
@@ -214,6 +218,12 @@ pub trait Home: Send + Sync {
 
     /// Lets the next call connect even if a pause is on: a person has done something about the reason.
     fn retry_now(&self) {}
+
+    /// Somebody waits for the home: a pause after a lost connection ends soon, but for one after a refused login. Answers
+    /// how long calls go on failing without an attempt to connect; `None` where there is or will be a connection.
+    fn wanted(&self) -> Option<Duration> {
+        None
+    }
 
     /// Connects if need be. Every other call does so too.
     async fn attach(&self) -> Result<Hello>;

@@ -7,7 +7,8 @@
 //!                       Down ─────────────────────────────────┘
 //! ```
 //! Any call connects. While a pause lasts, calls fail at once with the reason of the last failure; the pauses
-//! grow from a quarter of a second to half a minute, and are a minute where the login was refused, so that no
+//! grow from a quarter of a second to half a minute while the home stays away, but not beyond a second while somebody
+//! waits for it ([`Home::wanted`]). They are a minute where the login was refused, whoever waits, so that no
 //! account gets locked. A call that was under way when the pipe ended fails as unreachable: whether it had an
 //! effect is unknown, and its caller repeats it.
 //!
@@ -22,14 +23,14 @@ pub(crate) use life::{Life, closed, lost};
 
 use crate::agent::client::Session;
 use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
-use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PROVEN};
+use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::ssh::{SshTarget, credentials};
 use crate::{
     Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed,
 };
 use crate::{Result, Seen, StatFs, Status, XattrName, Xattrs};
 use bytes::Bytes;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -75,6 +76,7 @@ impl Meter {
         Status {
             link,
             login: None,
+            needs_person: false,
             clock_ahead_s: None,
             class,
             weaker,
@@ -123,8 +125,10 @@ const UNFENCED: &str = "~/.cache/trellis cannot be kept there: after a lost conn
 
 struct State {
     phase: Phase,
-    /// In a row.
+    /// Attempts that failed since the home was last connected.
     failures: u32,
+    /// Connections in a row that ended before they were [`PROVEN`].
+    short: u32,
     /// What the home was when it was first reached.
     first: Option<Hello>,
     /// What it was to an earlier process.
@@ -148,7 +152,7 @@ enum Phase {
     Idle,
     Connecting,
     Up(Arc<dyn Connection>),
-    Down { why: Error, until: Instant },
+    Down { why: Error, since: Instant, until: Instant },
 }
 
 impl RemoteHome {
@@ -157,6 +161,7 @@ impl RemoteHome {
         let state = State {
             phase: Phase::Idle,
             failures: 0,
+            short: 0,
             first: None,
             expected: None,
             weaker: Vec::new(),
@@ -197,7 +202,7 @@ impl RemoteHome {
                 let mut state = self.shared.state.lock();
                 match &state.phase {
                     Phase::Up(connection) => return Ok(connection.clone()),
-                    Phase::Down { why, until } if Instant::now() < *until => return Err(why.clone()),
+                    Phase::Down { why, until, .. } if Instant::now() < *until => return Err(why.clone()),
                     Phase::Connecting => {}
                     Phase::Idle | Phase::Down { .. } => {
                         state.phase = Phase::Connecting;
@@ -239,7 +244,7 @@ async fn live(shared: Arc<Shared>) {
     };
     let (connection, hello) = match made.await {
         Ok(made) => made,
-        Err(why) => return shared.down(why, true),
+        Err(why) => return shared.failed(why),
     };
     let since = Instant::now();
     {
@@ -247,25 +252,39 @@ async fn live(shared: Arc<Shared>) {
         state.weaker = connection.status().weaker;
         state.clock_ahead_s = (hello.class == Class::Posix).then(|| ahead(hello.clock));
         state.greet(hello);
+        state.failures = 0;
         state.phase = Phase::Up(connection.clone());
     }
     shared.moved.send_replace(());
     let why = connection.ended().await;
     tracing::info!(%why, "connection to a home ended");
-    shared.down(why, since.elapsed() < PROVEN);
+    shared.ended(why, since.elapsed() >= PROVEN);
 }
 
 impl Shared {
-    fn down(&self, why: Error, failure: bool) {
+    /// An attempt came to nothing.
+    fn failed(&self, mut why: Error) {
         let mut state = self.state.lock();
-        let mut until = Instant::now();
-        if failure {
-            until += pause(why.kind, state.failures);
-            state.failures = state.failures.saturating_add(1);
-        } else {
-            state.failures = 0;
+        if why.kind == ErrorKind::UnknownHost && (state.first.is_some() || state.expected.is_some()) {
+            // There is such a host: it is the way to its name that is lost.
+            why.kind = ErrorKind::Unreachable;
         }
-        state.phase = Phase::Down { why, until };
+        let pause = pause(why.kind, state.failures);
+        state.failures = state.failures.saturating_add(1);
+        self.down(state, why, pause);
+    }
+
+    /// A connection has ended.
+    fn ended(&self, why: Error, proven: bool) {
+        let mut state = self.state.lock();
+        let pause = if proven { Duration::ZERO } else { pause(why.kind, state.short) };
+        state.short = if proven { 0 } else { state.short.saturating_add(1) };
+        self.down(state, why, pause);
+    }
+
+    fn down(&self, mut state: MutexGuard<'_, State>, why: Error, pause: Duration) {
+        let since = Instant::now();
+        state.phase = Phase::Down { why, since, until: since + pause };
         drop(state);
         self.moved.send_replace(());
     }
@@ -397,22 +416,34 @@ impl Home for RemoteHome {
             Phase::Down { why, .. } => Link::Down(why.detail.clone()),
         };
         let class = state.first.as_ref().map(|h| h.class);
-        let login = match &state.phase {
-            Phase::Down { why, .. } if state.foreign.is_none() => self.shared.connector.login_for(why),
-            _ => None,
+        let (login, refused) = match &state.phase {
+            Phase::Down { why, .. } if state.foreign.is_none() => {
+                (self.shared.connector.login_for(why), why.kind == ErrorKind::Login)
+            }
+            _ => (None, false),
         };
+        let needs_person = refused || state.foreign.is_some();
         let clock_ahead_s = state.clock_ahead_s;
         let unfenced = state.unfenced.then(|| UNFENCED.to_owned());
         let weaker = state.weaker.iter().cloned().chain(unfenced).collect();
-        Status { login, clock_ahead_s, ..self.shared.meter.status(link, class, weaker) }
+        Status { login, needs_person, clock_ahead_s, ..self.shared.meter.status(link, class, weaker) }
     }
 
     fn retry_now(&self) {
         let mut state = self.shared.state.lock();
-        state.failures = 0;
+        (state.failures, state.short) = (0, 0);
         if let Phase::Down { until, .. } = &mut state.phase {
             *until = Instant::now();
         }
+    }
+
+    fn wanted(&self) -> Option<Duration> {
+        let mut state = self.shared.state.lock();
+        let Phase::Down { why, since, until } = &mut state.phase else { return None };
+        if why.kind != ErrorKind::Login {
+            *until = (*until).min(*since + PAUSE_WANTED);
+        }
+        Some(until.saturating_duration_since(Instant::now()))
     }
 
     fn expect(&self, class: Class) {

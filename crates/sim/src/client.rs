@@ -55,7 +55,7 @@ type Try<T> = Result<T, Again>;
 impl From<home::Error> for Again {
     fn from(e: home::Error) -> Again {
         match e.kind {
-            ErrorKind::Busy | ErrorKind::Unreachable => Again::Later,
+            ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unreachable => Again::Later,
             _ => Again::Failed(format!("{:?}: {e}", e.kind)),
         }
     }

@@ -144,13 +144,7 @@ impl Namespace for OneHome {
             account: "ann@lab:22".into(),
             home: self.0.clone(),
             start: Start::HomeDir,
-            options: MountOptions {
-                mode: None,
-                modes: Vec::new(),
-                share: None,
-                rebase_symlinks: false,
-                protect: protect.collect(),
-            },
+            options: MountOptions { protect: protect.collect(), ..MountOptions::default() },
         })
     }
 }

@@ -1,8 +1,8 @@
 //! The gate before every remote home: how often we log in, and where we must not go.
 //!
 //! - [`Turnstile`]: at most one attempt to connect a second over all hosts, with a burst
-//!   ([`limits::CONNECT_BURST`]), one login per host at a time, and a bound on connected homes: the one that
-//!   was not needed for the longest time leaves.
+//!   ([`limits::CONNECT_BURST`]), of which hosts that stay away take a part only, one login per host at a time, and a bound
+//!   on connected homes: the one that was not needed for the longest time leaves.
 //! - [`Gate`]: a home on this very machine may contain a mount of our own tree. Going down there would go in
 //!   circles, so that everything below such a mount is refused.
 
@@ -74,11 +74,11 @@ impl Door {
         Arc::new(Door { bucket, mounts, homes: Mutex::default(), connected_max })
     }
 
-    /// Waits for a turn.
-    async fn turn(&self) -> Result<()> {
+    /// Waits for a turn, and leaves so many for others.
+    async fn turn(&self, left: u32) -> Result<()> {
         let until = Instant::now() + limits::CONNECT_WAIT;
         loop {
-            let wait = match locked(&self.bucket).take(Instant::now()) {
+            let wait = match locked(&self.bucket).take(Instant::now(), left) {
                 Ok(()) => return Ok(()),
                 Err(wait) => wait,
             };
@@ -136,15 +136,20 @@ pub struct Turnstile {
     connector: Arc<dyn Connector>,
     door: Arc<Door>,
     host: HostLock,
+    /// The last attempt came to nothing.
+    away: AtomicBool,
 }
 
 #[async_trait::async_trait]
 impl Connector for Turnstile {
     async fn connect(&self, class: Option<Class>, meter: &Arc<Meter>) -> Result<Arc<dyn Connection>> {
         let _one_login = self.host.lock().await;
-        self.door.turn().await?;
+        let left = if self.away.load(Ordering::Relaxed) { limits::CONNECT_KEPT } else { 0 };
+        self.door.turn(left).await?;
         self.door.make_room()?;
-        self.connector.connect(class, meter).await
+        let made = self.connector.connect(class, meter).await;
+        self.away.store(made.is_err(), Ordering::Relaxed);
+        made
     }
 
     fn login_for(&self, why: &Error) -> Option<String> {
@@ -155,7 +160,7 @@ impl Connector for Turnstile {
 impl Gate {
     /// A home over connections that are made in turn. `named_here`: see [`is_this_machine`].
     pub fn new(connector: Arc<dyn Connector>, door: Arc<Door>, host: HostLock, named_here: bool) -> Gate {
-        let turnstile = Turnstile { connector, door: Arc::clone(&door), host };
+        let turnstile = Turnstile { connector, door: Arc::clone(&door), host, away: AtomicBool::new(false) };
         let home = RemoteHome::new(Arc::new(turnstile));
         let use_ = Mutex::new(Use { calls: 0, last: Instant::now() });
         let inner = Arc::new(Inner { home, door, here: AtomicBool::new(named_here), named_here, use_ });
@@ -214,6 +219,10 @@ impl Home for Gate {
 
     fn retry_now(&self) {
         self.inner.home.retry_now();
+    }
+
+    fn wanted(&self) -> Option<Duration> {
+        self.inner.home.wanted()
     }
 
     async fn attach(&self) -> Result<Hello> {

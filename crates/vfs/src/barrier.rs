@@ -92,7 +92,7 @@ impl Vfs {
     }
 
     /// Reads a file of ours. Waits at a barrier: [`ErrorKind::Busy`] while the homes are still being written to, [`ErrorKind::Io`] where a
-    /// home refuses or an account is suspended, so that waiting is of no use.
+    /// home refuses or wants a login, or an account is suspended, so that waiting is of no use.
     pub async fn read_own(&self, ctx: Ctx<'_>, oid: Oid, at: u64, len: u32) -> Result<ReadOk> {
         if oid != MODES && oid.id & BARRIER == 0 {
             return Err(ErrorKind::IsDir.into());
@@ -109,14 +109,11 @@ impl Vfs {
     }
 
     async fn pass_barrier(&self) -> Result<Bytes> {
-        let begun = self.shared.env.clock.instant();
-        if let Err(unsent) = self.sync(None, limits::HOLD).await {
-            let waited = self.shared.env.clock.instant().saturating_sub(begun);
-            let kind = if waited < limits::HOLD { ErrorKind::Io } else { ErrorKind::Busy };
-            let why = unsent.first().map_or_else(String::new, |u| format!("{}: {}", u.account, u.why));
-            return Err(Error::new(kind, why));
-        }
-        Ok(Bytes::from_static(TEXT))
+        let Err(unsent) = self.sync(None, limits::HOLD).await else { return Ok(Bytes::from_static(TEXT)) };
+        let hopeless = unsent.iter().find(|u| !u.may_pass);
+        let kind = if hopeless.is_some() { ErrorKind::Io } else { ErrorKind::Busy };
+        let why = hopeless.or(unsent.first()).map(|u| format!("{}: {}", u.account, u.why));
+        Err(Error::new(kind, why.unwrap_or_default()))
     }
 
     fn check_server_user(&self, ctx: Ctx<'_>) -> Result<()> {

@@ -54,7 +54,7 @@ pub enum Start {
 }
 
 /// Policies of a home; what is `None` follows the [`Config`].
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct MountOptions {
     /// What an acknowledgement promises.
     pub mode: Option<Mode>,
@@ -180,4 +180,6 @@ pub struct Unsent {
     pub bytes: u64,
     /// Why they are still here, for a person.
     pub why: String,
+    /// Whether waiting longer may help.
+    pub may_pass: bool,
 }

@@ -14,7 +14,6 @@ use home::{Chunk, Error, ErrorKind, Hello, HomePath, Loc, Name, Result, StatFs, 
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 /// What a home can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -78,6 +77,9 @@ impl Volume {
         if !self.connects() {
             return if have { Ok(Answer::Silent) } else { Err(self.offline()) };
         }
+        if !have {
+            self.home.wanted();
+        }
         let flight = self.flight(want.clone());
         if !have {
             return self.insist(want, flight).await;
@@ -100,6 +102,7 @@ impl Volume {
         want: Want,
         first: Shared<BoxFuture<'static, Result<()>>>,
     ) -> Result<Answer> {
+        let _awaits = self.awaits();
         let attempts = async {
             let mut flight = first;
             loop {
@@ -112,7 +115,8 @@ impl Volume {
                 if self.is_given_up() {
                     return Err(Error::new(ErrorKind::Io, format!("{} is out of reach", self.account)));
                 }
-                tokio::time::sleep(Duration::from_millis(250)).await;
+                let pause = self.home.wanted().map_or(limits::ASK_AGAIN, |left| left.min(limits::ASK_AGAIN));
+                tokio::time::sleep(pause).await;
                 flight = self.flight(want.clone());
             }
         };

@@ -334,7 +334,7 @@ impl Tree {
         }
         match tree.reserve() {
             // On a full disk there are no new objects, but those that are known.
-            Err(e) if e.kind == ErrorKind::Busy => {}
+            Err(e) if e.kind == ErrorKind::Full => {}
             reserved => reserved?,
         }
         tree.listed(b'o')?.into_iter().for_each(|id| tree.nameless.restore(id));
@@ -720,7 +720,7 @@ impl Tree {
         let reserved = self.next_id + limits::IDS_RESERVED;
         let write = (self.key(b'n', &[]), Some(reserved.to_bytes().to_vec()));
         self.store.commit(vec![write]).and_then(|()| self.store.persist()).map_err(|e| match e {
-            crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
+            crate::env::Error::Full(why) => Error::new(ErrorKind::Full, why),
             e => local(e),
         })?;
         self.reserved = reserved;

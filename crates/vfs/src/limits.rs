@@ -101,6 +101,8 @@ pub const AGING_BYTES: u64 = 4 << 20;
 pub const REVALIDATE_WAIT: Duration = Duration::from_secs(2);
 /// How often a question is asked again because our own operations moved what it was about.
 pub const QUESTIONS: usize = 10;
+/// Longest pause between two attempts to ask for what a call waits for.
+pub const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// A call that has nothing in the cache waits this long before it is told to come again.
 pub const HOLD: Duration = Duration::from_secs(10);
 /// A home that was out of reach for this long fails calls that have nothing in the cache.
@@ -109,6 +111,8 @@ pub const GIVE_UP: Duration = Duration::from_secs(60);
 pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a name of the root directory that could not be reached is remembered.
 pub const FAILED_NAME: Duration = Duration::from_secs(30);
+/// How long it is not tried again where its home may come back.
+pub const FAILED_AWAY: Duration = Duration::from_secs(1);
 /// Names that could not be reached and that a status tells of.
 pub const UNREACHED_SHOWN: usize = 100;
 /// Names of hosts that the root directory remembers.
@@ -121,6 +125,8 @@ pub const CHECKPOINT: Duration = Duration::from_secs(1);
 pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// Longest pause before an operation is tried again that the home refused for a reason that hardly passes by itself.
 pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(900);
+/// Names in a path that a person is shown.
+pub const PATH_NAMES: usize = 1000;
 /// Refused operations that a status tells of.
 pub const PARKED_SHOWN: usize = 100;
 /// Objects of operations that wait for a decision which are told at a time.

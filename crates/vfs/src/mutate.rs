@@ -77,7 +77,7 @@ impl Volume {
         if tree.queue.len() >= limits::QUEUE_OPS
             || (held > 0 && tree.queue.held() + held > limits::XATTR_UNSENT)
         {
-            return Err(ErrorKind::Busy.into());
+            return Err(ErrorKind::Full.into());
         }
         note_ctimes(tree, &change);
         self.log_bindings(tree)?;
@@ -100,10 +100,10 @@ impl Volume {
     }
 
     /// Gives the bindings that reads handed out a record of their own. Not synced: a power cut may make only
-    /// handles stale that no change has named. [`ErrorKind::Busy`] while the local disk is full.
+    /// handles stale that no change has named. [`ErrorKind::Full`] while the local disk is full.
     pub fn log_bindings(&self, tree: &mut Tree) -> Result<()> {
         if !self.lane.has_room(0) && self.lane.poisoned().is_none() {
-            return Err(Error::new(ErrorKind::Busy, "the journal has no room"));
+            return Err(Error::new(ErrorKind::Full, "the journal has no room"));
         }
         let bindings = tree.take_unlogged();
         let mut parts = bindings.chunks(limits::BINDINGS_PER_RECORD);
@@ -122,7 +122,7 @@ impl Volume {
         self.log_bindings(tree)?;
         let queued = tree.queue.len() + limits::CHANGES_OF_NEW <= limits::QUEUE_OPS;
         if !queued || !self.lane.has_room(limits::BYTES_OF_NEW) && self.lane.poisoned().is_none() {
-            return Err(Error::new(ErrorKind::Busy, "the journal has no room for a new object"));
+            return Err(Error::new(ErrorKind::Full, "the journal has no room for a new object"));
         }
         Ok(())
     }
@@ -131,7 +131,7 @@ impl Volume {
     /// record yet gets it with the first change that finds room.
     pub fn log_bindings_if_room(&self, tree: &mut Tree) -> Result<()> {
         match self.log_bindings(tree) {
-            Err(e) if e.kind == ErrorKind::Busy => Ok(()),
+            Err(e) if e.kind == ErrorKind::Full => Ok(()),
             logged => logged,
         }
     }
@@ -139,6 +139,7 @@ impl Volume {
     /// Waits until an accepted change keeps its promise: synced here, and in mode `strict` durable at the home.
     pub async fn settled(&self, ticket: Ticket) -> Result<()> {
         self.journalled(ticket.seq).await?;
+        let _awaits = ticket.outcome.is_some().then(|| self.awaits());
         match ticket.outcome {
             None => Ok(()),
             Some(mut outcome) => loop {
@@ -240,7 +241,7 @@ pub fn keep_only_base(tree: &mut Tree, data: &DataLog, id: u64) {
 /// A change found no room: nothing has happened, and there will be room again, because the way home makes it.
 fn come_again(e: crate::env::Error) -> Error {
     match e {
-        crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
+        crate::env::Error::Full(why) => Error::new(ErrorKind::Full, why),
         e => local(e),
     }
 }

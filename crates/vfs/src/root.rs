@@ -28,6 +28,16 @@ struct Failed {
     account: Option<String>,
 }
 
+impl Failed {
+    /// How long nobody is asked again.
+    fn lasts(&self) -> Duration {
+        match self.why.kind {
+            ErrorKind::Unreachable | ErrorKind::Busy => limits::FAILED_AWAY,
+            _ => limits::FAILED_NAME,
+        }
+    }
+}
+
 /// What the root directory remembers.
 #[derive(Default)]
 pub struct RootDir {
@@ -106,7 +116,7 @@ impl Vfs {
             let mut root = self.root.lock();
             let now = self.shared.env.clock.instant();
             if let Some(failed) = root.failed.get(name)
-                && now.saturating_sub(failed.when) < limits::FAILED_NAME
+                && now.saturating_sub(failed.when) < failed.lasts()
             {
                 return Err(failed.why.clone());
             }
@@ -206,6 +216,8 @@ impl Vfs {
             Some(volume) => volume,
             None => self.open_volume(mount).await?,
         };
+        // Somebody waits for the name.
+        volume.home.wanted();
         let hello = match volume.greeted().await {
             Ok(hello) => hello,
             Err(e) => {

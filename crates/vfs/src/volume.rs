@@ -24,7 +24,7 @@ use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinHandle;
@@ -89,6 +89,19 @@ pub struct Health {
     pub since: Mutex<Option<Duration>>,
     /// It asked who we are: it must be greeted again, and may be another account now.
     pub estranged: AtomicBool,
+    /// Calls that wait for it now.
+    awaited: AtomicUsize,
+    /// Somebody has begun to wait for it, or it answers again.
+    news: Notify,
+}
+
+/// Somebody waits for the home as long as this lives.
+pub struct Awaited<'a>(&'a Health);
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        self.0.awaited.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// One account on one host.
@@ -247,7 +260,9 @@ impl Volume {
 
     /// The home answered.
     pub fn heard(&self) {
-        self.health.silent.store(false, Ordering::Relaxed);
+        if self.health.silent.swap(false, Ordering::Relaxed) {
+            self.health.news.notify_one();
+        }
         *self.health.since.lock() = None;
     }
 
@@ -261,6 +276,37 @@ impl Volume {
     /// Whether the home did not answer when it was last asked.
     pub fn is_silent(&self) -> bool {
         self.health.silent.load(Ordering::Relaxed)
+    }
+
+    /// Lets attempts to reach the home be made soon, as long as the answer lives.
+    pub fn awaits(&self) -> Awaited<'_> {
+        self.health.awaited.fetch_add(1, Ordering::Relaxed);
+        self.health.news.notify_one();
+        Awaited(&self.health)
+    }
+
+    /// The pause before changes are sent again: `longest`, unless somebody waits for the home, or it answers another call.
+    pub async fn rest(&self, longest: Duration) {
+        let was_silent = self.is_silent();
+        let mut pause = std::pin::pin!(tokio::time::sleep(longest));
+        loop {
+            if self.health.awaited.load(Ordering::Relaxed) > 0
+                && let Some(left) = self.home.wanted()
+            {
+                let soon = tokio::time::sleep(left).deadline();
+                if soon < pause.deadline() {
+                    pause.as_mut().reset(soon);
+                }
+            }
+            tokio::select! {
+                biased;
+                () = &mut pause => return,
+                () = self.health.news.notified() => {}
+            }
+            if was_silent && !self.is_silent() {
+                return;
+            }
+        }
     }
 
     /// The volume as `trellis status` shows it.

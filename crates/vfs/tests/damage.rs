@@ -27,13 +27,7 @@ impl Namespace for TwoHomes {
             b"b" => &self.0[1],
             _ => return Err(ErrorKind::NotFound.into()),
         };
-        let options = MountOptions {
-            mode: None,
-            modes: Vec::new(),
-            share: None,
-            rebase_symlinks: false,
-            protect: Vec::new(),
-        };
+        let options = MountOptions::default();
         let account = format!("ann@{name}:22");
         Ok(Mount { account, home: Arc::new(home.clone()), start: Start::Root, options })
     }

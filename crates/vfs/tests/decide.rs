@@ -178,3 +178,29 @@ async fn nothing_goes_home_before_what_was_given_up_is_durable() {
     e.sync().await;
     assert_eq!(world.names_at_home("").await, ["later"]);
 }
+
+#[tokio::test]
+async fn a_refused_rename_is_told_by_paths_also_where_its_folders_are_gone() {
+    let world = World::new(Mode::Wb);
+    ["a", "b", "c", "a/deep", "a/deep/ro"].iter().for_each(|dir| world.mkdir(dir));
+    let e = world.start().await;
+    let mut dirs = Vec::new();
+    for dir in ["/lab", "/lab/a", "/lab/b", "/lab/c", "/lab/a/deep"] {
+        dirs.push(e.find(dir).await.unwrap());
+        e.names(dirs[dirs.len() - 1]).await;
+    }
+    let [lab, a, b, c, deep] = dirs[..] else { unreachable!() };
+    e.find("/lab/a/deep/ro").await.unwrap();
+    world.fault(Fault::Refuse(ErrorKind::Access));
+    let moved =
+        async |from, to| e.vfs.rename(e.ctx(), from, b"ro", to, b"ro", RenameHow::Replace).await.unwrap();
+    moved(deep, b).await;
+    let told = async || refused(&e).await[0].what.clone();
+    assert_eq!(told().await, "rename /a/deep/ro to /b/ro");
+    moved(b, c).await;
+    e.vfs.rmdir(e.ctx(), a, b"deep").await.unwrap();
+    for dir in ["a", "b"] {
+        e.vfs.rmdir(e.ctx(), lab, dir.as_bytes()).await.unwrap();
+    }
+    assert_eq!(told().await, "rename /a/deep/ro to /b/ro");
+}

@@ -67,6 +67,7 @@ async fn ro_refuses_every_change_at_once_and_reads_like_wb() {
     world.staleness = Duration::from_millis(300);
     world.write("f", b"there");
     world.mkdir("d");
+    world.write("d/in", b"it is not empty");
     let e = world.start().await;
     let (lab, f) = (e.lab().await, e.find("/lab/f").await.unwrap());
     assert_eq!(e.read(f).await.unwrap(), b"there");
@@ -117,6 +118,11 @@ async fn a_folder_that_is_ro_stays_as_it_is_and_where_it_is() {
     let no = Err(ErrorKind::ReadOnly);
     assert_eq!(moved(lab, b"a", lab, b"b").await, no, "the way to it");
     assert_eq!(moved(a, b"ref", a, b"b").await, no);
+    let kept =
+        async |dir: Oid, name: &[u8]| e.vfs.rmdir(e.ctx(), dir, name).await.map(drop).map_err(|e| e.kind);
+    assert_eq!((kept(a, b"ref").await, kept(lab, b"a").await), (no, no), "not because they are not empty");
+    e.vfs.mkdir(e.ctx(), lab, b"empty", SetAttrs::default()).await.unwrap();
+    assert_eq!(moved(lab, b"empty", a, b"ref").await, no);
     assert_eq!(moved(dir, b"f", lab, b"f").await, no, "out of it");
     assert_eq!(moved(lab, b"g", dir, b"g").await, no, "into it");
     assert_eq!(e.vfs.link(e.ctx(), f, lab, b"f").await.unwrap_err().kind, ErrorKind::ReadOnly);

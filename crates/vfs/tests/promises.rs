@@ -221,7 +221,7 @@ async fn a_full_disk_keeps_promises_and_takes_nothing_new() {
         }
         assert!(taken < 2000, "the disk is never full");
     };
-    assert!(matches!(refused, ErrorKind::NoSpace | ErrorKind::Busy), "{refused:?}");
+    assert!(matches!(refused, ErrorKind::NoSpace | ErrorKind::Full), "{refused:?}");
     let size = e.vfs.getattr(e.ctx(), f).await.unwrap().size;
     assert_eq!(size, 6 + taken * 60_000, "what was refused is not seen");
     // The way home makes room.

@@ -515,7 +515,7 @@ async fn a_create_that_is_told_to_come_again_has_made_nothing() {
         let made = e.vfs.symlink(e.ctx(), lab, name.as_bytes(), long.clone(), SetAttrs::default()).await;
         match made {
             Ok(_) => links += 1,
-            Err(e) if e.kind == home::ErrorKind::Busy => break,
+            Err(e) if e.kind == home::ErrorKind::Full => break,
             Err(e) => panic!("{e}"),
         }
     }
@@ -527,7 +527,7 @@ async fn a_create_that_is_told_to_come_again_has_made_nothing() {
             let name = format!("{n:0length$}");
             let made = e.vfs.create(e.ctx(), lab, name.as_bytes(), vfs::CreateHow::Guarded, set).await;
             if let Err(why) = made {
-                assert_eq!(why.kind, home::ErrorKind::Busy);
+                assert_eq!(why.kind, home::ErrorKind::Full);
                 refused = Some(name);
                 break;
             }

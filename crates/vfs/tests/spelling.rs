@@ -35,13 +35,7 @@ impl Namespace for Alias {
         if !self.permits(name) {
             return Err(home::ErrorKind::NotFound.into());
         }
-        let options = MountOptions {
-            mode: None,
-            modes: Vec::new(),
-            share: None,
-            rebase_symlinks: true,
-            protect: Vec::new(),
-        };
+        let options = MountOptions { rebase_symlinks: true, ..MountOptions::default() };
         Ok(Mount { account: self.account.into(), home: self.home.clone(), start: Start::Root, options })
     }
 }

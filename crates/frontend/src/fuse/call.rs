@@ -1,6 +1,6 @@
 //! How a request waits.
 //!
-//! What the engine is not ready for ([`ErrorKind::Busy`]) is repeated, because nothing happened. A process that waits
+//! What the engine is not ready for ([`vfs::ErrorKind::may_pass`]) is repeated, because nothing happened. A process that waits
 //! in the kernel for our answer cannot be killed, and `fuser` does not pass on that a signal has come
 //! (FUSE_INTERRUPT); so whoever waits long is looked at in `/proc`, and let go when it is being killed.
 
@@ -9,9 +9,8 @@ use crate::limits;
 use fuser::Errno;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 use tokio::runtime::Handle;
-use vfs::ErrorKind;
+use tokio::time::Instant;
 
 /// The signal SIGKILL as a bit of a mask in `/proc/PID/status`. A signal whose default action ends the process sets it
 /// for each thread (kernel/signal.c `complete_signal`).
@@ -90,7 +89,7 @@ where
     let mut until = None;
     loop {
         match call().await {
-            Err(e) if e.kind == ErrorKind::Busy => {
+            Err(e) if e.kind.may_pass() => {
                 let until = *until.get_or_insert_with(|| Instant::now() + limits::FUSE_PATIENCE);
                 if Instant::now() > until {
                     return Err(failed(&e));
@@ -111,6 +110,7 @@ fn failed(e: &vfs::Error) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vfs::ErrorKind;
 
     #[test]
     fn a_signal_ends_a_wait_for_a_lock_and_a_fatal_one_every_wait() {
@@ -136,6 +136,15 @@ mod tests {
             send.send(done).unwrap()
         });
         assert_eq!(receive.try_recv().unwrap(), Ok(7));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_finds_no_room_waits_for_it_and_hears_of_it() {
+        for (kind, told) in [(ErrorKind::Full, Errno::ENOSPC), (ErrorKind::Busy, Errno::ETIMEDOUT)] {
+            let begun = Instant::now();
+            assert_eq!(patient(|| async move { Err::<(), _>(kind.into()) }).await, Err(told));
+            assert!(begun.elapsed() >= limits::FUSE_PATIENCE);
+        }
     }
 
     #[tokio::test]

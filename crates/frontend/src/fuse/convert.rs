@@ -24,7 +24,7 @@ pub fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::Stale => ESTALE,
         ErrorKind::NameTooLong => Errno::ENAMETOOLONG,
         ErrorKind::Invalid => Errno::EINVAL,
-        ErrorKind::NoSpace => Errno::ENOSPC,
+        ErrorKind::NoSpace | ErrorKind::Full => Errno::ENOSPC,
         ErrorKind::Quota => Errno::EDQUOT,
         ErrorKind::ReadOnly => Errno::EROFS,
         ErrorKind::TooBig => Errno::EFBIG,

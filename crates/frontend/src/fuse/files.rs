@@ -36,15 +36,18 @@ impl Files {
 
     /// A number for a file that was opened.
     pub fn open(&self, file: OpenFile) -> FileHandle {
-        self.open_changed(file, false)
+        self.add(Open { file, written: AtomicBool::new(false), lockers: Mutex::default() })
     }
 
     /// The same for one that was made or cut off by its opening, which closing it then commits.
-    pub fn open_changed(&self, file: OpenFile, changed: bool) -> FileHandle {
+    pub fn open_changed(&self, file: OpenFile) -> FileHandle {
+        self.add(Open { file, written: AtomicBool::new(true), lockers: Mutex::default() })
+    }
+
+    fn add(&self, open: Open) -> FileHandle {
         let mut table = self.table.lock();
         let number = table.next;
         table.next += 1;
-        let open = Open { file, written: AtomicBool::new(changed), lockers: Mutex::default() };
         table.open.insert(number, Arc::new(open));
         FileHandle(number)
     }

@@ -63,7 +63,7 @@ impl Tree {
             made => made?,
         };
         let attr = self.made(made).await?;
-        Ok(Created { attr, handle: self.files.open_changed(file, true), flags: self.direct(flags) })
+        Ok(Created { attr, handle: self.files.open_changed(file), flags: self.direct(flags) })
     }
 
     /// Somebody else was quicker to make the file that the kernel thought did not exist.
@@ -85,7 +85,7 @@ impl Tree {
             attr = patient(|| self.vfs.getattr(ctx, found.oid)).await?;
         }
         let attr = self.entry(found.oid, &attr);
-        Ok(Created { attr, handle: self.files.open_changed(file, true), flags: self.direct(flags) })
+        Ok(Created { attr, handle: self.files.open_changed(file), flags: self.direct(flags) })
     }
 
     /// FUSE_MKNOD. Devices mean another machine's hardware and are refused.

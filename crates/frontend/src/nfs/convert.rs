@@ -33,7 +33,7 @@ pub fn status(kind: ErrorKind) -> NfsStat3 {
         ErrorKind::TooManyLinks => NfsStat3::Mlink,
         ErrorKind::Unsupported => NfsStat3::NotSupp,
         ErrorKind::Io | ErrorKind::Unreachable => NfsStat3::Io,
-        ErrorKind::Busy => NfsStat3::Jukebox,
+        ErrorKind::Busy | ErrorKind::Full => NfsStat3::Jukebox,
         // Version 3 has neither locks nor extended attributes, so nothing in it leads to these.
         ErrorKind::NotStaged
         | ErrorKind::NotClaimed
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     /// RFC 1813 §2.6 by number, so that a wrong name in the table above shows.
-    const STATUSES: [(ErrorKind, u32); 31] = [
+    const STATUSES: [(ErrorKind, u32); 32] = [
         (ErrorKind::NotFound, 2),
         (ErrorKind::Exists, 17),
         (ErrorKind::NotDir, 20),
@@ -193,6 +193,7 @@ mod tests {
         (ErrorKind::NoLocks, 10006),
         (ErrorKind::NoAttribute, 10006),
         (ErrorKind::NotClaimed, 10006),
+        (ErrorKind::Full, 10008),
     ];
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
         use oncrpc::xdr::Xdr;
         for (at, (kind, number)) in STATUSES.into_iter().enumerate() {
             assert_eq!(status(kind) as u32, number, "{kind:?}");
-            // The table lists every kind: their numbers on the wire are 1 to 31 in this order.
+            // The table lists every kind: their numbers on the wire are 1 to 32 in this order.
             assert_eq!(u32::from_bytes(kind.to_bytes()).unwrap() as usize, at + 1);
         }
         let next = (STATUSES.len() as u32 + 1).to_bytes();

@@ -41,8 +41,7 @@ impl Namespace for Homes {
         }
         let home = self.0.get(name.as_bytes()).ok_or(ErrorKind::NotFound)?.clone();
         let protect = vec![HomePath::parse(b".ssh")?];
-        let options =
-            MountOptions { mode: None, modes: Vec::new(), share: None, rebase_symlinks: false, protect };
+        let options = MountOptions { protect, ..MountOptions::default() };
         Ok(Mount { account: format!("local:/{name}"), home, start: Start::Root, options })
     }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 pub const PAUSE_MIN: Duration = Duration::from_millis(250);
 /// The longest pause after failures to connect.
 pub const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// The longest pause after a failure to connect to a home that somebody waits for.
+pub const PAUSE_WANTED: Duration = Duration::from_secs(1);
 /// The pause after a refused login.
 pub const PAUSE_LOGIN: Duration = Duration::from_secs(60);
-/// A connection that lived this long makes earlier failures forgotten.
+/// A connection that ends before has failed, too: the pauses grow with the number of those in a row.
 pub const PROVEN: Duration = Duration::from_secs(10);
 /// How long login and the start of the shell may take.
 pub const LOGIN: Duration = Duration::from_secs(60);

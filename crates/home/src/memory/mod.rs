@@ -180,6 +180,7 @@ impl Home for MemoryHome {
         Status {
             link: Link::Up,
             login: None,
+            needs_person: false,
             clock_ahead_s: None,
             class: Some(Class::Posix),
             weaker: Vec::new(),

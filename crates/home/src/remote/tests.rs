@@ -144,6 +144,80 @@ async fn a_failure_is_remembered_for_a_growing_pause() {
     assert_eq!(home.status().link, Link::Down("nobody there".into()));
 }
 
+/// Calls, and attempts that they cause, in so many seconds in which somebody waits.
+async fn attempts_in(home: &RemoteHome, script: &Script, seconds: u64) -> usize {
+    let (begin, before) = (Instant::now(), script.attempts.load(Ordering::Relaxed));
+    while begin.elapsed() < Duration::from_secs(seconds) {
+        home.wanted();
+        assert!(home.stat(&at()).await.is_err());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    script.attempts.load(Ordering::Relaxed) - before
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_who_waits_causes_an_attempt_a_second() {
+    let (home, script) = home(Vec::new());
+    for _ in 0..600 {
+        assert!(home.stat(&at()).await.is_err());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(script.attempts.load(Ordering::Relaxed) < 12, "nobody waits yet");
+    let attempts = attempts_in(&home, &script, 60).await;
+    assert!((40..=60).contains(&attempts), "{attempts} attempts in a minute");
+    assert!(home.wanted().is_some_and(|left| left <= PAUSE_WANTED));
+    script.steps.lock().push_back(Ok(fake(1)));
+    tokio::time::sleep(PAUSE_WANTED).await;
+    assert_eq!(home.wanted(), Some(Duration::ZERO));
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
+    assert_eq!(home.wanted(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_refused_login_causes_no_attempt() {
+    let refused = || Err(Error::new(ErrorKind::Login, "refused"));
+    let (home, script) = home((0..9).map(|_| refused()).collect());
+    assert!(home.stat(&at()).await.is_err());
+    assert!(home.status().needs_person);
+    assert_eq!(attempts_in(&home, &script, 39).await, 0);
+    assert!(attempts_in(&home, &script, 60).await <= 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outages_in_quick_succession_do_not_add_up() {
+    let mut steps = Vec::new();
+    for _ in 0..6 {
+        steps.extend([Ok(fake(1)), Err(gone()), Err(gone()), Err(gone()), Err(gone())]);
+    }
+    steps.push(Ok(fake(1)));
+    let ends: Vec<_> = steps.iter().flatten().map(|connection| connection.end.clone()).collect();
+    let (home, script) = home(steps);
+    for end in &ends[..6] {
+        assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
+        tokio::time::sleep(PROVEN / 2).await;
+        end.send_replace(Some(gone()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let (lost, before) = (Instant::now(), script.attempts.load(Ordering::Relaxed));
+        while script.attempts.load(Ordering::Relaxed) < before + 5 {
+            home.wanted();
+            let _ = home.stat(&at()).await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(lost.elapsed() < Duration::from_secs(5), "{:?}", lost.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_known_host_whose_name_is_not_found_is_away() {
+    let unknown = || Err(Error::new(ErrorKind::UnknownHost, "no such host"));
+    let (home, _) = home(vec![unknown(), Ok(fake(1)), unknown()]);
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::UnknownHost);
+    home.retry_now();
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
+    home.close();
+    assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::Unreachable);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_refused_login_is_tried_once_a_minute_or_when_a_person_asks() {
     let refused = || Err(Error::new(ErrorKind::Login, "refused"));

@@ -3,6 +3,7 @@
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
+use crate::remote::Connection;
 use crate::{Chunk, Claimed, Hello, Home, Link, Loc, Name, Page, Seen, Status, XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -104,8 +105,12 @@ impl FaultHome {
 impl Home for FaultHome {
     fn status(&self) -> Status {
         let mut status = self.inner.status();
-        if matches!(*self.fault.borrow(), Fault::Unreachable | Fault::Shut | Fault::AnswersLost) {
+        let fault = *self.fault.borrow();
+        if matches!(fault, Fault::Unreachable | Fault::Shut | Fault::AnswersLost) {
             status.link = Link::Down("injected".to_string());
+        }
+        if fault == Fault::Shut {
+            (status.login, status.needs_person) = (Some("trellis login lab".to_string()), true);
         }
         status
     }
@@ -176,6 +181,16 @@ impl Home for FaultHome {
             }
             _ => answer,
         }
+    }
+}
+
+/// As a connection: it ends when nothing is reached through it any more.
+#[async_trait::async_trait]
+impl Connection for FaultHome {
+    async fn ended(&self) -> Error {
+        let mut fault = self.fault.subscribe();
+        let _ = fault.wait_for(|fault| *fault == Fault::Unreachable).await;
+        Error::new(ErrorKind::Unreachable, "the connection is lost (injected)")
     }
 }
 

@@ -93,14 +93,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
         Ok(self.call(request, b"").await?.0)
     }
 
-    /// Asks; what the server is not ready for yet ([`ErrorKind::Busy`]) is repeated for a while, because
+    /// Asks; what the server is not ready for yet ([`ErrorKind::may_pass`]) is repeated for a while, because
     /// nothing happened then.
     pub async fn call(&mut self, request: Request, payload: &[u8]) -> Result<(Reply, Bytes)> {
         let until = Instant::now() + limits::RETRY_FOR;
         loop {
             let stopping = matches!(request, Request::Stop { .. });
             match self.call_once(request.clone(), payload).await {
-                Err(e) if e.kind == ErrorKind::Busy && !stopping && Instant::now() < until => {
+                Err(e) if e.kind.may_pass() && !stopping && Instant::now() < until => {
                     tokio::time::sleep(limits::RETRY_PAUSE).await;
                 }
                 done => return done,

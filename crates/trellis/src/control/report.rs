@@ -358,6 +358,7 @@ mod tests {
             home: home::Status {
                 link,
                 login: None,
+                needs_person: false,
                 clock_ahead_s: None,
                 class: Some(Class::Sftp),
                 weaker: vec!["second times".into()],

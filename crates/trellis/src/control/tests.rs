@@ -29,13 +29,7 @@ impl Namespace for Lab {
         if name.as_bytes() != b"lab" {
             return Err(ErrorKind::NotFound.into());
         }
-        let options = MountOptions {
-            mode: None,
-            modes: Vec::new(),
-            share: None,
-            rebase_symlinks: false,
-            protect: vec![],
-        };
+        let options = MountOptions::default();
         let start = Start::Path(HomePath::root());
         Ok(Mount { account: "ann@lab:22".into(), home: Arc::clone(&self.0), start, options })
     }

@@ -145,9 +145,9 @@ async fn accounts_of_one_host_log_in_one_after_the_other() {
 async fn hosts_beyond_the_burst_wait_for_their_turn() {
     let door = Door::new(OwnMounts::default());
     for _ in 0..limits::CONNECT_BURST {
-        door.turn().await.unwrap();
+        door.turn(0).await.unwrap();
     }
-    let soon = tokio::time::timeout(Duration::from_millis(100), door.turn()).await;
+    let soon = tokio::time::timeout(Duration::from_millis(100), door.turn(0)).await;
     assert!(soon.is_err());
     let knocker = Knocker::new("");
     let late = gate(&knocker, &door, &HostLock::default());

@@ -149,7 +149,7 @@ impl Vfs {
         if last > 0 {
             volume.lane.synced(last).await.map_err(|e| match e {
                 // Nothing has happened yet, so that it may come again.
-                crate::env::Error::Full(why) => Error::new(ErrorKind::Busy, why),
+                crate::env::Error::Full(why) => Error::new(ErrorKind::Full, why),
                 e => local(e),
             })?;
         }
@@ -294,7 +294,7 @@ impl Volume {
             }
             if slept >= limits::HOLD {
                 return Err(Error::new(
-                    ErrorKind::Busy,
+                    ErrorKind::Full,
                     "the cache or its disk is full of changes that the home does not have",
                 ));
             }
@@ -341,6 +341,7 @@ impl Volume {
 
     /// Waits until nothing of an object up to record `last` is unsent.
     pub(super) async fn at_home(&self, id: u64, last: u64) -> Result<()> {
+        let _awaits = self.awaits();
         let mut outcomes = self.outcomes.subscribe();
         loop {
             outcomes.borrow_and_update();

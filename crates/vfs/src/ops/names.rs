@@ -178,6 +178,8 @@ impl Vfs {
         let child = volume.prepare(ctx, dir.id, &name).await?;
         let id = child.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
         if is_dir {
+            // What may not go need not be known to be empty.
+            volume.check_names(&mut volume.tree.lock(), ctx, dir.id, &name, guard::Change::Other)?;
             volume.ensure_empty(id).await?;
             volume.check_removal(&mut volume.tree.lock(), ctx, dir.id, &name, id, is_dir)?;
             volume.lift_nameless(ctx, id, dir.id).await?;
@@ -227,8 +229,11 @@ impl Vfs {
             _ => false,
         };
         if let (Some(target), true) = (target, target_is_dir) {
-            volume.ensure_empty(target).await?;
             let names = ((from.id, &name), (to.id, &new_name));
+            for (dir, name) in [names.0, names.1] {
+                volume.check_names(&mut volume.tree.lock(), ctx, dir, name, guard::Change::Other)?;
+            }
+            volume.ensure_empty(target).await?;
             volume.check_rename(&mut volume.tree.lock(), ctx, names.0, names.1, id, Some(target))?;
             volume.lift_nameless(ctx, target, to.id).await?;
         }

@@ -8,7 +8,7 @@ use crate::limits;
 use crate::types::Oid;
 use crate::volume::Volume;
 use hashbrown::HashSet;
-use home::{Error, ErrorKind, Name, New, Op, Result};
+use home::{Error, ErrorKind, HomePath, Name, New, Op, Result};
 
 impl Volume {
     /// Sends everything that the home refused once more, now; answers how many operations these are.
@@ -170,9 +170,10 @@ fn without(queue: &Queue, wanted: &HashSet<u64>) -> Doomed {
 
 /// A change in a few words, for a person; paths are from the root of the home.
 pub fn describe(tree: &mut Tree, change: &Change) -> String {
-    let mut path = |id| tree.local_path(id);
-    let object = path(change.object).map_or_else(|_| "a file without a name".into(), |p| p.to_string());
-    let mut at = |dir, name: &Name| path(dir).map_or_else(|_| name.to_string(), |p| p.join(name).to_string());
+    let object = place_of(tree, change.object);
+    let object = object.map_or_else(|| "a file without a name".into(), |p| p.to_string());
+    let mut at =
+        |dir, name: &Name| place_of(tree, dir).map_or_else(|| name.to_string(), |p| p.join(name).to_string());
     match &change.op {
         Op::Create { dir, name, new, .. } => {
             let what = if matches!(new, New::Dir) { "directory" } else { "file" };
@@ -190,4 +191,19 @@ pub fn describe(tree: &mut Tree, change: &Change) -> String {
         }
         Op::Link { dir, name, .. } => format!("link {}", at(*dir, name)),
     }
+}
+
+/// Where an object is here, or was before its name was taken away.
+fn place_of(tree: &mut Tree, id: u64) -> Option<HomePath> {
+    let (mut names, mut at) = (Vec::new(), id);
+    let place = loop {
+        if let Ok(place) = tree.local_path(at) {
+            break place;
+        }
+        // Each step is an operation that is unsent; more of them than a path has names go in circles.
+        let (dir, name) = tree.queue.taken_from(at).filter(|_| names.len() < limits::PATH_NAMES)?;
+        names.push(name);
+        at = dir;
+    };
+    Some(names.iter().rev().fold(place, |place, name| place.join(name)))
 }

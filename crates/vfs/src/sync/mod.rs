@@ -31,18 +31,31 @@ struct Barrier {
 }
 
 impl Volume {
-    /// Waits until everything that was accepted before is durable at the home.
+    /// Waits until everything that was accepted before is durable at the home; not for a person, without whom that
+    /// will not be.
     pub async fn drained(&self, timeout: Duration) -> Result<(), Unsent> {
+        let _awaits = self.awaits();
         let mut barrier = self.barrier();
-        match tokio::time::timeout(timeout, self.pass(&mut barrier)).await {
+        let wait = async {
+            loop {
+                match tokio::time::timeout(limits::OUTCOME_PATIENCE, self.pass(&mut barrier)).await {
+                    Ok(passed) => return passed,
+                    Err(_) if self.home.status().needs_person => return false,
+                    Err(_) => {}
+                }
+            }
+        };
+        match tokio::time::timeout(timeout, wait).await {
             Ok(true) => Ok(()),
-            _ => Err(self.unsent(barrier.target)),
+            Ok(false) => Err(self.unsent(barrier.target, false)),
+            Err(_) => Err(self.unsent(barrier.target, true)),
         }
     }
 
     /// The same for a caller who was promised it (mode `cto`): waits as long as the home may still come back, and fails
     /// with its reason where it refused any of it. Whatever is told here, nothing of it is given up.
     pub async fn committed_at_home(&self) -> home::Result<()> {
+        let _awaits = self.awaits();
         let mut barrier = self.barrier();
         loop {
             match tokio::time::timeout(limits::OUTCOME_PATIENCE, self.pass(&mut barrier)).await {
@@ -98,7 +111,7 @@ impl Volume {
 
     /// Why what was accepted up to `target` is not at the home: the reason of the first operation that it refused.
     fn refusal(&self, target: u64) -> Error {
-        let unsent = self.unsent(target);
+        let unsent = self.unsent(target, false);
         let tree = self.tree.lock();
         let refused = tree.queue.iter().take_while(|(seq, _)| *seq <= target).find_map(|(_, p)| p.parked);
         // It has taken effect here: nobody is to come again as if it had not.
@@ -106,7 +119,7 @@ impl Volume {
         Error::new(refused.unwrap_or(ErrorKind::Io), format!("{}: {}", unsent.account, unsent.why))
     }
 
-    fn unsent(&self, target: u64) -> Unsent {
+    fn unsent(&self, target: u64, may_pass: bool) -> Unsent {
         let status = self.status();
         let tree = self.tree.lock();
         let open = tree.queue.iter().filter(|(seq, _)| *seq <= target);
@@ -114,10 +127,20 @@ impl Volume {
         let why = match (&status.suspended, status.parked.first(), &status.home.link) {
             _ if !self.connects() => "its mode is offline".to_owned(),
             (Some(why), _, _) => why.clone(),
+            (_, _, home::Link::Down(why)) if status.home.needs_person => login_needed(why, &status.home),
             (_, Some(parked), _) => format!("the home refused: {} ({})", parked.what, parked.kind),
             (_, _, home::Link::Down(why)) => why.clone(),
             _ => "not all could be sent in time".to_owned(),
         };
-        Unsent { volume: self.id, account: self.account.clone(), ops, bytes, why }
+        Unsent { volume: self.id, account: self.account.clone(), ops, bytes, why, may_pass }
+    }
+}
+
+/// Why a home needs a person, and what to do about it.
+fn login_needed(why: &str, home: &home::Status) -> String {
+    match &home.login {
+        Some(command) if !why.contains(command.as_str()) => format!("login needed: {why}; run `{command}`"),
+        Some(_) => format!("login needed: {why}"),
+        None => why.to_owned(),
     }
 }

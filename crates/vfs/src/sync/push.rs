@@ -58,7 +58,7 @@ pub async fn run(volume: Weak<Volume>) {
                     false => tracing::warn!(account = %volume.account, "changes wait: {e}"),
                 }
                 backoff = (backoff * 2).clamp(Duration::from_millis(100), limits::PUSH_BACKOFF);
-                tokio::time::sleep(backoff).await;
+                volume.rest(backoff).await;
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::limits;
 use crate::sync::content::{Content, length};
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use home::{Claimed, ErrorKind, Op, Piece, Result, XattrName};
+use home::{Claimed, ErrorKind, Name, Op, Piece, Result, XattrName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -236,6 +236,17 @@ impl Queue {
         let moving =
             |seq: &u64| self.is_under_way(*seq) && self.ops.get(seq).is_some_and(|p| p.parked.is_none());
         self.moves.get(&id).is_some_and(|seqs| seqs.iter().any(moving))
+    }
+
+    /// The name that an unsent operation took away from an object, the last one.
+    pub fn taken_from(&self, id: u64) -> Option<(u64, Name)> {
+        let op = self.ops.get(self.moves.get(&id)?.last()?)?;
+        match &op.change.op {
+            Op::Remove { dir, name, .. } => Some((*dir, name.clone())),
+            Op::Rename { from, name, object, .. } if *object == id => Some((*from, name.clone())),
+            Op::Rename { to, new_name, .. } => Some((*to, new_name.clone())),
+            _ => None,
+        }
     }
 
     /// Takes an operation out.

@@ -22,13 +22,7 @@ fn volume(disk: &SimDisk, home: Arc<dyn Home>) -> Arc<Volume> {
         server_gid: 4000,
         staleness: Duration::ZERO,
     };
-    let options = MountOptions {
-        mode: None,
-        modes: Vec::new(),
-        share: None,
-        rebase_symlinks: false,
-        protect: Vec::new(),
-    };
+    let options = MountOptions::default();
     let modes = RwLock::new(Modes::new(Mode::Wb, Vec::new()).unwrap());
     let policy = Policy { modes, share: false, options };
     Volume::open(&shared, 7, "ann@lab:22".into(), home, policy).unwrap()

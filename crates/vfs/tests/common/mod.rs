@@ -42,11 +42,9 @@ impl Namespace for OneHome {
             home: self.home.clone(),
             start: Start::Root,
             options: MountOptions {
-                mode: None,
                 modes: self.modes.clone(),
-                share: None,
-                rebase_symlinks: false,
                 protect: self.protect.clone(),
+                ..MountOptions::default()
             },
         })
     }
@@ -56,6 +54,8 @@ impl Namespace for OneHome {
 pub struct World {
     pub memory: MemoryHome,
     pub fault: Arc<FaultHome>,
+    /// Another way to the home.
+    pub way: Option<Arc<dyn Home>>,
     pub disk: SimDisk,
     pub store: Arc<MemStore>,
     pub mode: Mode,
@@ -72,6 +72,7 @@ impl World {
         World {
             fault: Arc::new(FaultHome::new(Arc::new(memory.clone()))),
             memory,
+            way: None,
             disk: SimDisk::new(),
             store: Arc::new(MemStore::new()),
             mode,
@@ -90,10 +91,11 @@ impl World {
             work: Arc::new(vfs::env::Threads),
         };
         let protect = vec![HomePath::parse(b".ssh").unwrap(), HomePath::parse(b".cache/trellis").unwrap()];
+        let home = self.way.clone().unwrap_or_else(|| self.fault.clone());
         let vfs = Vfs::open(Config {
             env,
             store: self.store.clone(),
-            namespace: Arc::new(OneHome { home: self.fault.clone(), protect, modes: self.modes.clone() }),
+            namespace: Arc::new(OneHome { home, protect, modes: self.modes.clone() }),
             server_uid: UID,
             server_gid: UID,
             mode: self.mode,

@@ -247,7 +247,7 @@ impl Run {
                 Ok(())
             }
             (Err(kind), Err(kinds)) if kinds.contains(&kind) => Ok(()),
-            (Err(ErrorKind::Busy | ErrorKind::Unreachable), _)
+            (Err(ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unreachable), _)
                 if self.plan.faults || self.plan.big || self.plan.restarts =>
             {
                 Ok(())
@@ -397,7 +397,7 @@ impl Run {
                 self.model.objs[id].mtime = Some(attr.mtime);
                 self.attr(id, &attr)
             }
-            Err(e) if e.kind == ErrorKind::Busy => Ok(()),
+            Err(e) if e.kind.may_pass() => Ok(()),
             Err(e) => Err(format!("attributes of {id}: {e}")),
         }
     }

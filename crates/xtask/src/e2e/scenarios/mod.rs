@@ -15,6 +15,7 @@ mod kerberos;
 mod kill_server;
 mod login;
 mod one_file;
+mod outage;
 mod relay;
 mod service;
 mod sftp_only;
@@ -251,6 +252,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 12,
         run: isolation::run,
+    },
+    Scenario {
+        name: "outage",
+        shows: "a host that is down for seconds again and again: who waits goes on soon after, and it is not hammered",
+        ci: true,
+        minutes: 6,
+        run: outage::run,
     },
     Scenario {
         name: "hostile",
