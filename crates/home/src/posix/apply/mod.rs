@@ -407,7 +407,8 @@ impl<'a, S: Sys> Batch<'a, S> {
         }
         self.refresh();
         if let (Ok(()), Some(claim)) = (&synced, &mut self.claim) {
-            claim.settle(&self.home.sys);
+            let done = self.results.iter().skip(self.settled).filter(|r| !r.repeated).map(|r| r.op.seq);
+            claim.settle(&self.home.sys, done);
         }
         self.settled = self.results.len();
         self.file_systems.clear();

@@ -245,6 +245,8 @@ impl<S: Sys> Claim<S> {
     fn known(&mut self, lost: Vec<u64>) -> Option<Claimed> {
         let since = lost.first().copied().unwrap_or(u64::MAX);
         self.doubt.retain(|seq, _| *seq >= since);
+        // What the gateway knows the outcome of was durable when it was told.
+        self.unsettled.retain(|seq| lost.binary_search(seq).is_ok());
         let kept = self.kept.iter().map(|ended| ended.seq).filter(|seq| *seq >= since);
         let mut begun: Vec<u64> = kept.chain(self.doubt.keys().copied()).collect();
         begun.sort_unstable();
@@ -380,10 +382,13 @@ impl<S: Sys> Claim<S> {
         }
     }
 
-    /// Everything is durable, and this is told even after a power cut.
-    pub fn settle(&mut self, sys: &S) {
-        if !self.unsettled.is_empty() {
-            self.unsettled.clear();
+    /// These operations are durable. When all are, this is told even after a power cut.
+    pub fn settle(&mut self, sys: &S, seqs: impl IntoIterator<Item = u64>) {
+        let mut settled = false;
+        for seq in seqs {
+            settled |= self.unsettled.remove(&seq);
+        }
+        if settled && self.unsettled.is_empty() {
             self.append(sys, &Record::Durable);
             self.sync(sys);
         }

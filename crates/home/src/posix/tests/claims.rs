@@ -281,6 +281,34 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
 }
 
 #[test]
+fn a_batch_settles_no_other_one() {
+    let mut met = 0;
+    for calls in 0..60 {
+        let place = begin();
+        let first = place.open(Meddler::new(Lacks::default()));
+        first.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let ops = ["one", "two"].map(|new| placed(create("w", new, 0o644)));
+        first.apply(ops[..1].to_vec()).unwrap();
+        first.sys.after(calls, Event::Death);
+        first.apply(ops[1..].to_vec()).ok();
+        drop(first);
+
+        let next = place.open(Linux::default());
+        let begun = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap().begun;
+        let unsettled = || lock(&next.claims)[&(GATEWAY, VOLUME)].is_unsettled(ops[1].id.seq);
+        if !unsettled() {
+            continue;
+        }
+        met += 1;
+        next.apply(again(&ops[..1], &begun)).unwrap();
+        assert!(unsettled(), "call {calls}: what was repeated says nothing of what came after it");
+        next.apply(again(&ops[1..], &begun)).unwrap();
+        assert!(!unsettled(), "call {calls}");
+    }
+    assert!(met > 1, "it never died between an operation and its sync");
+}
+
+#[test]
 fn what_is_repeated_before_a_half_done_rename_meets_its_own_file() {
     let exchange = |place: &Place| {
         let [over, moves] = ["w/over", "w/moves"].map(|name| place.path(name));
