@@ -121,11 +121,10 @@ impl Volume {
 
     /// Asks once for each place, however many records left their marks there.
     async fn look(&self, sent: Vec<Ready>, class: Class) -> Result<Vec<Trace>> {
-        let removals: Vec<_> = sent.iter().filter_map(place_of_removal).collect();
+        let left: Vec<_> = sent.iter().filter_map(place_that_is_left).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
-        let removed = removals.iter().map(|(_, place)| place);
-        let places: HashSet<HomePath> =
-            sent.iter().filter_map(|(_, place)| place.as_ref()).chain(removed).cloned().collect();
+        let marks = sent.iter().filter_map(|(_, place)| place.as_ref());
+        let places: HashSet<HomePath> = marks.chain(left.iter().map(|(_, place)| place)).cloned().collect();
         let questions = places.into_iter().map(|path| async move {
             match self.home.stat(&Loc { path: path.clone(), id: None }).await {
                 Ok(seen) => Ok(Some((path, seen.attr))),
@@ -136,32 +135,47 @@ impl Volume {
         let found: Vec<Option<(HomePath, Attr)>> =
             stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
         let found: HashMap<HomePath, Attr> = found.into_iter().flatten().collect();
-        let gone = removals.into_iter().filter(|(_, place)| !found.contains_key(place));
-        let gone = self.last_names(gone.map(|(seq, _)| seq));
+        let vacant = left.into_iter().filter(|(_, place)| !found.contains_key(place));
+        let vacant: HashSet<u64> = vacant.map(|(seq, _)| seq).collect();
         let traces = sent.into_iter().filter_map(|(seq, place)| {
             let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
             let place_was_its_own =
                 place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
             let attr = place.as_ref().and_then(|place| found.get(place)).copied();
             let mark = attr.filter(|attr| self.is_marked(&change, attr, class, place_was_its_own));
-            let is_content = matches!(change.op, Op::Write { .. } | Op::SetAttr { .. });
-            let moot = is_content && gone.get(&change.object).is_some_and(|removal| seq < *removal);
-            Some(Trace { seq, change, late, mark, place, moot })
+            Some(Trace { seq, change, late, mark, place, moot: false })
         });
-        Ok(traces.collect())
+        let mut traces: Vec<Trace> = traces.collect();
+        let gone = self.gone(&traces, &vacant);
+        for t in &mut traces {
+            let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. });
+            t.moot = is_content && gone.get(&t.change.object).is_some_and(|removal| t.seq < *removal);
+        }
+        Ok(traces)
     }
 
-    /// Of these removals those that take the only name of an object that the home has had, by object.
-    fn last_names(&self, removals: impl Iterator<Item = u64>) -> HashMap<u64, u64> {
+    /// Objects that have no name any more, with the number of the operation that took it: the only one of what the home
+    /// has had was removed, or another object has it. `vacant`: removals and moves whose old name leads nowhere.
+    /// What the home was never seen to have cannot be told from what has its name: once that is another object, as the
+    /// mark of a rename shows, nothing more is written there for it, though the rename may be half done.
+    fn gone(&self, traces: &[Trace], vacant: &HashSet<u64>) -> HashMap<u64, u64> {
         let mut tree = self.tree.lock();
-        let objects: Vec<_> =
-            removals.filter_map(|seq| Some((tree.queue.get(seq)?.change.object, seq))).collect();
         let linked: HashSet<u64> = tree.queue.iter().filter_map(|(_, p)| linked(&p.change)).collect();
-        let alone = |(id, _): &(u64, u64)| {
-            !linked.contains(id)
-                && tree.get(*id).is_ok_and(|n| n.home_id.ino != 0 && n.more_bindings.is_empty())
-        };
-        objects.into_iter().filter(alone).collect()
+        let mut gone = HashMap::new();
+        for t in traces {
+            let (id, is_removal) = match &t.change.op {
+                Op::Remove { object, .. } => (*object, true),
+                Op::Rename { replaced: Some((old, _)), .. } if t.mark.is_some() => (*old, false),
+                _ => continue,
+            };
+            let Ok(inode) = tree.get(id) else { continue };
+            let seen = inode.home_id.ino != 0;
+            let alone = !linked.contains(&id) && inode.more_bindings.is_empty();
+            if alone && if seen { vacant.contains(&t.seq) } else { !is_removal } {
+                gone.insert(id, t.seq);
+            }
+        }
+        gone
     }
 
     /// Whether attributes at the home are those that a record left: its type, size and time. A link or a rename
@@ -318,10 +332,12 @@ fn linked(change: &Change) -> Option<u64> {
     matches!(change.op, Op::Link { .. }).then_some(change.object)
 }
 
-/// What an operation removes.
-fn place_of_removal(ready: &Ready) -> Option<(u64, HomePath)> {
+/// A name that an operation takes away from a file.
+fn place_that_is_left(ready: &Ready) -> Option<(u64, HomePath)> {
     match &ready.op {
-        Op::Remove { dir, name, is_dir: false, .. } => Some((ready.id.seq, dir.path.join(name))),
+        Op::Remove { dir, name, is_dir: false, .. } | Op::Rename { from: dir, name, .. } => {
+            Some((ready.id.seq, dir.path.join(name)))
+        }
         _ => None,
     }
 }
