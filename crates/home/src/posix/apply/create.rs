@@ -115,7 +115,11 @@ impl<S: Sys> Batch<'_, S> {
             New::Symlink(target) => {
                 attr.kind == Kind::Symlink && self.sys().readlink(&found.fd)? == target[..]
             }
-            New::File => placed.resent && attr.kind == Kind::File && attr.size == 0,
+            New::File => {
+                let is_ours =
+                    || self.claim.as_ref().is_some_and(|c| c.was_torn_after(placed.id.seq, attr.id));
+                placed.resent && attr.kind == Kind::File && (attr.size == 0 || is_ours())
+            }
             New::Fifo => placed.resent && attr.kind == Kind::Fifo,
             New::Socket => placed.resent && attr.kind == Kind::Socket,
         };

@@ -363,6 +363,12 @@ impl<S: Sys> Claim<S> {
         self.unknown.get(&seq) == Some(&Some(file))
     }
 
+    /// Whether that happened to a file after this operation: if it has the name that the operation was to give, it is what
+    /// the operation made.
+    pub fn was_torn_after(&self, seq: u64, file: HomeId) -> bool {
+        self.unknown.range(seq + 1..).any(|(_, torn)| *torn == Some(file))
+    }
+
     /// The operation that had begun has an outcome.
     pub fn end(&mut self, sys: &S, ended: Ended) {
         self.doubt.remove(&ended.seq);
