@@ -187,6 +187,31 @@ const READ: OpenMode = OpenMode { read: true, write: false, exec: false };
 const BOTH: OpenMode = OpenMode { read: true, write: true, exec: false };
 
 #[tokio::test]
+async fn a_new_file_is_open_before_anybody_can_take_it_away() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    e.sync().await;
+    world.disk.slow_syncs(Duration::from_secs(1));
+    let (vfs, cred) = (e.vfs.clone(), e.cred.clone());
+    let making = tokio::spawn(async move {
+        let set = SetAttrs::default();
+        vfs.create_open(Ctx::of(&cred), lab, b"f", CreateHow::Guarded, set, BOTH).await
+    });
+    // The name is there; that it is durable, the maker waits for.
+    while e.names(lab).await != ["f"] {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!making.is_finished());
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    let (made, open) = making.await.unwrap().unwrap();
+    let with = Ctx { open: Some(&open), ..e.ctx() };
+    e.vfs.write(with, made.oid, 0, "1234".into(), Stability::Unstable).await.unwrap();
+    assert_eq!(e.vfs.read(with, made.oid, 0, 9).await.unwrap().data.concat(), b"1234");
+}
+
+#[tokio::test]
 async fn permission_is_asked_at_the_open() {
     let world = World::new(Mode::Wb);
     let e = world.start().await;

@@ -1,6 +1,7 @@
 //! Making, removing, moving and linking names.
 
 use super::live;
+use super::open::{OpenFile, OpenMode};
 use crate::fetch::{Extent, Want};
 use crate::guard;
 use crate::inode::{Tree, is_hidden};
@@ -21,6 +22,8 @@ struct Wanted {
     mode: u32,
     set: SetAttrs,
     verifier: Option<[u8; 8]>,
+    /// What it is opened for.
+    open: Option<OpenMode>,
 }
 
 impl Vfs {
@@ -33,35 +36,35 @@ impl Vfs {
         how: CreateHow,
         set: SetAttrs,
     ) -> Result<Made> {
-        Ok(self.create_or_find(ctx, dir, name, how, set).await?.0)
+        Ok(self.create_or_find(ctx, dir, name, how, (set, None)).await?.0)
     }
 
-    /// The same; says also whether the file is new.
+    /// The same, with a new file opened for `open`, so that nobody can take it away before; one that is found is not.
     pub(super) async fn create_or_find(
         &self,
         ctx: Ctx<'_>,
         dir: Oid,
         name: &[u8],
         how: CreateHow,
-        set: SetAttrs,
-    ) -> Result<(Made, bool)> {
+        (set, open): (SetAttrs, Option<OpenMode>),
+    ) -> Result<(Made, Option<OpenFile>)> {
         let volume = self.writable(dir)?;
         let name = Name::new(name)?;
         let child = volume.prepare(ctx, dir.id, &name).await?;
         if let Some(id) = child {
-            return Ok((self.create_existing(&volume, ctx, dir, id, how, set).await?, false));
+            return Ok((self.create_existing(&volume, ctx, dir, id, how, set).await?, None));
         }
         let verifier = if let CreateHow::Exclusive(v) = how { Some(v) } else { None };
         let mode = set.mode.unwrap_or(if verifier.is_some() { 0o600 } else { 0o644 });
-        let wanted = Wanted { new: New::File, mode, set, verifier };
+        let wanted = Wanted { new: New::File, mode, set, verifier, open };
         match volume.make(ctx, dir, &name, wanted).await {
             // Another call was quicker: the same rules again.
             Err(e) if e.kind == ErrorKind::Exists => {
                 let child = volume.prepare(ctx, dir.id, &name).await?;
                 let id = child.ok_or(e)?;
-                Ok((self.create_existing(&volume, ctx, dir, id, how, set).await?, false))
+                Ok((self.create_existing(&volume, ctx, dir, id, how, set).await?, None))
             }
-            made => Ok((made?, true)),
+            made => made,
         }
     }
 
@@ -159,7 +162,8 @@ impl Vfs {
             return Err(ErrorKind::Exists.into());
         }
         let mode = set.mode.unwrap_or(mode);
-        volume.make(ctx, dir, &name, Wanted { new, mode, set, verifier: None }).await
+        let wanted = Wanted { new, mode, set, verifier: None, open: None };
+        Ok(volume.make(ctx, dir, &name, wanted).await?.0)
     }
 
     /// Removes a name that is not a directory.
@@ -422,8 +426,14 @@ impl Volume {
     }
 
     /// Makes a new object under a name that was found to be free.
-    async fn make(self: &Arc<Self>, ctx: Ctx<'_>, dir: Oid, name: &Name, wanted: Wanted) -> Result<Made> {
-        let (before, id, tickets) = {
+    async fn make(
+        self: &Arc<Self>,
+        ctx: Ctx<'_>,
+        dir: Oid,
+        name: &Name,
+        wanted: Wanted,
+    ) -> Result<(Made, Option<OpenFile>)> {
+        let (before, id, tickets, open) = {
             let mut tree = self.tree.lock();
             let before = self.before(&tree, dir.id);
             let change = if wanted.new == New::Dir { guard::Change::NewDir } else { guard::Change::Other };
@@ -431,7 +441,8 @@ impl Volume {
                 return Err(ErrorKind::Exists.into());
             }
             let (id, tickets) = self.submit_new(&mut tree, ctx, dir.id, name, &wanted)?;
-            (before, id, tickets)
+            let open = wanted.open.map(|mode| self.opened(&mut tree, Oid { id, ..dir }, mode));
+            (before, id, tickets, open)
         };
         let first_wcc = self.wcc(&self.tree.lock(), dir.id, before);
         let attr = self.shown_if_known(&self.tree.lock(), id);
@@ -440,7 +451,7 @@ impl Volume {
         }
         let oid = Oid { id, ..dir };
         if !self.plain() {
-            return Ok(Made { oid, attr, dir: first_wcc });
+            return Ok((Made { oid, attr, dir: first_wcc }, open));
         }
         let later = SetAttrs { mode: None, ..wanted.set };
         let none = later == SetAttrs::default();
@@ -449,7 +460,8 @@ impl Volume {
             self.settled(ticket).await?;
         }
         let tree = self.tree.lock();
-        Ok(Made { oid, attr: self.shown_if_known(&tree, id), dir: self.wcc(&tree, dir.id, before) })
+        let made = Made { oid, attr: self.shown_if_known(&tree, id), dir: self.wcc(&tree, dir.id, before) };
+        Ok((made, open))
     }
 
     fn submit_new(

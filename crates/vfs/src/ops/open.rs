@@ -3,6 +3,7 @@
 
 use super::live;
 use crate::Vfs;
+use crate::inode::Tree;
 use crate::types::{CreateHow, Ctx, Made, Oid, SetAttrs};
 use crate::volume::Volume;
 use home::{Attr, ErrorKind, Kind, Result};
@@ -65,7 +66,7 @@ impl Vfs {
         }
         let volume = if mode.write { self.writable(oid)? } else { self.volume(oid)? };
         volume.ensure_attr(oid.id, volume.need_to_open(oid.id)).await?;
-        volume.open_checked(ctx, oid, mode, false)
+        volume.open_checked(ctx, oid, mode)
     }
 
     /// Makes a regular file, or finds the existing one as `how` says, and opens it: a new one whatever its mode, as
@@ -79,8 +80,11 @@ impl Vfs {
         set: SetAttrs,
         mode: OpenMode,
     ) -> Result<(Made, OpenFile)> {
-        let (made, is_new) = self.create_or_find(ctx, dir, name, how, set).await?;
-        let open = self.volume(made.oid)?.open_checked(ctx, made.oid, mode, is_new)?;
+        let (made, new) = self.create_or_find(ctx, dir, name, how, (set, Some(mode))).await?;
+        let open = match new {
+            Some(open) => open,
+            None => self.volume(made.oid)?.open_checked(ctx, made.oid, mode)?,
+        };
         Ok((made, open))
     }
 
@@ -91,24 +95,21 @@ impl Vfs {
 }
 
 impl Volume {
-    fn open_checked(
-        self: &Arc<Self>,
-        ctx: Ctx<'_>,
-        oid: Oid,
-        mode: OpenMode,
-        is_new: bool,
-    ) -> Result<OpenFile> {
+    fn open_checked(self: &Arc<Self>, ctx: Ctx<'_>, oid: Oid, mode: OpenMode) -> Result<OpenFile> {
         let mut tree = self.tree.lock();
         let attr = Volume::attr_of(&mut tree, oid.id)?;
         live(&mut tree, oid.id)?;
         if mode.write {
             self.guard.lock().clone().check_object(&mut tree, oid.id)?;
         }
-        if !is_new {
-            self.may_open(ctx, &attr, mode)?;
-        }
+        self.may_open(ctx, &attr, mode)?;
+        Ok(self.opened(&mut tree, oid, mode))
+    }
+
+    /// An object is open from now on, whatever becomes of its name.
+    pub(super) fn opened(self: &Arc<Self>, tree: &mut Tree, oid: Oid, mode: OpenMode) -> OpenFile {
         tree.nameless.open(oid.id);
-        Ok(OpenFile { oid, mode, volume: Arc::downgrade(self) })
+        OpenFile { oid, mode, volume: Arc::downgrade(self) }
     }
 
     fn may_open(&self, ctx: Ctx<'_>, attr: &Attr, mode: OpenMode) -> Result<()> {
