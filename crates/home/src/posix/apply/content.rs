@@ -304,8 +304,10 @@ impl<S: Sys> Batch<'_, S> {
         pieces: &[Piece<Bytes>],
     ) -> bool {
         let (attr, size) = (&file.attr, final_size(base.size, pieces));
+        // Of bytes that were added at the end others may have added theirs behind a part, but not where the length came first.
+        let length_first = matches!(pieces, [Piece::Truncate(to), ..] if *to == size);
         if let Some(claim) = &self.claim
-            && !is_append(base.size, pieces)
+            && (length_first || !is_append(base.size, pieces))
             && (claim.was_torn(placed.id.seq, attr.id)
                 || claim.was_in_place(placed.id.seq, attr.id) && self.has_begun(file, pieces))
         {

@@ -21,6 +21,7 @@ fn begin() -> Place {
     place.write("w/linked", b"has two names");
     std::fs::hard_link(place.path("w/linked"), place.path("w/second")).unwrap();
     place.write("w/log", b"grows");
+    place.write("w/sparse", b"gets a hole");
     std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
     place
 }
@@ -51,6 +52,10 @@ fn batch(home: &Posix) -> Vec<Placed> {
         other => other,
     };
     let linked = write("w/linked", version("w/linked"), 4, b"HERE");
+    let mut sparse = write("w/sparse", version("w/sparse"), 30, b"and more");
+    if let Op::Write { pieces, .. } = &mut sparse {
+        pieces.insert(0, Piece::Truncate(40));
+    }
     let ops = [
         Op::Create { dir: at("w"), name: name("d"), new: New::Dir, mode: 0o755 },
         create("w/d", "new", 0o644),
@@ -58,6 +63,7 @@ fn batch(home: &Posix) -> Vec<Placed> {
         rewrite,
         Op::SetAttr { object: object("w/f"), base: None, set },
         linked,
+        sparse,
         write("w/log", version("w/log"), 5, b", and grows"),
         rename,
         gone,
