@@ -70,6 +70,8 @@ pub struct Queue {
     under_way: HashSet<u64>,
     /// Operations that may have been executed and whose answers are lost.
     lost: BTreeSet<u64>,
+    /// Those that were looked for and not found: a power cut at the home may have left a part of them.
+    half: HashSet<u64>,
     /// Answers were lost since the home was last asked about them.
     unasked: bool,
     /// Operations under whose numbers the home knows what may have been executed: what is sent again of that has to be
@@ -172,7 +174,8 @@ impl Queue {
 
     /// All of them were looked for: what the home shows of them leaves the queue.
     pub fn looked_for(&mut self) {
-        self.lost.clear();
+        self.half.retain(|seq| self.ops.contains_key(seq));
+        self.half.extend(std::mem::take(&mut self.lost));
         self.known.clear();
         self.travelled.clear();
     }
@@ -206,8 +209,10 @@ impl Queue {
         }
         self.lost.clear();
         for (seq, op) in self.ops.iter_mut().filter(|(_, op)| !op.change.plain) {
-            op.resent = self.known.contains(seq) || self.travelled.contains_key(seq) || unknown.contains(seq);
-            if op.resent {
+            let executed =
+                self.known.contains(seq) || self.travelled.contains_key(seq) || unknown.contains(seq);
+            op.resent = executed || self.half.contains(seq);
+            if executed {
                 self.lost.insert(*seq);
             }
         }
