@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 
 /// How soon every program must hear that the server has gone.
 const HEARD: Duration = Duration::from_secs(3);
+/// How soon a killed guard must be replaced, on a busy machine, too.
+const REPLACED: Duration = Duration::from_secs(15);
 /// How soon `trellis mount` must come back after server and guard were killed.
 const MOUNTED: Duration = Duration::from_secs(40);
 /// Where the kernel lets users abort their connections.
@@ -90,11 +92,11 @@ fn guarded_again() -> Result<()> {
         let old = the_guard()?;
         rustix::process::kill_process(old, Signal::KILL)?;
         let killed = Instant::now();
-        wait_for("the end of the killed guard", HEARD, || {
+        wait_for("the end of the killed guard", REPLACED, || {
             let left = Path::new("/proc").join(old.as_raw_nonzero().to_string());
             (!left.exists()).then_some(())
         })?;
-        wait_for("another guard", HEARD, || the_guard().ok().filter(|new| *new != old))?;
+        wait_for("another guard", REPLACED, || the_guard().ok().filter(|new| *new != old))?;
         println!("another guard after {:?}", killed.elapsed());
     }
     Ok(())
@@ -146,7 +148,9 @@ fn with_its_guard(
         wait_for("the end of the load", HEARD, || load.try_wait().transpose())??;
         server.wait(HEARD).context("the killed server")?;
         if mounted {
-            server.run(&["stop", "--drain", "0"])?;
+            // 1: it ended, and keeps what is unsent.
+            let stopped = server.command(&["stop", "--drain", "0"]).output()?;
+            ensure!(matches!(stopped.status.code(), Some(0 | 1)), "stop: {stopped:?}");
         }
         server.restart()?;
     }
