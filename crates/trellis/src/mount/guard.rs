@@ -124,10 +124,17 @@ impl Kept {
     fn start(&mut self) {
         self.end();
         self.begun = Some(Instant::now());
-        let new = Running::start().and_then(|mut new| new.tell(&self.numbers).map(|()| new));
+        let new = Running::start().and_then(|mut new| match new.tell(&self.numbers) {
+            Ok(()) => Ok(new),
+            Err(e) => {
+                new.end();
+                Err(e)
+            }
+        });
         self.running = new.inspect_err(unguarded).ok();
         if self.running.is_none() {
-            self.pause = limits::GUARD_AGAIN.1;
+            let (least, most) = limits::GUARD_AGAIN;
+            self.pause = (self.pause * 2).clamp(least, most);
         }
     }
 
