@@ -171,6 +171,13 @@ pub struct Mounted {
     pub inside: Vec<u8>,
 }
 
+impl Mounted {
+    /// The whole tree, seen at a path of this machine.
+    pub fn whole(point: &Path) -> Mounted {
+        Mounted { point: point.as_os_str().as_bytes().into(), inside: Vec::new() }
+    }
+}
+
 /// What tells the mounts of one server from those of others.
 pub struct Served {
     /// Where it listens for NFS.

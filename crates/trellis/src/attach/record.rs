@@ -57,7 +57,7 @@ impl Record {
 
     /// The mount as what leads into its tree.
     pub fn mounted(&self) -> Mounted {
-        Mounted { point: self.dir.0.clone(), inside: Vec::new() }
+        Mounted::whole(self.dir())
     }
 }
 

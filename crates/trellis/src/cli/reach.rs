@@ -30,7 +30,7 @@ use crate::{config, mounts, show};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::net::SocketAddr;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::Namespace;
@@ -240,7 +240,7 @@ impl Here {
             seen_here(&mounts::Served { listeners, source: state.source(), uid })
         });
         let mounts = mounts.unwrap_or_default();
-        let others = mounts::other_points(&mounts).into_iter().map(whole).collect();
+        let others = mounts::other_points(&mounts).iter().map(|point| Mounted::whole(point)).collect();
         Here { cwd: std::env::current_dir().ok(), mounts, others, names: None }
     }
 
@@ -328,10 +328,6 @@ fn with_slash(arg: &[u8], mut path: Vec<u8>) -> Vec<u8> {
         path.push(b'/');
     }
     path
-}
-
-fn whole(point: PathBuf) -> Mounted {
-    Mounted { point: point.into_os_string().into_vec(), inside: Vec::new() }
 }
 
 fn is_locator(arg: &[u8]) -> bool {
@@ -431,7 +427,7 @@ mod tests {
         Here {
             cwd: Some(cwd.into()),
             mounts,
-            others: vec![whole("/home/ann/at".into())],
+            others: vec![Mounted::whole(Path::new("/home/ann/at"))],
             names: Some(vec![b"lab".to_vec()]),
         }
     }

@@ -123,9 +123,8 @@ pub fn same(one: &Path, other: &Path) -> bool {
 /// The file that tells when everything is at its home, in the mount of the tree that holds a path.
 fn barrier(path: &Path) -> Option<PathBuf> {
     let full = std::path::absolute(path).ok()?;
-    let mounted = |point: &Path| Mounted { point: point.as_os_str().as_bytes().into(), inside: Vec::new() };
     let mut points = mounts::fuse_points().into_iter();
-    let point = points.find(|point| path_inside(&full, &[mounted(point)]).is_some())?;
+    let point = points.find(|point| path_inside(&full, &[Mounted::whole(point)]).is_some())?;
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     Some(point.join(format!(".trellis/sync/{}.{}", std::process::id(), since.as_nanos())))
 }

@@ -441,7 +441,7 @@ impl Volume {
                 return Err(ErrorKind::Exists.into());
             }
             let (id, tickets) = self.submit_new(&mut tree, ctx, dir.id, name, &wanted)?;
-            let open = wanted.open.map(|mode| self.opened(&mut tree, Oid { id, ..dir }, mode));
+            let open = wanted.open.map(|mode| self.count_open(&mut tree, Oid { id, ..dir }, mode));
             (before, id, tickets, open)
         };
         let first_wcc = self.wcc(&self.tree.lock(), dir.id, before);

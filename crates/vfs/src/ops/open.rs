@@ -103,11 +103,11 @@ impl Volume {
             self.guard.lock().clone().check_object(&mut tree, oid.id)?;
         }
         self.may_open(ctx, &attr, mode)?;
-        Ok(self.opened(&mut tree, oid, mode))
+        Ok(self.count_open(&mut tree, oid, mode))
     }
 
     /// An object is open from now on, whatever becomes of its name.
-    pub(super) fn opened(self: &Arc<Self>, tree: &mut Tree, oid: Oid, mode: OpenMode) -> OpenFile {
+    pub(super) fn count_open(self: &Arc<Self>, tree: &mut Tree, oid: Oid, mode: OpenMode) -> OpenFile {
         tree.nameless.open(oid.id);
         OpenFile { oid, mode, volume: Arc::downgrade(self) }
     }

@@ -171,7 +171,8 @@ impl Volume {
             let Ok(inode) = tree.get(id) else { continue };
             let seen = inode.home_id.ino != 0;
             let alone = !linked.contains(&id) && inode.more_bindings.is_empty();
-            if alone && if seen { vacant.contains(&t.seq) } else { !is_removal } {
+            let has_gone = if seen { vacant.contains(&t.seq) } else { !is_removal };
+            if alone && has_gone {
                 gone.insert(id, t.seq);
             }
         }
