@@ -139,7 +139,7 @@ fn relay_log() -> Result<PathBuf, Failure> {
 }
 
 pub(super) async fn relay(args: RelayArgs) -> Done {
-    let place = place::prepare(&args.dir, args.make)?;
+    let place = place::prepare(&args.dir, args.make).await?;
     if place.mounted {
         let (dir, word) = (show::text(place.dir.as_os_str().as_bytes()), show::path_word(&place.dir));
         return Err(format!("{dir} is mounted already: `trellis umount {word}` takes it away").into());

@@ -34,6 +34,7 @@ mod transfer;
 mod waiting;
 
 use crate::mount::guard::process;
+use crate::mount::probe;
 use crate::state::StateDir;
 use crate::{advice, show};
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
@@ -187,6 +188,9 @@ pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
     if let Some(server) = process::wanted(&args) {
         return process::run(server);
+    }
+    if let Some(mount) = probe::wanted(&args) {
+        return probe::run(mount);
     }
     let args = find::with_two_dashes(args);
     let name = args.get(1).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();

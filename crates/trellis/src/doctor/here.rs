@@ -1,20 +1,17 @@
 //! What this machine must have.
 
 use super::{Finding, Level};
+use crate::mount::probe::{self, Server};
 use crate::state::StateDir;
 use crate::{limits, login, mount, mounts, show};
 use home::ssh::credentials::agent_trouble;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use tokio::process::Command;
 
 /// The type of fusectl (statfs(2), linux/magic.h).
 const FUSECTL_MAGIC: u64 = 0x6573_5543;
-
-/// What is said of a mount whose server has gone (ENOTCONN).
-const NOT_CONNECTED: &str = "Transport endpoint is not connected";
 
 /// Whether an ordinary user can mount, and then, whether programs that hang in the mounts of a killed server can be freed.
 pub fn fuse() -> Vec<Finding> {
@@ -39,19 +36,15 @@ pub fn fuse() -> Vec<Finding> {
 pub async fn dead_mounts() -> Vec<Finding> {
     let mut found = Vec::new();
     for dir in mounts::fuse_points() {
-        // By a process that can be left behind: whoever waits for an answer that a server has begun with cannot be ended.
-        let mut stat = Command::new("stat");
-        stat.arg("-f").arg("--").arg(&dir).env("LC_ALL", "C").stdin(Stdio::null()).kill_on_drop(true);
-        match tokio::time::timeout(limits::DOCTOR_MOUNT, stat.output()).await {
-            Ok(Ok(out)) if String::from_utf8_lossy(&out.stderr).contains(NOT_CONNECTED) => {
-                found.push(dead_mount(&dir));
-            }
-            Ok(_) => {}
-            Err(_) => found.push(Finding::fail(
+        match probe::ask(&dir, limits::DOCTOR_MOUNT).await {
+            Ok(Server::Gone) => found.push(dead_mount(&dir)),
+            Ok(Server::Silent) => found.push(Finding::fail(
                 "mount",
                 format!("{}: its server does not answer", shown(&dir)),
                 "what is found about the server says why; programs that use the mount wait for it",
             )),
+            // What else may be wrong there is nothing about its server.
+            Ok(Server::Alive) | Err(_) => {}
         }
     }
     found

@@ -27,8 +27,6 @@ use std::time::{Duration, Instant};
 pub const COMMAND: &str = "guard";
 /// How it is called in the table of processes: whoever kills every process of our name leaves it alone.
 const NAME: &str = "mount-guard";
-/// The program that this process runs, also when its file was replaced.
-const PROGRAM: &str = "/proc/self/exe";
 
 /// The server's end of its guard.
 #[derive(Default)]
@@ -111,8 +109,7 @@ impl Kept {
         match self.running.as_mut().map(Running::has_ended) {
             Some(true) => {
                 let lived = self.begun.map_or(Duration::ZERO, |at| at.elapsed());
-                let (least, most) = limits::GUARD_AGAIN;
-                let longer = (self.pause * 2).clamp(least, most);
+                let longer = self.longer_pause();
                 self.pause = if lived > longer { Duration::ZERO } else { longer };
                 self.end();
             }
@@ -133,9 +130,14 @@ impl Kept {
         });
         self.running = new.inspect_err(unguarded).ok();
         if self.running.is_none() {
-            let (least, most) = limits::GUARD_AGAIN;
-            self.pause = (self.pause * 2).clamp(least, most);
+            self.pause = self.longer_pause();
         }
+    }
+
+    /// Twice as long as the one before, within bounds.
+    fn longer_pause(&self) -> Duration {
+        let (least, most) = limits::GUARD_AGAIN;
+        (self.pause * 2).clamp(least, most)
     }
 
     fn end(&mut self) {
@@ -151,7 +153,7 @@ struct Running {
 
 impl Running {
     fn start() -> std::io::Result<Running> {
-        let mut command = Command::new(PROGRAM);
+        let mut command = Command::new(super::PROGRAM);
         command.arg0(NAME).arg(COMMAND).arg(std::process::id().to_string()).current_dir("/");
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         // SAFETY: all of these are async-signal-safe and touch no memory but this stack.

@@ -3,6 +3,7 @@
 //!
 //! - [`place`]: where may a mount be, and what may be wrong with the machine?
 //! - [`helper`]: how does an ordinary user mount and unmount?
+//! - [`probe`]: does anybody answer for a mount?
 //! - [`guard`]: who frees the programs of a server that was killed?
 //!
 //! A mount that nobody serves any more (its server was killed) answers everything with ENOTCONN; it is taken away
@@ -11,6 +12,7 @@
 pub mod guard;
 pub mod helper;
 pub mod place;
+pub mod probe;
 
 use crate::control::proto::Raw;
 use crate::control::report::MountReport;
@@ -25,6 +27,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use tokio::sync::Mutex;
 use vfs::{Cred, Oid, Vfs};
+
+/// The program that this process runs, also when its file was replaced.
+const PROGRAM: &str = "/proc/self/exe";
 
 /// The server's mounts.
 pub struct Mounts {
@@ -92,8 +97,7 @@ impl Mounts {
         if list.stopping {
             return Err("the server is stopping".into());
         }
-        let wanted = dir.to_owned();
-        let place = blocking(move || place::prepare(&wanted, make)).await?;
+        let place = place::prepare(dir, make).await?;
         let ours = |m: &&Mount| m.dir == place.dir && matches!(&m.state, State::Mounted { .. });
         match (place.mounted, list.mounts.iter().any(|m| ours(&m))) {
             (true, true) => return Ok(Mounted { dir: place.dir, before: true, recovered: false }),
@@ -234,7 +238,7 @@ fn file(state: &StateDir) -> PathBuf {
 
 /// Takes away a mount that nobody serves. `otherwise` says of the directory why nothing was done.
 pub async fn detach_dead(dir: &Path, otherwise: &str) -> Result<PathBuf, String> {
-    match place::look(dir)? {
+    match place::look(dir).await? {
         place::Look::Dead => helper::unmount(dir, Unmount::Lazy).await.map(|()| dir.to_owned()),
         _ => Err(format!("{} {otherwise}", shown(dir))),
     }

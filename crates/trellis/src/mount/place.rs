@@ -1,15 +1,12 @@
 //! Where a mount may be: an empty directory of the user's own, outside of our own tree, on a machine that lets users
 //! mount.
 
-use super::shown;
+use super::helper::{self, Unmount};
+use super::probe::{self, Server};
+use super::{blocking, shown};
 use crate::{limits, mounts, show};
-use rustix::fs::{AtFlags, StatxFlags};
-use rustix::io::Errno;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::mpsc::RecvTimeoutError;
-use std::time::Duration;
 
 /// The device through which file systems are served.
 const DEVICE: &str = "/dev/fuse";
@@ -58,15 +55,14 @@ pub fn canonical(dir: &Path) -> Result<PathBuf, String> {
 }
 
 /// What is at this directory, whose path has no symbolic links.
-pub fn look(dir: &Path) -> Result<Look, String> {
+pub async fn look(dir: &Path) -> Result<Look, String> {
     if !mounts::fuse_points().iter().any(|point| point == dir) {
         return Ok(Look::Free);
     }
-    match within(limits::LOOK_PATIENCE, dir, ask_server) {
-        Ok(Err(Errno::NOTCONN | Errno::CONNABORTED)) => Ok(Look::Dead),
-        Ok(Err(e)) => Err(format!("{}: {}", shown(dir), std::io::Error::from(e))),
-        Ok(Ok(())) => Ok(Look::Alive),
-        Err(_) => Err(format!(
+    match probe::ask(dir, limits::LOOK_PATIENCE).await? {
+        Server::Alive => Ok(Look::Alive),
+        Server::Gone => Ok(Look::Dead),
+        Server::Silent => Err(format!(
             "{} does not answer: its server hangs, or was killed and is still held by the kernel. `fusermount3 -uz {}` \
              takes the mount away",
             shown(dir),
@@ -75,69 +71,42 @@ pub fn look(dir: &Path) -> Result<Look, String> {
     }
 }
 
-fn ask_server(dir: &Path) -> rustix::io::Result<()> {
-    // Else the kernel answers from what it knows for a second after the server has gone.
-    let asks = AtFlags::STATX_FORCE_SYNC;
-    rustix::fs::statx(rustix::fs::CWD, dir, asks, StatxFlags::BASIC_STATS).map(drop)
-}
-
-/// What a thread of its own finds out, which may wait for ever.
-fn within<T: Send + 'static>(
-    patience: Duration,
-    dir: &Path,
-    ask: impl FnOnce(&Path) -> T + Send + 'static,
-) -> Result<T, RecvTimeoutError> {
-    let (tell, told) = std::sync::mpsc::channel();
-    let dir = dir.to_owned();
-    let asks = std::thread::Builder::new().name("look".into()).spawn(move || {
-        // Nobody may listen any more.
-        let _ = tell.send(ask(&dir));
-    });
-    asks.map_err(|_| RecvTimeoutError::Disconnected)?;
-    told.recv_timeout(patience)
-}
-
 /// Makes a directory ready to be mounted on, or says what is in the way. `make`: it is made if it does not exist.
-pub fn prepare(dir: &Path, make: bool) -> Result<Place, String> {
-    let at = canonical(dir)?;
-    let recovered = match look(&at)? {
+pub async fn prepare(dir: &Path, make: bool) -> Result<Place, String> {
+    let wanted = dir.to_owned();
+    let at = blocking(move || canonical(&wanted)).await?;
+    let recovered = match look(&at).await? {
         Look::Alive => return Ok(Place { dir: at, mounted: true, recovered: false }),
-        Look::Dead => detach(&at).map(|()| true)?,
+        Look::Dead => {
+            let gone = helper::unmount(&at, Unmount::Lazy).await;
+            gone.map_err(|why| format!("a dead mount cannot be taken away: {why}"))?;
+            true
+        }
         Look::Free => false,
     };
+    blocking(move || ready(at, make, recovered)).await
+}
+
+fn ready(dir: PathBuf, make: bool, recovered: bool) -> Result<Place, String> {
     check_machine()?;
-    check_surroundings(&at)?;
+    check_surroundings(&dir)?;
     if make {
         // While nothing is mounted there, programs are not to write what would be hidden afterwards.
-        let made = std::fs::DirBuilder::new().mode(0o500).create(&at);
+        let made = std::fs::DirBuilder::new().mode(0o500).create(&dir);
         if let Err(e) = made.or_else(|e| match e.kind() {
             std::io::ErrorKind::AlreadyExists => Ok(()),
             _ => Err(e),
         }) {
-            return Err(format!("{}: {e}: choose another directory with `trellis mount DIR`", shown(&at)));
+            return Err(format!("{}: {e}: choose another directory with `trellis mount DIR`", shown(&dir)));
         }
     }
-    check_directory(&at)?;
-    Ok(Place { dir: at, mounted: false, recovered })
-}
-
-fn detach(dir: &Path) -> Result<(), String> {
-    let mut command = Command::new(super::helper::find()?);
-    command.args(["-u", "-z", "--"]).arg(dir).stdin(Stdio::null());
-    let output = command.output().map_err(|e| format!("fusermount3: {e}"))?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(format!(
-            "{} holds a dead mount that cannot be taken away: {}",
-            shown(dir),
-            crate::show::message(String::from_utf8_lossy(&output.stderr).trim())
-        )),
-    }
+    check_directory(&dir)?;
+    Ok(Place { dir, mounted: false, recovered })
 }
 
 /// Whether users can mount here at all.
 fn check_machine() -> Result<(), String> {
-    super::helper::find()?;
+    helper::find()?;
     match std::fs::File::options().read(true).write(true).open(DEVICE) {
         Ok(_) => Ok(()),
         Err(e) => Err(device_error(&e)),
@@ -229,15 +198,8 @@ mod tests {
         assert_eq!(check_directory(temp.path()), Ok(()));
     }
 
-    #[test]
-    fn nobody_waits_for_ever_for_a_mount_that_does_not_answer() {
-        let never = |_: &Path| std::thread::sleep(Duration::from_secs(3600));
-        assert!(within(Duration::from_millis(20), Path::new("/"), never).is_err());
-        assert_eq!(within(limits::LOOK_PATIENCE, Path::new("/"), ask_server), Ok(Ok(())));
-    }
-
-    #[test]
-    fn symbolic_links_are_followed_once() {
+    #[tokio::test]
+    async fn symbolic_links_are_followed_once() {
         let temp = tempfile::tempdir().unwrap();
         let real = temp.path().canonicalize().unwrap().join("real");
         std::fs::create_dir(&real).unwrap();
@@ -245,7 +207,7 @@ mod tests {
         assert_eq!(canonical(&temp.path().join("link")), Ok(real.clone()));
         assert_eq!(canonical(&temp.path().join("link/not yet")), Ok(real.join("not yet")));
         assert!(canonical(Path::new("relative")).is_err());
-        assert_eq!(look(&real), Ok(Look::Free));
+        assert_eq!(look(&real).await, Ok(Look::Free));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::basic_tree;
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse;
 use crate::e2e::guest::Guest;
-use crate::e2e::proc::wait_for;
+use crate::e2e::proc::{wait_for, with_command};
 use crate::e2e::server::{Gateway, Server};
 use crate::e2e::world::World;
 use crate::run;
@@ -43,7 +43,7 @@ pub fn run(world: &World) -> Result<()> {
     server.must_run()?;
     server.sync()?;
     basic_tree::check_home(world, &work)?;
-    lifecycle(&mut server, &tree)
+    lifecycle(world, &mut server, &tree)
 }
 
 /// What only a mount on the same machine can do, and two mounts of one server together.
@@ -239,7 +239,7 @@ fn hangup(world: &World, gateway: &Gateway, state: &str, before: &[PathBuf]) -> 
 }
 
 /// Busy mounts, unmounting, and the end of the server.
-fn lifecycle(server: &mut Server, tree: &Path) -> Result<()> {
+fn lifecycle(world: &World, server: &mut Server, tree: &Path) -> Result<()> {
     let dir = tree.to_string_lossy();
     let pid = Pid::from_raw(server.pid()).context("the server's process")?;
     rustix::process::kill_process(pid, Signal::STOP)?;
@@ -255,6 +255,12 @@ fn lifecycle(server: &mut Server, tree: &Path) -> Result<()> {
     let doctor = server.command(&["doctor"]).output()?;
     let found = String::from_utf8_lossy(&doctor.stdout);
     ensure!(found.contains("its server does not answer") && found.contains("kill -CONT"), "doctor: {found}");
+    let other = Gateway::named(world, "other").command(&["umount", &dir]).output()?;
+    let said = String::from_utf8_lossy(&other.stderr);
+    ensure!(!other.status.success() && said.contains("its server hangs"), "umount by another: {said}");
+    wait_for("the end of those who asked", Duration::from_secs(10), || {
+        with_command("mount-probe").is_empty().then_some(())
+    })?;
     rustix::process::kill_process(pid, Signal::CONT)?;
     let status = server.status()?;
     ensure!(status["mounts"][0]["dir"] == *dir && status["mounts"][0]["problem"].is_null(), "{status}");
