@@ -139,6 +139,12 @@ async fn keep_last(mut from: impl AsyncRead + Unpin, to: Arc<Mutex<Vec<u8>>>) {
     }
 }
 
+/// What was printed, escaped line by line: ssh ends its lines as a terminal has them.
+fn printable_lines(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    said.lines().map(|line| printable(line.trim_end().as_bytes())).collect::<Vec<_>>().join("\n")
+}
+
 /// How a child ended.
 #[derive(Debug, Clone)]
 pub struct Farewell {
@@ -171,9 +177,8 @@ impl Child {
         let status = timeout(FAREWELL, self.process.wait()).await.ok().and_then(|r| r.ok());
         // A shared connection's master may hold stderr open for hours, so its end is not waited for.
         tokio::time::sleep(Duration::from_millis(20)).await;
-        let said = String::from_utf8_lossy(&self.stderr.lock()).into_owned();
-        let lines = said.lines().map(|l| printable(l.trim_end().as_bytes())).collect::<Vec<_>>();
-        Farewell { status, said: lines.join("\n") }
+        let said = printable_lines(&self.stderr.lock());
+        Farewell { status, said }
     }
 
     /// Why the connection ended, in a sentence that says what to do. `fallback` is for when ssh said nothing.
@@ -201,7 +206,7 @@ pub(crate) struct Output {
     pub success: bool,
     /// Its standard output.
     pub text: String,
-    /// Its standard error, escaped.
+    /// Its standard error, escaped, in lines.
     pub said: String,
 }
 
@@ -220,7 +225,7 @@ pub(crate) async fn collect(mut command: Command, patience: Duration) -> std::io
     };
     let status = timeout(patience, read).await.map_err(|_| std::io::ErrorKind::TimedOut)??;
     let text = String::from_utf8_lossy(&text).into_owned();
-    Ok(Output { success: status.success(), text, said: printable(&said) })
+    Ok(Output { success: status.success(), text, said: printable_lines(&said) })
 }
 
 /// Runs `ssh` for an answer that needs no connection, such as `-G`.
@@ -236,7 +241,9 @@ async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
     match output {
         Ok(output) if output.success => Ok(output.text),
         Ok(output) if !output.said.is_empty() => {
-            Err(Error::new(ErrorKind::Login, format!("ssh {option} {}: {}", target.host, output.said)))
+            let text = format!("ssh {option} {}: {}", target.host, quote(&output.said));
+            let farewell = Farewell { status: None, said: output.said };
+            Err(classify(target, &farewell).unwrap_or(Error::new(ErrorKind::Login, text)))
         }
         // Killed, or out of time: nothing that a person has to change first.
         _ => Err(Error::new(ErrorKind::Unreachable, format!("ssh {option} {} was interrupted", target.host))),
