@@ -225,6 +225,9 @@ pub trait Home: Send + Sync {
         None
     }
 
+    /// A person asks for the home: any pause ends soon, even one after a refused login.
+    fn asked(&self) {}
+
     /// Connects if need be. Every other call does so too.
     async fn attach(&self) -> Result<Hello>;
 

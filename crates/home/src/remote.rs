@@ -8,8 +8,8 @@
 //! ```
 //! Any call connects. While a pause lasts, calls fail at once with the reason of the last failure; the pauses
 //! grow from a quarter of a second to half a minute while the home stays away, but not beyond a second while somebody
-//! waits for it ([`Home::wanted`]). They are a minute where the login was refused, whoever waits, so that no
-//! account gets locked. A call that was under way when the pipe ended fails as unreachable: whether it had an
+//! waits for it ([`Home::wanted`]). They are a minute where the login was refused, whichever program waits, so that no
+//! account gets locked; only a person's command is worth an attempt of its own ([`Home::asked`]). A call that was under way when the pipe ended fails as unreachable: whether it had an
 //! effect is unknown, and its caller repeats it.
 //!
 //! The agent is tried first. Where a host lets us in but runs no program, SFTP is used from then on. Once a
@@ -444,6 +444,12 @@ impl Home for RemoteHome {
             *until = (*until).min(*since + PAUSE_WANTED);
         }
         Some(until.saturating_duration_since(Instant::now()))
+    }
+
+    fn asked(&self) {
+        if let Phase::Down { since, until, .. } = &mut self.shared.state.lock().phase {
+            *until = (*until).min(*since + PAUSE_WANTED);
+        }
     }
 
     fn expect(&self, class: Class) {

@@ -225,6 +225,10 @@ impl Home for Gate {
         self.inner.home.wanted()
     }
 
+    fn asked(&self) {
+        self.inner.home.asked();
+    }
+
     async fn attach(&self) -> Result<Hello> {
         let _call = self.call();
         let hello = self.inner.home.attach().await?;

@@ -22,6 +22,8 @@ pub const HOME_IDLE_LOOK: Duration = Duration::from_secs(60);
 pub const SSH_ASKS: usize = 8;
 /// How long what ssh says of a name is believed.
 pub const SSH_CONFIG_AGE: Duration = Duration::from_secs(60);
+/// The same where nobody answers at the account.
+pub const SSH_CONFIG_AGE_AWAY: Duration = Duration::from_secs(1);
 /// How long the table of mounts of this machine is believed.
 pub const MOUNTS_AGE: Duration = Duration::from_secs(1);
 
@@ -90,6 +92,8 @@ pub const OPEN_FILES: u64 = 4096;
 pub const CLOCK_SKEW_S: f64 = 2.0;
 /// Longest time that `doctor` gives one home to answer.
 pub const DOCTOR_PATIENCE: Duration = Duration::from_secs(40);
+/// Homes that `doctor` lets a server try.
+pub const DOCTOR_TRIES: usize = 32;
 /// How long the server of a mount may take to answer for it.
 pub const DOCTOR_MOUNT: Duration = Duration::from_secs(3);
 

@@ -14,7 +14,7 @@ use crate::pattern::HostPattern;
 use crate::scl::{Account, RootName, Target};
 use home::remote::Connector;
 use home::ssh::VIA;
-use home::{Error, ErrorKind, Home, HomePath, Name, Result};
+use home::{Error, ErrorKind, Home, HomePath, Link, Name, Result};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -145,10 +145,7 @@ impl<A: Accounts> Root<A> {
     }
 
     async fn identity(&self, account: &Account) -> Result<String> {
-        let known = self.known().identities.get(account).cloned();
-        if let Some((identity, at)) = known
-            && at.elapsed() < limits::SSH_CONFIG_AGE
-        {
+        if let Some(identity) = self.known().identity(account) {
             return Ok(identity);
         }
         let identity = {
@@ -184,6 +181,14 @@ impl<A: Accounts> Root<A> {
 }
 
 impl Known {
+    /// What ssh said of an account, if it can be believed: where nobody answers, a person may have mended what it says.
+    fn identity(&self, account: &Account) -> Option<String> {
+        let (identity, at) = self.identities.get(account)?;
+        let is_away = self.homes.get(identity).is_some_and(|h| matches!(h.status().link, Link::Down(_)));
+        let age = if is_away { limits::SSH_CONFIG_AGE_AWAY } else { limits::SSH_CONFIG_AGE };
+        (at.elapsed() < age).then(|| identity.clone())
+    }
+
     /// Forgets what nobody uses when too much is known. A home in use is held by its volume.
     fn make_room(&mut self) -> Result<()> {
         if self.identities.len() < limits::NAMES_KNOWN {

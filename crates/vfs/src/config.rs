@@ -96,8 +96,8 @@ pub trait Namespace: Send + Sync {
 pub struct VfsStatus {
     /// Every volume that is known in this process.
     pub volumes: Vec<VolumeStatus>,
-    /// Names of the root directory that could not be reached lately, with the reason; their homes have no volume.
-    pub unreached: Vec<(Name, home::Error)>,
+    /// Names of the root directory that could not be reached lately, by home, with the reason; these have no volume.
+    pub unreached: Vec<(Vec<Name>, home::Error)>,
     /// Bytes in the data cache.
     pub cache_bytes: u64,
     /// Its cap.

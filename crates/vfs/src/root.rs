@@ -4,7 +4,7 @@ use crate::config::{Mount, Start};
 use crate::inode::{FIRST_COOKIE, ROOT_ID};
 use crate::mode::Modes;
 use crate::types::{Ctx, DirEntry, DirPage, FileAttr, Found, Oid};
-use crate::volume::{Policy, Volume, known_volumes};
+use crate::volume::{Policy, Volume, known_volumes, offline};
 use crate::watch::Event;
 use crate::{Vfs, limits};
 use bytes::Bytes;
@@ -34,6 +34,14 @@ impl Failed {
         match self.why.kind {
             ErrorKind::Unreachable | ErrorKind::Busy => limits::FAILED_AWAY,
             _ => limits::FAILED_NAME,
+        }
+    }
+
+    /// Whether it is the failure of one account, as far as that is known.
+    fn is_same(&self, other: &Failed) -> bool {
+        match (&self.account, &other.account) {
+            (Some(one), Some(other)) => one == other,
+            _ => self.why == other.why,
         }
     }
 }
@@ -138,22 +146,27 @@ impl Vfs {
         }
     }
 
-    /// Names that were refused lately, with the reason, in order; not those of accounts that have let us in since.
-    pub(crate) fn unreached(&self) -> Vec<(Name, Error)> {
-        let up = self.all_volumes().into_iter().filter(|v| v.home.status().link == home::Link::Up);
-        let up: Vec<String> = up.map(|v| v.account.clone()).collect();
+    /// Names that were refused lately, with the reason: those of one account, or with one reason, together, the shortest
+    /// first. Not those of accounts that have a volume, which tells how it fares.
+    pub(crate) fn unreached(&self) -> Vec<(Vec<Name>, Error)> {
+        let met: Vec<String> = self.all_volumes().into_iter().map(|v| v.account.clone()).collect();
         let root = self.root.lock();
         let now = self.shared.env.clock.instant();
         // Who has to log in may read of it later; a mistyped name is not worth that.
-        let lasts = |when: Duration, why: &Error| {
-            why.kind == ErrorKind::Login || now.saturating_sub(when) < limits::FAILED_NAME
-        };
-        let fresh = root.failed.iter().filter(|(_, f)| lasts(f.when, &f.why));
-        let shut = fresh.filter(|(_, f)| f.account.as_ref().is_none_or(|account| !up.contains(account)));
-        let mut names: Vec<_> = shut.map(|(name, f)| (name.clone(), f.why.clone())).collect();
-        names.sort_by(|a, b| a.0.cmp(&b.0));
-        names.truncate(limits::UNREACHED_SHOWN);
-        names
+        let lasts =
+            |f: &Failed| f.why.kind == ErrorKind::Login || now.saturating_sub(f.when) < limits::FAILED_NAME;
+        let mut failed: Vec<_> = root.failed.iter().filter(|(_, f)| lasts(f)).collect();
+        failed.retain(|(_, f)| f.account.as_ref().is_none_or(|account| !met.contains(account)));
+        failed.sort_by_key(|(name, _)| (name.as_bytes().len(), name.as_bytes()));
+        let mut told: Vec<(&Failed, Vec<Name>)> = Vec::new();
+        for (name, f) in failed {
+            match told.iter().position(|(other, _)| other.is_same(f)) {
+                Some(at) => told[at].1.push(name.clone()),
+                None if told.len() < limits::UNREACHED_SHOWN => told.push((f, vec![name.clone()])),
+                None => {}
+            }
+        }
+        told.into_iter().map(|(f, names)| (names, f.why.clone())).collect()
     }
 
     /// Remembers why names could not be reached.
@@ -169,18 +182,38 @@ impl Vfs {
         self.root.lock().failed.clear();
     }
 
+    /// A person asks for a name: what failed longer than a moment ago is tried again, even if it was a login.
+    pub async fn asked(&self, name: &Name) {
+        let known = {
+            let mut root = self.root.lock();
+            let now = self.shared.env.clock.instant();
+            match root.failed.get(name) {
+                Some(failed) if now.saturating_sub(failed.when) < limits::FAILED_AWAY => return,
+                _ => root.failed.remove(name),
+            };
+            root.names.get(name).copied().flatten()
+        };
+        let home = match known {
+            Some(oid) => self.volume(oid).map(|volume| volume.home.clone()),
+            None => self.namespace.resolve(name).await.map(|mount| mount.home),
+        };
+        // Whoever asks for the name hears why it does not lead anywhere.
+        if let Ok(home) = home {
+            home.asked();
+        }
+    }
+
     /// Goes on even when nobody waits any more, so that a lookup that comes again finds the home reached.
     fn start_opening(&self, name: Name) -> Opening {
         let Some(vfs) = self.this.upgrade() else {
             return futures_util::future::err(ErrorKind::Io.into()).boxed().shared();
         };
         let task = tokio::spawn(async move {
-            let answer = vfs.open_name(&name).await;
-            let account = match &answer {
-                Err(e) if e.kind == ErrorKind::Login => {
-                    vfs.namespace.resolve(&name).await.ok().map(|m| m.account)
-                }
-                _ => None,
+            let mount = vfs.namespace.resolve(&name).await;
+            let account = mount.as_ref().ok().map(|mount| mount.account.clone());
+            let answer = match mount {
+                Ok(mount) => vfs.open_name(&name, mount).await,
+                Err(e) => Err(e),
             };
             let mut root = vfs.root.lock();
             root.opening.remove(&name);
@@ -209,12 +242,14 @@ impl Vfs {
         task.map(|r| r.unwrap_or_else(|_| Err(ErrorKind::Io.into()))).boxed().shared()
     }
 
-    async fn open_name(&self, name: &Name) -> Result<Oid> {
-        let mount = self.namespace.resolve(name).await?;
+    async fn open_name(&self, name: &Name, mount: Mount) -> Result<Oid> {
         let start = mount.start.clone();
         let volume = match self.keeper(name, &mount).await? {
             Some(volume) => volume,
-            None => self.open_volume(mount).await?,
+            None => {
+                self.meet(&mount).await?;
+                self.open_volume(mount).await?
+            }
         };
         // Somebody waits for the name.
         volume.home.wanted();
@@ -268,7 +303,25 @@ impl Vfs {
         Ok(None)
     }
 
-    /// A host that never let us in leaves no volume behind.
+    /// An account has no volume, and nothing on disk, before it has let us in.
+    async fn meet(&self, mount: &Mount) -> Result<()> {
+        let is_open = self.volumes.read().values().any(|v| v.account == mount.account);
+        let is_kept = || {
+            known_volumes(&*self.shared.store)
+                .map(|k| k.iter().any(|(_, r)| r.account == mount.account.as_bytes()))
+        };
+        if is_open || is_kept()? {
+            return Ok(());
+        }
+        if !mount.options.mode.unwrap_or(self.mode).connects() {
+            return Err(offline(&mount.account));
+        }
+        // Somebody waits for the name.
+        mount.home.wanted();
+        mount.home.attach().await.map(drop)
+    }
+
+    /// A host that was lost before it told enough of itself leaves no volume behind.
     fn forget_stranger(&self, volume: &Arc<Volume>) {
         let never_met = volume.record.lock().names.is_empty();
         if never_met && volume.tree.lock().queue.len() == 0 {

@@ -2,7 +2,7 @@
 
 mod modes;
 
-pub use modes::{Alarm, Need};
+pub use modes::{Alarm, Need, offline};
 
 use crate::config::{MountOptions, VolumeStatus};
 use crate::data::{Budget, DataLog};

@@ -181,6 +181,13 @@ async fn who_waits_for_a_refused_login_causes_no_attempt() {
     assert!(home.status().needs_person);
     assert_eq!(attempts_in(&home, &script, 39).await, 0);
     assert!(attempts_in(&home, &script, 60).await <= 2);
+    let before = script.attempts.load(Ordering::Relaxed);
+    tokio::time::sleep(PAUSE_WANTED).await;
+    for _ in 0..3 {
+        home.asked();
+        assert!(home.stat(&at()).await.is_err());
+    }
+    assert_eq!(script.attempts.load(Ordering::Relaxed), before + 1, "a person's command is worth one");
 }
 
 #[tokio::test(start_paused = true)]

@@ -269,7 +269,11 @@ fn readable(report: &StatusReport) -> String {
 fn unreached(out: &mut String, report: &StatusReport) {
     for name in &report.unreached {
         let (shown, why) = (show::text(name.name.as_bytes()), show::message(&name.reason));
-        let _ = writeln!(out, "\n{shown}\n  {}: {}", name.state, why.replace('\n', "\n  "));
+        let _ = writeln!(out, "\n{shown}");
+        if !name.also.is_empty() {
+            let _ = writeln!(out, "  also named {}", show::text(name.also.join(", ").as_bytes()));
+        }
+        let _ = writeln!(out, "  {}: {}", name.state, why.replace('\n', "\n  "));
         let _ = name.login.iter().try_for_each(|command| writeln!(out, "  run: {}", show::message(command)));
     }
 }
@@ -377,6 +381,7 @@ mod tests {
             cache,
             unreached: vec![UnreachedReport {
                 name: "far".into(),
+                also: vec!["scp:far:".into()],
                 state: "login needed".into(),
                 reason: "it asks".into(),
                 login: Some("trellis login far".into()),
@@ -402,7 +407,7 @@ mod tests {
             "1 conflict to be settled: `trellis conflicts`",
             "run: trellis login ann@lab",
             "the ticket ends in 1m15s; run kinit",
-            "far\n  login needed: it asks\n  run: trellis login far",
+            "far\n  also named scp:far:\n  login needed: it asks\n  run: trellis login far",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

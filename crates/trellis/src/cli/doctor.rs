@@ -3,8 +3,8 @@
 use super::output::stdout;
 use super::{Done, Failure, StateArg};
 use crate::control::client::{Client, unexpected};
-use crate::control::proto::{Reply, Request};
-use crate::control::report::{HomeReport, StatusReport};
+use crate::control::proto::{Raw, Reply, Request};
+use crate::control::report::{HomeReport, StatusReport, UnreachedReport};
 use crate::doctor::{Finding, Level, here, homes};
 use crate::login::{Logins, Way};
 use crate::options::Options;
@@ -13,8 +13,10 @@ use crate::state::StateDir;
 use crate::{advice, agents, config, limits, show};
 use clap::Args;
 use home::{Error, ErrorKind, Home};
+use std::collections::HashMap;
 use std::io::Write as _;
 use std::path::PathBuf;
+use tokio::task::JoinSet;
 
 /// Arguments of `doctor`.
 #[derive(Debug, Args)]
@@ -49,7 +51,7 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
         Some(dir) => ask(dir).await,
         None => Ok(None),
     };
-    let report = server.as_ref().ok().and_then(|s| s.as_ref().map(|(_, report)| report));
+    let report = server.as_ref().ok().and_then(|s| s.as_ref().map(|(_, _, report)| report));
     let mut found = here::fuse();
     found.extend(here::dead_mounts().await);
     found.extend(here::ssh(dir).await);
@@ -65,7 +67,7 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
     let file = config::load(args.config.as_deref());
     found.extend(file.as_ref().err().map(|why| bad_config(why)));
     match server {
-        Ok(Some((client, report))) => through_server(client, report, &mut found).await,
+        Ok(Some((state, client, report))) => through_server(state, client, report, &mut found).await,
         Ok(None) => directly(&args, file.unwrap_or_default(), dir, &mut found).await,
         Err(e) => found.push(Finding::fail(
             "server",
@@ -88,12 +90,12 @@ pub(super) async fn doctor(args: DoctorArgs) -> Done {
 }
 
 /// The server of a state directory, if one runs, and what it reports.
-async fn ask(state: &StateDir) -> home::Result<Option<(Client, StatusReport)>> {
+async fn ask(state: &StateDir) -> home::Result<Option<(&StateDir, Client, StatusReport)>> {
     let connected = Client::connect(state).await.map_err(|e| Error::new(ErrorKind::Io, e))?;
     let Some(mut client) = connected else { return Ok(None) };
     client.greet().await?;
     let report = status(&mut client).await?;
-    Ok(Some((client, report)))
+    Ok(Some((state, client, report)))
 }
 
 /// A configuration that cannot be read: homes and options in it are not known.
@@ -109,30 +111,64 @@ async fn status(client: &mut Client) -> home::Result<StatusReport> {
     }
 }
 
-/// Asks the server to try what nobody uses just now; what was refused lately is left to its pause.
-async fn through_server(mut client: Client, before: StatusReport, found: &mut Vec<Finding>) {
+/// Asks the server to try every home that is not connected, also those that it would leave to a pause.
+async fn through_server(
+    state: &StateDir,
+    mut client: Client,
+    before: StatusReport,
+    found: &mut Vec<Finding>,
+) {
     found.push(homes::server(&before));
-    let mut failed = Vec::new();
-    for home in before.homes.iter().filter(|h| h.state == "idle") {
-        let Some(name) = home.names.first() else { continue };
-        let asked = client.ask(Request::LoggedIn(name.clone()));
-        match tokio::time::timeout(limits::DOCTOR_PATIENCE, asked).await {
-            Ok(tried) => failed.extend(tried.err().map(|e| (home.account.clone(), e.detail))),
-            Err(_) => {
-                found.push(Finding::fail("server", "it does not answer in time", "try again"));
-                return;
-            }
-        }
-    }
+    let is_away = |h: &&HomeReport| !matches!(h.state.as_str(), "up" | "suspended");
+    let away = before.homes.iter().filter(is_away).filter_map(|h| h.names.first());
+    let names = away.chain(before.unreached.iter().map(|u| &u.name));
+    let tried = try_all(state, names.take(limits::DOCTOR_TRIES)).await;
     let report = match status(&mut client).await {
         Ok(report) => report,
         Err(e) => return found.push(Finding::fail("server", show::message(&e.detail), "try again")),
     };
+    let result = |name: Option<&String>| tried.get(name?);
     for home in report.homes.iter().filter(|h: &&HomeReport| !h.account.starts_with("local:")) {
-        let tried = failed.iter().find(|(account, _)| *account == home.account).map(|(_, why)| why.as_str());
-        found.extend(homes::home(home, tried));
+        found.extend(homes::home(
+            home,
+            result(home.names.first()).and_then(|t| t.as_ref().err()).map(String::as_str),
+        ));
     }
-    found.extend(report.unreached.iter().map(homes::unreached));
+    for home in before.unreached {
+        found.push(match result(Some(&home.name)) {
+            Some(Ok(())) => Finding::ok("home", format!("{} lets us in", show::text(home.name.as_bytes()))),
+            Some(Err(why)) => homes::unreached(&UnreachedReport { reason: why.clone(), ..home }),
+            None => homes::unreached(&home),
+        });
+    }
+}
+
+/// Lets the server try homes at the same time; answers why those that do not let us in do not.
+async fn try_all(
+    state: &StateDir,
+    names: impl Iterator<Item = &String>,
+) -> HashMap<String, Result<(), String>> {
+    let mut tries = JoinSet::new();
+    for name in names.cloned() {
+        let state = state.clone();
+        tries.spawn(async move {
+            let tried = tokio::time::timeout(limits::DOCTOR_PATIENCE, try_one(&state, name.clone()));
+            (name, tried.await.unwrap_or_else(|_| Err("it does not answer in time".into())))
+        });
+    }
+    tries.join_all().await.into_iter().collect()
+}
+
+async fn try_one(state: &StateDir, name: String) -> Result<(), String> {
+    let client = Client::connect(state).await?;
+    let mut client = client.ok_or("the server has ended")?;
+    let path = format!("/{name}").into_bytes();
+    let tried = match client.ask(Request::LoggedIn(name)).await {
+        // Its local state may be damaged.
+        Ok(_) => client.ask(Request::Resolve(Raw(path))).await,
+        failed => failed,
+    };
+    tried.map(drop).map_err(|e| e.detail)
 }
 
 /// Where no server runs, the configured homes are tried one by one.

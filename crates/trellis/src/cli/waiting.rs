@@ -28,29 +28,31 @@ pub(super) async fn sync(
 /// Tells of homes that are waited for until nobody listens any more.
 async fn tell(server: &By, path: Option<Raw>) -> std::convert::Infallible {
     let mut told = Told::default();
-    let mut pause = limits::SAY_AFTER;
+    tokio::time::sleep(limits::SAY_AFTER).await;
+    // Once: a path that is asked for is worth an attempt to log in.
+    let Some(volume) = meant(server, path).await else { return std::future::pending().await };
     loop {
-        tokio::time::sleep(pause).await;
-        pause = limits::SAY_EVERY;
         // Whoever waits hears of a server that has gone.
-        if let Some((report, volume)) = look(server, path.as_ref()).await {
+        if let Some(report) = look(server).await {
             told.lines(&report, volume, Instant::now()).iter().for_each(|line| note(line));
         }
+        tokio::time::sleep(limits::SAY_EVERY).await;
     }
 }
 
-/// The state of all homes, and the volume that is meant; `None`: all.
-async fn look(server: &By, path: Option<&Raw>) -> Option<(StatusReport, Option<u32>)> {
-    let mut client = server.connect().await?;
-    let volume = match path {
-        None => None,
-        Some(path) => match client.ask(Request::Resolve(path.clone())).await {
-            Ok(Reply::Object(object)) => Some(object.id.volume).filter(|v| *v != Oid::ROOT_VOLUME),
-            _ => return None,
-        },
-    };
-    match client.ask(Request::Status).await {
-        Ok(Reply::Status(report)) => Some((*report, volume)),
+/// The volume of a path; none is all of them. `None` where that cannot be found out.
+async fn meant(server: &By, path: Option<Raw>) -> Option<Option<u32>> {
+    let Some(path) = path else { return Some(None) };
+    match server.connect().await?.ask(Request::Resolve(path)).await {
+        Ok(Reply::Object(object)) => Some(Some(object.id.volume).filter(|v| *v != Oid::ROOT_VOLUME)),
+        _ => None,
+    }
+}
+
+/// The state of all homes.
+async fn look(server: &By) -> Option<StatusReport> {
+    match server.connect().await?.ask(Request::Status).await {
+        Ok(Reply::Status(report)) => Some(*report),
         _ => None,
     }
 }

@@ -12,7 +12,7 @@ pub struct StatusReport {
     pub homes: Vec<HomeReport>,
     /// The caches.
     pub cache: CacheReport,
-    /// Names that were asked for lately and whose homes could not be reached for the first time.
+    /// Homes that were asked for lately and could not be reached for the first time.
     #[serde(default)]
     pub unreached: Vec<UnreachedReport>,
     /// Where NFS is served: `ADDR:PORT`.
@@ -103,11 +103,14 @@ impl From<&(home::HomePath, vfs::Mode)> for FolderMode {
     }
 }
 
-/// A name whose home was never reached.
+/// A home that was never reached.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnreachedReport {
-    /// The name in the root directory.
+    /// Its name in the root directory.
     pub name: String,
+    /// Further names by which it was asked for.
+    #[serde(default)]
+    pub also: Vec<String>,
     /// `login needed` or `down`.
     pub state: String,
     /// Why, and what to do.
@@ -242,7 +245,11 @@ impl StatusReport {
     pub fn new(status: &VfsStatus, nfs: &[std::net::SocketAddr], mounts: Vec<MountReport>) -> StatusReport {
         StatusReport {
             homes: status.volumes.iter().map(HomeReport::from).collect(),
-            unreached: status.unreached.iter().map(|(name, why)| UnreachedReport::new(name, why)).collect(),
+            unreached: status
+                .unreached
+                .iter()
+                .filter_map(|(names, why)| UnreachedReport::new(names, why))
+                .collect(),
             cache: CacheReport {
                 bytes: status.cache_bytes,
                 cap: status.cache_cap,
@@ -260,16 +267,25 @@ impl StatusReport {
 }
 
 impl UnreachedReport {
-    fn new(name: &home::Name, why: &home::Error) -> UnreachedReport {
-        let name = String::from_utf8_lossy(name.as_bytes()).into_owned();
-        let asks = why.kind == home::ErrorKind::Login;
-        UnreachedReport {
+    /// `None` without a name.
+    fn new(names: &[home::Name], why: &home::Error) -> Option<UnreachedReport> {
+        let mut names = names.iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
+        let name = names.next()?;
+        let asks = is_answered_by_login(&why.detail);
+        Some(UnreachedReport {
             state: if asks { "login needed" } else { "down" }.into(),
             reason: why.detail.clone(),
             login: asks.then(|| name.clone()),
             name,
-        }
+            also: names.collect(),
+        })
     }
+}
+
+/// Whether a login would get past a reason, which says so then. A configuration that ssh does not accept, or a host with
+/// which it has no algorithm in common, needs something else.
+pub fn is_answered_by_login(why: &str) -> bool {
+    why.contains("`trellis login ")
 }
 
 impl From<&VolumeStatus> for HomeReport {

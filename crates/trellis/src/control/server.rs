@@ -165,7 +165,7 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
             Reply::Names(control.namespace.configured().iter().map(|n| n.as_bytes().into()).collect())
         }
         Request::Resolve(path) => {
-            let (oid, attr) = control.vfs.resolve_path(control.ctx(), &path.0).await?;
+            let (oid, attr) = control.resolve(&path.0).await?;
             Reply::Object(object(oid, &attr))
         }
         Request::Lookup(Entry { dir, name }) => {
@@ -213,6 +213,14 @@ impl Control {
         Ctx::of(&self.cred)
     }
 
+    /// What a path leads to. A person asks: a home that failed before is tried again.
+    async fn resolve(&self, path: &[u8]) -> Result<(Oid, FileAttr)> {
+        if let Ok(name) = Name::new(first_part(path)) {
+            self.vfs.asked(&name).await;
+        }
+        self.vfs.resolve_path(self.ctx(), path).await
+    }
+
     async fn mount(&self, dir: &Raw, make: bool) -> Result<Reply> {
         let mounted = self.mounts.mount(path(dir), make).await;
         let Mounted { dir, before, recovered } = mounted.map_err(|why| Error::new(ErrorKind::Io, why))?;
@@ -243,8 +251,8 @@ impl Control {
 
     /// Looks at the home once, without taking it for what it was not before.
     async fn logged_in(&self, name: &str) -> Result<Reply> {
-        let home = self.namespace.resolve(&Name::new(name.as_bytes())?).await?.home;
         self.vfs.forget_failures();
+        let home = self.namespace.resolve(&Name::new(name.as_bytes())?).await?.home;
         home.retry_now();
         let root = Loc { path: HomePath::root(), id: None };
         let late =
@@ -267,7 +275,7 @@ impl Control {
     /// The volume of a path; `None` for all: without a path, or for the root directory, which no home has.
     pub(super) async fn volume_of(&self, path: Option<Raw>) -> Result<Option<u32>> {
         let Some(path) = path else { return Ok(None) };
-        let volume = self.vfs.resolve_path(self.ctx(), &path.0).await?.0.volume;
+        let volume = self.resolve(&path.0).await?.0.volume;
         Ok(Some(volume).filter(|v| *v != Oid::ROOT_VOLUME))
     }
 
@@ -281,7 +289,7 @@ impl Control {
     async fn set_mode(&self, path: Raw, mode: &str) -> Result<Reply> {
         let mode = Mode::ALL.into_iter().find(|m| m.name() == mode);
         let mode = mode.ok_or_else(|| Error::new(ErrorKind::Invalid, "the server knows no such mode"))?;
-        let name = path.0.split(|b| *b == b'/').find(|part| !part.is_empty()).unwrap_or_default();
+        let name = first_part(&path.0);
         let homes = self.vfs.status().volumes;
         let known = homes.iter().find(|v| v.names.iter().any(|n| n.as_bytes() == name)).map(|v| v.volume);
         let volume = match known {
@@ -418,6 +426,11 @@ impl Control {
         };
         Ok(Reply::Object(object(made.oid, &attr)))
     }
+}
+
+/// The name in the root directory that a path begins with; nothing where it leads to the root itself.
+fn first_part(path: &[u8]) -> &[u8] {
+    path.split(|b| *b == b'/').find(|part| !part.is_empty()).unwrap_or_default()
 }
 
 fn path(raw: &Raw) -> &Path {

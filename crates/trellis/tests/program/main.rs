@@ -4,6 +4,7 @@ mod commands;
 mod doctor;
 mod output;
 mod place;
+mod repaired;
 mod ssh;
 mod twins;
 

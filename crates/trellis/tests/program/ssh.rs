@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// A server of SSH and a place whose commands find it under every host name; `None`, said aloud, where this
 /// machine has no such server, which CI must have.
-fn lab(options: &Options) -> Option<(Sshd, Place, PathBuf)> {
+pub fn lab(options: &Options) -> Option<(Sshd, Place, PathBuf)> {
     if let Err(missing) = available() {
         assert!(std::env::var_os("CI").is_none(), "{missing}");
         eprintln!("not tested: {missing}");

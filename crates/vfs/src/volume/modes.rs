@@ -23,6 +23,11 @@ pub struct Alarm {
     last: String,
 }
 
+/// What is answered for a home that may not be asked.
+pub fn offline(account: &str) -> Error {
+    Error::new(ErrorKind::Io, format!("{account} is offline, because its mode says so"))
+}
+
 impl Volume {
     /// Counts a conflict about an object.
     pub fn count_conflict(&self, tree: &mut Tree, id: u64) {
@@ -64,7 +69,7 @@ impl Volume {
 
     /// What is answered for a home that may not be asked.
     pub fn offline(&self) -> Error {
-        Error::new(ErrorKind::Io, format!("{} is offline, because its mode says so", self.account))
+        offline(&self.account)
     }
 
     /// Gives the home as a whole another mode. How strict a change is was recorded with it, and its caller waits for

@@ -33,7 +33,7 @@ pub fn run(world: &World) -> Result<()> {
     let gate = Sshd::start_asking(&world.dir, "gate", asking)?;
     let inner = Sshd::start(&world.dir, "inner", "")?;
     configure(world, &gate, &inner)?;
-    let lab = world.host("lab", "", None)?;
+    let mut lab = world.host("lab", "", None)?;
     certify(world)?;
     let server = world.serve(&[])?;
     let (client, root) = world.client(&server)?;
@@ -45,7 +45,8 @@ pub fn run(world: &World) -> Result<()> {
     doctor(world, &server, None)?;
     chain.ended(&dir)?;
     chain.dead_master(&dir)?;
-    revoked(world, &server, lab, &client.walk(&root, &format!("ann@lab{}", work.display()))?, &client)?;
+    let dir = client.walk(&root, &format!("ann@lab{}", work.display()))?;
+    revoked(world, &server, &mut lab, &dir, &client)?;
     doctor(world, &server, Some("ann@lab"))?;
     bad_input(&server)
 }
@@ -253,7 +254,7 @@ impl Chain<'_> {
 }
 
 /// A key is revoked in mid-flight, and comes back; then the host poses as another one.
-fn revoked(world: &World, server: &Server, mut lab: Sshd, dir: &NfsFh3, client: &Client) -> Result<()> {
+fn revoked(world: &World, server: &Server, lab: &mut Sshd, dir: &NfsFh3, client: &Client) -> Result<()> {
     let home = server.home_status("ann@lab")?;
     let end = &home["expires"][0];
     let soon = end["in_s"].as_f64().is_some_and(|s| (1000.0..1801.0).contains(&s));
