@@ -1,7 +1,7 @@
 //! `trellis cp`: between this machine and the tree, or within either.
 
 use super::reach::{PATHS, TreeArgs, umask};
-use super::transfer::{Plan, interruptible, shared};
+use super::transfer::{Links, Plan, interruptible, shared};
 use super::{Done, Failure};
 use crate::tree::copy::{Copy, Goal, Manner, Shared};
 use crate::tree::{follow, look};
@@ -63,7 +63,7 @@ pub struct CpArgs {
 
 pub(super) async fn cp(args: CpArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
+    let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory, Links::Followed).await?;
     let recursive = args.recursive || args.archive;
     let preserve = args.preserve || args.archive;
     let (keep, force) = (args.no_clobber, args.force);

@@ -1,7 +1,7 @@
 //! `trellis mv`: by a new name where that can be, else copied, made durable, and only then removed.
 
 use super::reach::{Each, PATHS, TreeArgs};
-use super::transfer::{Plan, interruptible, shared};
+use super::transfer::{Links, Plan, interruptible, shared};
 use super::{Done, Failure, complain};
 use crate::show;
 use crate::tree::copy::{Copy, Goal, Manner, Shared};
@@ -60,7 +60,7 @@ struct Source {
 
 pub(super) async fn mv(args: MvArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory).await?;
+    let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory, Links::Replaced).await?;
     let note = plan.note("mv", &mut reach).await?;
     // A target that an earlier run of this command began is gone on with.
     let keep = args.no_clobber && !note.new_target();

@@ -6,7 +6,7 @@ use crate::show;
 use crate::tree::copy::note::Note;
 use crate::tree::copy::progress::Progress;
 use crate::tree::copy::{Copy, Manner, Shared};
-use crate::tree::{Node, Tree, follow, split, trace};
+use crate::tree::{Node, Tree, follow, look, split, trace, wants_directory};
 use home::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -26,8 +26,19 @@ pub(super) struct Plan {
     name: Option<Vec<u8>>,
     /// Whether something has the new name.
     taken: bool,
+    /// What becomes of a link that has the new name.
+    links: Links,
     /// Names given in this run: a second source would overwrite the first.
     given: HashSet<Vec<u8>>,
+}
+
+/// What becomes of a link at the target that leads to no directory to go into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Links {
+    /// What it leads to is replaced (cp(1)).
+    Followed,
+    /// The link itself is (mv(1)).
+    Replaced,
 }
 
 impl Plan {
@@ -36,6 +47,7 @@ impl Plan {
         reach: &mut Reach,
         paths: &[OsString],
         exact: bool,
+        links: Links,
     ) -> std::result::Result<Plan, Failure> {
         let mut ends = Vec::new();
         for path in paths {
@@ -46,9 +58,9 @@ impl Plan {
             return Err(Failure::Usage("with -T there is one source".into()));
         }
         let mut tree = reach.open(&to).await?;
-        let found = destination(&mut *tree, to.path(), ends.len(), exact).await;
+        let found = destination(&mut *tree, to.path(), ends.len(), exact, links).await;
         let (dir, name, taken) = found.map_err(|e| named(&typed, &e))?;
-        Ok(Plan { sources: ends, to, typed, dir, name, taken, given: HashSet::new() })
+        Ok(Plan { sources: ends, to, typed, dir, name, taken, links, given: HashSet::new() })
     }
 
     /// The note of this command. Where an earlier run had made the target, it is the target again, and not a directory
@@ -66,7 +78,7 @@ impl Plan {
         let note = Note::open(&words, self.name.is_some() && !self.taken);
         if note.new_target() && self.name.is_none() && self.sources.len() == 1 {
             let mut tree = reach.open(&self.to).await?;
-            let again = destination(&mut *tree, self.to.path(), 1, true).await;
+            let again = destination(&mut *tree, self.to.path(), 1, true, self.links).await;
             (self.dir, self.name, self.taken) = again.map_err(|e| named(&self.typed, &e))?;
         }
         Ok(note)
@@ -173,25 +185,29 @@ async fn destination(
     path: &[u8],
     sources: usize,
     exact: bool,
+    links: Links,
 ) -> Result<(Node, Option<Vec<u8>>, bool)> {
-    match follow(tree, path).await {
+    let taken = match follow(tree, path).await {
         Ok(node) if node.attr.is_dir() && !exact => return Ok((node, None, true)),
         Ok(_) if sources > 1 => return Err(ErrorKind::NotDir.into()),
         Ok(_) => {
-            // Links are followed to what they lead to, which is then replaced in its place.
-            let (dir, name, _) = trace(tree, path).await?;
-            return Ok((dir, Some(name), true));
+            let by_itself = links == Links::Replaced && !wants_directory(path);
+            if !by_itself || !look(tree, path).await?.attr.is_symlink() {
+                let (dir, name, _) = trace(tree, path).await?;
+                return Ok((dir, Some(name), true));
+            }
+            true
         }
-        Err(e) if e.kind == ErrorKind::NotFound && sources == 1 => {}
+        Err(e) if e.kind == ErrorKind::NotFound && sources == 1 => false,
         Err(e) => return Err(e),
-    }
+    };
     let (dir, name) = split(path);
     if name.is_empty() {
         return Err(ErrorKind::NotFound.into());
     }
     let dir = follow(tree, &dir).await?;
     match dir.attr.is_dir() {
-        true => Ok((dir, Some(name), false)),
+        true => Ok((dir, Some(name), taken)),
         false => Err(ErrorKind::NotDir.into()),
     }
 }

@@ -53,6 +53,32 @@ fn changes(place: &Place) {
     expect(place, 1, "find /here -newer /here/a/none");
 }
 
+/// A move over a link takes the link's name, from here and in the tree, and leaves alone what it leads to.
+fn moves_over_links(place: &Place) {
+    let kept = place.path("srv/m/kept");
+    fs::create_dir(kept.parent().unwrap()).unwrap();
+    for (name, from) in [("in", "/here/m/new"), ("out", "HERE/new")] {
+        fs::write(&kept, "kept").unwrap();
+        fs::write(place.path("srv/m/new"), "new").unwrap();
+        fs::create_dir_all(place.path("local")).unwrap();
+        fs::write(place.path("local/new"), "new").unwrap();
+        let link = place.path("srv/m").join(name);
+        symlink("kept", &link).unwrap();
+        expect(place, 0, &format!("mv {from} /here/m/{name}"));
+        expect(place, 0, &format!("cat /here/m/{name}"));
+        assert!(link.symlink_metadata().unwrap().is_file(), "{from}");
+        assert_eq!((fs::read(&link).unwrap(), fs::read(&kept).unwrap()), (b"new".into(), b"kept".into()));
+    }
+}
+
+#[test]
+fn a_move_replaces_a_link_and_not_what_it_leads_to() {
+    moves_over_links(&Place::new());
+    let place = Place::new();
+    let _server = place.serve();
+    moves_over_links(&place);
+}
+
 fn looks(place: &Place) {
     assert_eq!(
         expect(place, 0, "find /here/a /here/d -mindepth 1"),
