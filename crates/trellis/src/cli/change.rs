@@ -74,8 +74,8 @@ pub struct LnArgs {
     #[arg(short = 'T', long)]
     no_target_directory: bool,
 
-    /// What to link, and the new name or the directory for the new names
-    #[arg(required = true, num_args = 2.., value_names = ["TARGET", "NAME"])]
+    /// What to link, and the new name or the directory for the new names [default: the current directory]
+    #[arg(required = true, value_names = ["TARGET", "NAME"])]
     paths: Vec<OsString>,
 }
 
@@ -217,7 +217,12 @@ async fn mkdir_parents(tree: &mut dyn Tree, path: &[u8], mode: u32) -> home::Res
 
 pub(super) async fn ln(args: LnArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let Some((last, targets)) = args.paths.split_last() else { return Ok(()) };
+    let here = OsString::from(".");
+    let (last, targets) = match args.paths.split_last() {
+        Some((last, targets)) if !targets.is_empty() => (last, targets),
+        _ if args.no_target_directory => return Err(Failure::Usage("with -T say the new name, too".into())),
+        _ => (&here, &args.paths[..]),
+    };
     let to = reach.tree_path(last)?;
     let found = match args.no_dereference {
         true => look(&mut *reach.tree, &to).await,

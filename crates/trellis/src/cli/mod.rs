@@ -174,7 +174,7 @@ impl From<std::io::Error> for Failure {
     /// An error of standard output.
     fn from(e: std::io::Error) -> Failure {
         match e.kind() {
-            std::io::ErrorKind::BrokenPipe => Failure::Closed,
+            std::io::ErrorKind::BrokenPipe if output::dies_of_closed_pipes() => Failure::Closed,
             _ => Failure::Output(format!("standard output: {e}")),
         }
     }
@@ -224,7 +224,7 @@ impl Failure {
             Failure::Interrupted(text) => (Some(text), INTERRUPTED),
             Failure::Output(text) => (Some(text), manual::output_code(name)),
             Failure::Code(code) => (None, code),
-            Failure::Closed => (None, 1),
+            Failure::Closed => (None, output::die_of_closed_pipe()),
         };
         text.iter().for_each(|text| complain(text));
         ExitCode::from(code)

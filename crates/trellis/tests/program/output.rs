@@ -2,6 +2,7 @@
 
 use crate::place::{Place, stderr};
 use std::fs::{self, File};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output, Stdio};
 
 fn full() -> File {
@@ -122,7 +123,7 @@ fn where_nobody_listens_commands_end_without_a_word() {
             command.stdout(out).stderr(err).output().unwrap()
         };
         let output = command(writer.try_clone().unwrap().into(), Stdio::piped());
-        assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(1), ""), "{args:?}");
+        assert_eq!((output.status.signal(), stderr(&output).as_str()), (Some(libc::SIGPIPE), ""), "{args:?}");
         // Nor does an error that cannot be said end them otherwise.
         let output = command(full().into(), full().into());
         assert_eq!(output.status.code(), Some(if args[0] == "ls" { 2 } else { 1 }), "{args:?}");

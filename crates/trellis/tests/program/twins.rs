@@ -77,6 +77,17 @@ const LINES: &[&str] = &[
     "mv -n R/b R/moved",
     "mv -n R/moved R/d",
     "mv -f -n R/dl R/a",
+    "touch R/f",
+    "ln -s f R/lf",
+    "mv R/lf R/f",
+    "mv -n R/f R/lf",
+    "mv R/f R/lf",
+    "ln -s lf R/llf",
+    "ln -s ../lf R/d/lf",
+    "mv R/lf R/d",
+    "ln -s none R/nowhere",
+    "mv R/a R/nowhere",
+    "mv R/nowhere R/a",
     "rm R/a/",
     "rm -f R/a/",
     "rm R/ld/",
@@ -155,6 +166,25 @@ fn links_slashes_and_options_through_the_server() {
 #[test]
 fn links_slashes_and_options_without_a_server() {
     compare(&Place::new());
+}
+
+/// A reader that has enough ends a command as it ends the twin; who is deaf to SIGPIPE hears why it failed.
+#[test]
+fn a_reader_that_has_enough_ends_commands_as_their_twins() {
+    let place = Place::new();
+    std::fs::write(place.path("srv/large"), vec![b'\n'; 4 << 20]).unwrap();
+    for trap in ["", "trap '' PIPE;"] {
+        let run = |program: &Command, path: &Path| {
+            let script = format!("{trap} \"$0\" \"$@\" | head -1 >/dev/null; exit ${{PIPESTATUS[0]}}");
+            let mut shell = Command::new("bash");
+            shell.arg("-c").arg(script).arg(program.get_program()).args(program.get_args()).arg(path);
+            shell.env("LC_ALL", "C").output().unwrap()
+        };
+        let twin = run(&Command::new("cat"), &place.path("srv/large"));
+        let ours = run(&place.files_command(&["cat"]), Path::new("/here/large"));
+        assert_eq!(ours.status.code(), twin.status.code(), "{trap}: {}", stderr(&ours));
+        assert_eq!(stderr(&ours).is_empty(), stderr(&twin).is_empty(), "{trap}: {}", stderr(&ours));
+    }
 }
 
 /// Where only a part of a twin's options is kept, the others are named as unknown, with where to look.

@@ -6,6 +6,7 @@ use crate::e2e::fuse;
 use crate::e2e::proc::wait_for;
 use crate::e2e::server::Server;
 use crate::e2e::world::World;
+use crate::run;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::Path;
@@ -46,7 +47,13 @@ fn through_the_mount(world: &World, server: &Server, there: &Path, work: &Path) 
     server.run(&["mv", &local.to_string_lossy(), &at("moved")])?;
     // Its source is removed when it is at the home.
     ensure!(!local.exists() && fs::read_to_string(work.join("moved"))? == "moved\n");
-    server.run(&["rm", &at("copy"), &at("moved")])?;
+    // With one name, a link is made in the current directory.
+    output(server.command(&["ln", "-s", "elsewhere/linked"]).current_dir(there), 0)?;
+    let linked = server.run(&["stat", "--json", &at("linked")])?;
+    ensure!(linked.contains("\"target\":\"elsewhere/linked\""), "ln -s with one name: {linked}");
+    let (_, said) = output(&mut server.command(&["ln", "-s", "elsewhere/linked"]), 1)?;
+    ensure!(said.contains("the current directory is not in a mount"), "ln -s without a place: {said}");
+    server.run(&["rm", &at("copy"), &at("moved"), &at("linked")])?;
     let (_, said) = output(&mut server.command(&["sync", &at("text")]), 2)?;
     ensure!(said.contains("another server serves") && said.contains("--state"), "sync elsewhere: {said}");
     Ok(())
@@ -74,6 +81,12 @@ fn left_behind(server: &Server, second: &mut Server, mount: &Path) -> Result<()>
     ensure!(found.contains(&format!("`trellis umount {dir} --state ")), "doctor: {found}");
     let (_, said) = output(&mut server.command(&["ls", &dir]), 2)?;
     ensure!(said.contains("has gone: `trellis doctor --state "), "ls of a dead mount: {said}");
+    // What cannot be taken away is not forgotten either.
+    let sh = |line: &str| run::output(Command::new("sh").args(["-euc", line]));
+    sh("mount --bind /dev/null /usr/bin/fusermount3")?;
+    let (_, said) = output(&mut second.command(&["umount"]), 1)?;
+    ensure!(!said.contains("not mounted"), "umount without its helper: {said}");
+    sh("umount /usr/bin/fusermount3")?;
     second.restart()?;
     let (found, _) = output(&mut server.command(&["doctor"]), 0).context("the mount is served again")?;
     ensure!(!found.contains("has gone"), "doctor: {found}");
