@@ -7,7 +7,8 @@ use crate::control::client::{Client, unexpected};
 use crate::control::proto::{Raw, Reply, Request};
 use crate::daemon::{self, Started};
 use crate::mount::helper::{self, Unmount};
-use crate::mount::{detach_dead, place, remembered, write_list};
+use crate::mount::place::{self, Look};
+use crate::mount::{detach_dead, remembered, write_list};
 use crate::state::StateDir;
 use crate::{advice, mounts, service, show};
 use clap::Args;
@@ -113,8 +114,11 @@ async fn ask_server(state: &StateDir, request: Request, started: &mut bool) -> R
 /// Ends a server that was started for a mount which was refused, unless it has something to do.
 async fn end_again(state: &StateDir, mut client: Client) {
     let Ok(Reply::Status(report)) = client.ask(Request::Status).await else { return };
-    if !report.mounts.is_empty() || report.homes.iter().any(|home| home.unsent_ops > 0) {
-        return;
+    let serves = report.mounts.iter().any(|mount| mount.problem.is_none());
+    if serves || report.homes.iter().any(|home| home.unsent_ops > 0) {
+        return super::note(
+            "the server that was started for it goes on with what an earlier one has left to it",
+        );
     }
     // What it says on the way is no news to anybody.
     if client.ask(Request::Stop { drain_s: 0.0 }).await.is_ok() && super::control::ended(state).await.is_ok()
@@ -190,21 +194,29 @@ async fn without_server(state: Option<&StateDir>, dir: Option<PathBuf>) -> Resul
             return Err(format!("no server runs; say which directory is meant: {}", dirs.join(", ")).into());
         }
     };
-    let otherwise = "is no mount that a trellis server has left behind; a mount of a server that runs is taken away with the \
-                     --state DIR of that server";
-    let detached = detach_dead(&dir, otherwise).await;
-    let Some(at) = known.iter().position(|d| *d == dir) else {
-        return Ok(format!("{} is unmounted", show::text(detached?.as_os_str().as_bytes())));
-    };
-    known.remove(at);
-    if let Some(state) = state {
+    let found = detach_dead(&dir).await?;
+    let shown = show::text(dir.as_os_str().as_bytes());
+    let is_known = known.contains(&dir);
+    if !is_known && found != Look::Dead {
+        return Err(format!(
+            "{shown} is no mount that a trellis server has left behind; a mount of a server that runs is taken away with \
+             the --state DIR of that server"
+        )
+        .into());
+    }
+    if let (true, Some(state)) = (is_known, state) {
+        known.retain(|other| *other != dir);
         let _no_server = state.lock_shared()?;
         write_list(state, &known.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     }
-    let dir = show::text(dir.as_os_str().as_bytes());
-    Ok(match detached {
-        Ok(_) => format!("{dir} is unmounted"),
-        Err(_) => format!("{dir} was not mounted any more; the next server does not mount it again"),
+    Ok(match found {
+        Look::Dead => format!("{shown} is unmounted"),
+        Look::Free => format!("{shown} was not mounted any more; the next server does not mount it again"),
+        Look::Alive => {
+            format!(
+                "{shown} is left to the server that has mounted it since; the next one here does not mount it again"
+            )
+        }
     })
 }
 

@@ -21,6 +21,7 @@ use crate::state::{StateDir, write_atomically};
 use frontend::fuse::{self, Options, Running};
 use guard::Guard;
 use helper::Unmount;
+use place::Look;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -163,7 +164,13 @@ impl Mounts {
             None => only(&list)?,
         };
         let Some(at) = list.mounts.iter().position(|m| m.dir == dir) else {
-            return detach_dead(&dir, "is not mounted by this server; `trellis status` lists what is").await;
+            return match detach_dead(&dir).await? {
+                Look::Dead => Ok(dir),
+                _ => Err(format!(
+                    "{} is not mounted by this server; `trellis status` lists what is",
+                    shown(&dir)
+                )),
+            };
         };
         if matches!(&list.mounts[at].state, State::Mounted { .. }) {
             let how = if lazy { Unmount::Lazy } else { Unmount::Idle };
@@ -236,12 +243,13 @@ fn file(state: &StateDir) -> PathBuf {
     state.path().join("mounts.json")
 }
 
-/// Takes away a mount that nobody serves. `otherwise` says of the directory why nothing was done.
-pub async fn detach_dead(dir: &Path, otherwise: &str) -> Result<PathBuf, String> {
-    match place::look(dir).await? {
-        place::Look::Dead => helper::unmount(dir, Unmount::Lazy).await.map(|()| dir.to_owned()),
-        _ => Err(format!("{} {otherwise}", shown(dir))),
+/// Takes away a mount that nobody serves. Answers what was at the directory.
+pub async fn detach_dead(dir: &Path) -> Result<Look, String> {
+    let found = place::look(dir).await?;
+    if found == Look::Dead {
+        helper::unmount(dir, Unmount::Lazy).await?;
     }
+    Ok(found)
 }
 
 fn only(list: &List) -> Result<PathBuf, String> {

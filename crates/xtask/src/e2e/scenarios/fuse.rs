@@ -157,6 +157,11 @@ fn without_server(world: &World) -> Result<()> {
     ensure!(fuse::mounted()? == before && usual.is_dir(), "the stopped server's mount is left");
     let written = gateway.shell("echo lost >trellis/file").output()?;
     ensure!(!written.status.success(), "a directory that waits for its mount can be written");
+    // Nor does one stay that cannot mount any more what an earlier one had mounted.
+    fs::remove_dir(&usual)?;
+    fs::write(&usual, "")?;
+    refused_without_server(&gateway, &state, &world.home(GATEWAY).join("key"))?;
+    fs::remove_file(&usual)?;
 
     // Two that start a server at the same time use the one that comes up.
     let mut both = [(); 2].map(|()| gateway.command(&["mount", "--state", &state]));
