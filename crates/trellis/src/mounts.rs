@@ -71,13 +71,16 @@ pub fn fuse_points() -> Vec<PathBuf> {
     lines.map(|l| PathBuf::from(OsStr::from_bytes(&unescape(l.point)))).collect()
 }
 
-/// Where the tree of a server is mounted by FUSE, but for these mounts: by another server of this machine, or of another
-/// one.
+/// Where the tree of a server is mounted, but for these mounts: by another server of this machine, or of another one.
 pub fn other_points(ours: &[Mounted]) -> Vec<PathBuf> {
-    let is_ours = |point: &PathBuf| ours.iter().any(|m| m.point == point.as_os_str().as_bytes());
-    let mut points = fuse_points();
-    points.retain(|point| !is_ours(point));
-    points
+    others(&std::fs::read("/proc/self/mountinfo").unwrap_or_default(), ours)
+}
+
+fn others(table: &[u8], ours: &[Mounted]) -> Vec<PathBuf> {
+    let lines = table.split(|b| *b == b'\n').filter_map(Line::parse);
+    let points = lines.filter(|l| l.is_fuse_of_ours() || l.is_nfs_of_one_port()).map(|l| unescape(l.point));
+    let theirs = points.filter(|point| ours.iter().all(|m| m.point != *point));
+    theirs.map(|point| PathBuf::from(OsStr::from_bytes(&point))).collect()
 }
 
 /// Where the kernel lets users abort the connections of their FUSE mounts.
@@ -299,6 +302,14 @@ impl<'a> Line<'a> {
         self.is_fuse_of_ours() && unescape(self.source).starts_with(RELAYED.as_bytes())
     }
 
+    /// NFS whose server answers MOUNT at the same port, as ours do and the kernel's does not. Whoever takes another one
+    /// for ours reaches what is there all the same: by its mount.
+    fn is_nfs_of_one_port(&self) -> bool {
+        let value = |key: &[u8]| self.options.split(|b| *b == b',').find_map(|o| o.strip_prefix(key));
+        let port = value(b"port=").unwrap_or(b"2049");
+        self.kind.starts_with(b"nfs") && value(b"mountport=") == Some(port)
+    }
+
     fn is_nfs_of(&self, listeners: &[SocketAddr]) -> bool {
         let Ok(options) = std::str::from_utf8(self.options) else { return false };
         let value = |key: &str| options.split(',').find_map(|o| o.strip_prefix(key));
@@ -362,6 +373,15 @@ broken line
         assert_eq!(points(&["0.0.0.0:4711"]), ["/my tree", "/shared", "/far", "/home/me/trellis"]);
         assert_eq!(points(&["127.0.0.1:9"]), ["/home/me/trellis"]);
         assert_eq!(points(&[]), ["/home/me/trellis"]);
+    }
+
+    #[test]
+    fn mounts_of_other_servers_are_found() {
+        let names = |ours: &[Mounted]| {
+            others(TABLE, ours).iter().map(|p| p.to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&[]), ["/my tree", "/home/me/trellis"]);
+        assert_eq!(names(&[Mounted::whole(Path::new("/my tree"))]), ["/home/me/trellis"]);
     }
 
     #[test]
