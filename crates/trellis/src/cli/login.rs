@@ -39,7 +39,7 @@ pub struct LoginArgs {
     host: Option<String>,
 
     /// How long the login stays without use, such as 8h [default: 12h, or what your ControlPersist says]
-    #[arg(long = "for", value_name = "TIME", conflicts_with_all = ["end", "list"])]
+    #[arg(long = "for", value_name = "TIME", value_parser = stays, conflicts_with_all = ["end", "list"])]
     stays: Option<Seconds>,
 
     /// End the login
@@ -61,6 +61,15 @@ pub struct LoginArgs {
     /// Configuration for ssh (ssh -F), where no server runs
     #[arg(long, value_name = "FILE")]
     ssh_config: Option<PathBuf>,
+}
+
+/// How long a login stays. ssh counts in seconds, and takes 0 for ever (ssh_config(5) ControlPersist).
+fn stays(text: &str) -> Result<Seconds, String> {
+    let time: Seconds = text.parse()?;
+    match time.0 < std::time::Duration::from_secs(1) {
+        true => Err("a login stays for a second or longer; `trellis login --end HOST` ends one".into()),
+        false => Ok(time),
+    }
 }
 
 /// Everything about one HOST.

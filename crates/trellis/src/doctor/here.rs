@@ -5,6 +5,7 @@ use crate::mount::probe::{self, Server};
 use crate::state::StateDir;
 use crate::{limits, login, mount, mounts, show};
 use home::ssh::credentials::agent_trouble;
+use rustix::fs::Access;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -172,6 +173,9 @@ fn low_ports(first_open: u32) -> Finding {
     }
 }
 
+/// What has to be allowed in a directory so that something can be made there.
+const MAY: Access = Access::WRITE_OK.union(Access::EXEC_OK);
+
 /// What to do about a state directory that cannot be used.
 const CHOOSE: &str = "choose another with --state DIR";
 
@@ -182,6 +186,11 @@ pub fn disk(state: &StateDir, cache: Option<(u64, u64)>) -> Finding {
         let advice =
             "choose a directory on a local disk with --state DIR: locks may not hold between machines there";
         return Finding::warn("disk", format!("{dir} is on a network file system"), advice);
+    }
+    if let Err(e) = rustix::fs::access(state.path(), MAY) {
+        let advice =
+            format!("`chmod u+rwx {}`, or choose another with --state DIR", show::path_word(state.path()));
+        return Finding::fail("disk", format!("{dir} cannot be written: {e}"), advice);
     }
     match rustix::fs::statvfs(state.path()) {
         Ok(fs) => space(&dir, fs.f_bavail.saturating_mul(fs.f_frsize), cache),
@@ -197,8 +206,7 @@ pub fn bad_disk(why: &str) -> Finding {
 /// A state directory that is not there yet: whether it could be made.
 pub fn no_disk(wanted: &Path) -> Finding {
     let above = wanted.ancestors().find(|dir| dir.symlink_metadata().is_ok()).unwrap_or(Path::new("/"));
-    let may = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
-    match rustix::fs::access(above, may) {
+    match rustix::fs::access(above, MAY) {
         Ok(()) => {
             Finding::ok("disk", format!("no state directory yet; the first server makes {}", shown(wanted)))
         }

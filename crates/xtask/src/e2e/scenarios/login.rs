@@ -72,6 +72,10 @@ fn doctor(world: &World, server: &Server, sick: Option<&str>) -> Result<()> {
     let out = Gateway::new(world).command(&args).output()?;
     let said = String::from_utf8_lossy(&out.stdout);
     ensure!(out.status.code() == Some(1) && said.contains("chmod 700"), "{}: {said}", out.status);
+    fs::set_permissions(&open, PermissionsExt::from_mode(0o500))?;
+    let out = Gateway::new(world).command(&args).output()?;
+    let said = String::from_utf8_lossy(&out.stdout);
+    ensure!(out.status.code() == Some(1) && said.contains("chmod u+rwx"), "{}: {said}", out.status);
     Ok(())
 }
 
@@ -297,11 +301,12 @@ fn revoked(world: &World, server: &Server, lab: &mut Sshd, dir: &NfsFh3, client:
 }
 
 fn bad_input(server: &Server) -> Result<()> {
-    let cases: [(&[&str], i32); 6] = [
+    let cases: [(&[&str], i32); 7] = [
         (&["login"], 2),
         (&["login", "-oProxyCommand=x"], 2),
         (&["login", "a b"], 2),
         (&["login", "--for", "soon", "lab"], 2),
+        (&["login", "--for", "0", "lab"], 2),
         (&["login", "--end", "nobody@lab"], 1),
         (&["login", "no-such-host.invalid"], 1),
     ];
