@@ -2,9 +2,10 @@
 
 use super::files::{entry, shown};
 use super::output::stdout;
+use super::owners::Owners;
 use super::reach::{Each, PATHS, TreeArgs, below};
 use super::{Done, Failure, json};
-use crate::tree::{Node, Tree, follow, list_all, look};
+use crate::tree::{At, Node, Tree, follow, list_all, look};
 use crate::{limits, show};
 use clap::Args;
 use home::{Error, ErrorKind};
@@ -28,9 +29,13 @@ pub struct LsArgs {
     #[command(flatten)]
     tree: TreeArgs,
 
-    /// Attributes too
+    /// Attributes too; owners have the names that this machine knows, or, where no server runs, numbers
     #[arg(short)]
     long: bool,
+
+    /// The same as -l, with numbers for owners
+    #[arg(short = 'n', long)]
+    numeric_uid_gid: bool,
 
     /// One name a line, as always
     #[arg(short = '1')]
@@ -80,6 +85,12 @@ pub struct LsArgs {
     paths: Vec<OsString>,
 }
 
+impl LsArgs {
+    fn is_long(&self) -> bool {
+        self.long || self.numeric_uid_gid
+    }
+}
+
 /// A name, and its object where that is known.
 type Named = (Vec<u8>, Option<Node>);
 
@@ -90,6 +101,7 @@ pub(super) async fn ls(args: LsArgs) -> Done {
         tree: &mut *reach.tree,
         args: &args,
         each: Each::new(),
+        owners: Owners::default(),
         headings: args.recursive || starts.len() > 1,
         begun: false,
     };
@@ -113,7 +125,7 @@ pub(super) async fn ls(args: LsArgs) -> Done {
 
 /// What an argument stands for: without -l and -d what a link leads to, if that is a directory.
 async fn start(tree: &mut dyn Tree, path: &[u8], args: &LsArgs) -> home::Result<Node> {
-    if args.long || args.directory {
+    if args.is_long() || args.directory {
         return look(tree, path).await;
     }
     match follow(tree, path).await {
@@ -147,6 +159,7 @@ struct Listing<'a> {
     tree: &'a mut dyn Tree,
     args: &'a LsArgs,
     each: Each,
+    owners: Owners,
     /// Each directory has its name above it.
     headings: bool,
     /// Something was printed.
@@ -201,7 +214,7 @@ impl Listing<'_> {
                 json::line(&entry(self.tree, &path, node.as_ref()).await)?;
                 continue;
             }
-            if self.args.long {
+            if self.args.is_long() {
                 self.long(&mut text, name, node.as_ref(), &path).await?;
             } else {
                 text.extend_from_slice(&shown(name));
@@ -219,7 +232,7 @@ impl Listing<'_> {
         path: &[u8],
     ) -> Result<(), Failure> {
         let Some(node) = node else {
-            text.extend_from_slice(b"d?????????    ?      ?      ?            ? ?                    ");
+            text.extend_from_slice(b"d?????????    ? ?        ?                   ? ?                    ");
             text.extend_from_slice(&shown(name));
             return Ok(());
         };
@@ -227,7 +240,12 @@ impl Listing<'_> {
         let time = &show::moment(a.mtime.0, a.mtime.1)[..19];
         let mode = show::mode(a.kind, a.mode);
         let size = if self.args.human_readable { show::short_size(a.size) } else { a.size.to_string() };
-        write!(text, "{mode} {:>4} {:>6} {:>6} {size:>12} {time} ", a.nlink, a.uid, a.gid)?;
+        // What a home tells of itself are its own numbers, which mean others here.
+        let (user, group) = match self.args.numeric_uid_gid || matches!(node.at, At::Direct(..)) {
+            true => (a.uid.to_string(), a.gid.to_string()),
+            false => (self.owners.user(a.uid), self.owners.group(a.gid)),
+        };
+        write!(text, "{mode} {:>4} {user:<8} {group:<8} {size:>12} {time} ", a.nlink)?;
         text.extend_from_slice(&shown(name));
         if a.is_symlink() {
             text.extend_from_slice(b" -> ");

@@ -22,6 +22,7 @@ mod mode;
 mod mount;
 mod mv;
 mod output;
+mod owners;
 mod reach;
 mod refused;
 mod rm;

@@ -187,6 +187,29 @@ fn a_reader_that_has_enough_ends_commands_as_their_twins() {
     }
 }
 
+/// A server shows owners as this machine has them, by name; a home tells numbers of its own.
+#[test]
+fn owners_have_the_names_of_this_machine() {
+    let place = Place::new();
+    std::fs::write(place.path("srv/f"), "").unwrap();
+    let asked = |option: &str| {
+        let twin = Command::new("ls").args([option, "f"]).current_dir(place.path("srv")).output().unwrap();
+        let ours = place.files(&["ls", option, "/here/f"]);
+        let owners = |output: &Output| {
+            let text = stdout(output);
+            text.split_whitespace().skip(2).take(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        (owners(&ours), owners(&twin))
+    };
+    let (ours, numbers) = asked("-n");
+    assert_eq!((&ours, &asked("-l").0), (&numbers, &numbers));
+    let _server = place.serve();
+    for option in ["-l", "-n"] {
+        let (ours, twin) = asked(option);
+        assert_eq!(ours, twin, "{option}");
+    }
+}
+
 /// Where only a part of a twin's options is kept, the others are named as unknown, with where to look.
 #[test]
 fn an_option_that_is_not_kept_is_named() {
