@@ -23,6 +23,7 @@ use home::{HomePath, Name};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use vfs::Start;
 
@@ -121,7 +122,7 @@ impl HomeEntry {
 pub fn load(given: Option<&Path>) -> Result<Options, String> {
     match given {
         Some(path) => read(path),
-        None => match usual_file().filter(|p| p.exists()) {
+        None => match usual_file().filter(|path| !is_missing(path)) {
             Some(path) => read(&path),
             None => Ok(Options::default()),
         },
@@ -133,10 +134,24 @@ pub fn usual_file() -> Option<PathBuf> {
     crate::state::xdg("XDG_CONFIG_HOME", ".config").map(|dir| dir.join("trellis/config.toml"))
 }
 
+/// Whether there is no such file. One that cannot be looked at is not taken for that: what it says would be left out.
+fn is_missing(path: &Path) -> bool {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    path.metadata().is_err_and(|e| matches!(e.kind(), NotFound | NotADirectory))
+}
+
 fn read(path: &Path) -> Result<Options, String> {
     let shown = crate::show::text(path.as_os_str().as_encoded_bytes());
     let mut text = String::new();
     let file = std::fs::File::open(path).map_err(|e| format!("configuration {shown}: {e}"))?;
+    let meta = file.metadata().map_err(|e| format!("configuration {shown}: {e}"))?;
+    if meta.is_file() && meta.mode() & 0o002 != 0 {
+        let word = crate::show::path_word(path);
+        return Err(format!(
+            "configuration {shown}: every user can write it, and could let you run what he likes by an ssh configuration \
+             of his: look whether it says what you wrote, then `chmod o-w {word}`"
+        ));
+    }
     let read = file.take(limits::CONFIG_FILE + 1).read_to_string(&mut text);
     let read = read.map_err(|e| format!("configuration {shown}: {e}"))?;
     if read as u64 > limits::CONFIG_FILE {
@@ -192,6 +207,23 @@ fn folders<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Vec<HomePath>>, 
 mod tests {
     use super::*;
     use crate::scl::Account;
+
+    #[test]
+    fn a_file_that_others_write_or_nobody_can_read_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let temp = tempfile::tempdir().unwrap();
+        let file = temp.path().join("config.toml");
+        std::fs::write(&file, "share = true\n").unwrap();
+        assert!(load(Some(&file)).unwrap().share);
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(load(Some(&file)).unwrap_err().contains("chmod o-w"));
+        assert!(
+            is_missing(&temp.path().join("none")) && is_missing(&file.join("none")) && !is_missing(&file)
+        );
+        let turning = temp.path().join("turning");
+        std::os::unix::fs::symlink("turning", &turning).unwrap();
+        assert!(!is_missing(&turning));
+    }
 
     #[test]
     fn a_whole_file() {
