@@ -54,8 +54,8 @@ pub struct CatArgs {
     #[arg(short, long)]
     number: bool,
 
-    /// What to write
-    #[arg(required = true)]
+    /// What to write; - is standard input
+    #[arg(default_value = "-")]
     paths: Vec<OsString>,
 }
 

@@ -1,11 +1,11 @@
 //! `trellis find`: the usual part of find(1), in the order of a walk, names in the order of their bytes.
 
-use super::Done;
 use super::files::{entry, shown};
 use super::glob::fits as glob;
 use super::json::{self, ENTRY};
 use super::output::stdout;
 use super::reach::{Each, PATHS, TreeArgs, below};
+use super::{Done, Failure};
 use crate::limits;
 use crate::tree::{Attr, Node, Tree, follow, list_all, look};
 use clap::Args;
@@ -139,14 +139,18 @@ pub(super) fn unknown(args: &[OsString]) -> Option<Vec<u8>> {
     let mut is_value = false;
     for word in words.iter().map(|w| w.as_bytes()) {
         let known = PREDICATES.iter().find(|(name, _)| word.strip_prefix(b"--") == Some(name.as_bytes()));
-        let one_dash =
-            word.len() > 2 && word[0] == b'-' && word[1] != b'-' || matches!(word, b"!" | b"(" | b")");
-        if one_dash && !is_value {
+        let one_dash = word.len() > 2 && word[0] == b'-' && word[1] != b'-';
+        if (one_dash || is_operator(word)) && !is_value {
             return Some(word.to_vec());
         }
         is_value = known.is_some_and(|(_, takes_value)| *takes_value);
     }
     None
+}
+
+/// What find(1) never takes for a path. Without it a search would answer with what it was to leave out.
+fn is_operator(word: &[u8]) -> bool {
+    matches!(word, b"!" | b"(" | b")" | b",")
 }
 
 /// For whoever used it.
@@ -278,6 +282,9 @@ impl Tests<'_> {
 
 pub(super) async fn find(args: FindArgs) -> Done {
     let mut reach = args.tree.reach().await?;
+    if let Some(operator) = args.paths.iter().find(|path| is_operator(path.as_bytes())) {
+        return Err(Failure::Usage(unsupported(operator.as_bytes())));
+    }
     let starts = reach.starts(&args.paths)?;
     let mut newer = None;
     for (arg, path) in args.newer.iter().zip(reach.tree_paths(&args.newer)?) {

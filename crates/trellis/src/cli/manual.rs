@@ -91,8 +91,8 @@ pub(super) fn unknown_option(name: &str, e: &clap::Error) -> Option<String> {
     }
 }
 
-/// The exit code of a command whose output could not be written.
-pub(super) fn output_code(name: &str) -> u8 {
+/// The exit code of a command that could not do its work at all, or say what it found.
+pub(super) fn trouble_code(name: &str) -> u8 {
     if name == "ls" { 2 } else { 1 }
 }
 

@@ -220,10 +220,10 @@ impl Failure {
     /// Says what was not said yet; answers how the command of this name ends.
     fn end(self, name: &str) -> ExitCode {
         let (text, code) = match self {
-            Failure::Failed(text) => (text, 1),
+            Failure::Failed(text) => (text, manual::trouble_code(name)),
             Failure::Usage(text) => (Some(text), manual::usage_code(name)),
             Failure::Interrupted(text) => (Some(text), INTERRUPTED),
-            Failure::Output(text) => (Some(text), manual::output_code(name)),
+            Failure::Output(text) => (Some(text), manual::trouble_code(name)),
             Failure::Code(code) => (None, code),
             Failure::Closed => (None, output::die_of_closed_pipe()),
         };

@@ -152,12 +152,14 @@ fn wrong_usage_is_2_or_what_the_twin_has() {
         (&["cp", "one"], 1),
         (&["chmod", "u+q", "/here/x"], 1),
         (&["find", "/here", "-exec", "ls"], 1),
+        (&["find", "/here", "!", "-name", "x"], 1),
+        (&["find", "/here", "(", "-name", "x", ")"], 1),
         (&["rm", "scp:-oProxyCommand=x:/y"], 1),
         (&["man", "fly"], 2),
     ] {
         let output = place.run(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
-        assert!(!stderr(&output).is_empty(), "{args:?}");
+        assert!(!stderr(&output).is_empty() && stdout(&output).is_empty(), "{args:?}");
     }
     assert!(stderr(&place.run(&["find", "/here", "-exec", "ls"])).contains("-maxdepth"));
 }
@@ -169,4 +171,9 @@ fn a_configuration_with_a_slip_is_refused_with_its_line() {
     let output = place.serve_command().output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("line 2"), "{}", stderr(&output));
+    // Whoever cannot do anything at all ends as its twin does then.
+    for (command, code) in [("ls", 2), ("cat", 1), ("du", 1), ("find", 1)] {
+        let output = place.files(&[command, "/here"]);
+        assert_eq!(output.status.code(), Some(code), "{command}: {}", stderr(&output));
+    }
 }

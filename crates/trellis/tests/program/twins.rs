@@ -25,6 +25,8 @@ const LINES: &[&str] = &[
     "ls -R R/none",
     "stat R/a/",
     "stat R/none/",
+    "cat",
+    "cat -n",
     "cat R/a/",
     "cat -n R/a R/d/x",
     "cat -n R/d/x R/a",
