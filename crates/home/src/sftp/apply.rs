@@ -55,9 +55,12 @@ impl<K: Clone + Eq + Hash, V> Recent<K, V> {
 impl Memo {
     /// Whether `attr` shows the content that `base` names, or what we have made of it since.
     fn matches(&self, path: &HomePath, base: &Version, attr: &Attr) -> bool {
-        let now = attr.version();
-        let same = |v: &Version| v.size == now.size && v.mtime.sec == now.mtime.sec;
-        same(base) || self.left.map.get(path).is_some_and(same)
+        shows(attr, base) || self.is_left(path, attr)
+    }
+
+    /// Whether `attr` shows the content that we have left there.
+    fn is_left(&self, path: &HomePath, attr: &Attr) -> bool {
+        self.left.map.get(path).is_some_and(|left| shows(attr, left))
     }
 
     /// Whether a file has another content than the one that a change of its times was made to. One that has the wanted
@@ -77,6 +80,11 @@ impl Memo {
             self.left.order.retain(|p| p != path);
         }
     }
+}
+
+/// Whether `attr` is that of a content, as far as whole seconds tell.
+fn shows(attr: &Attr, content: &Version) -> bool {
+    attr.size == content.size && attr.mtime.sec == content.mtime.sec
 }
 
 /// The parts of [`Op::Rename`].
@@ -147,6 +155,11 @@ impl Session {
         if let (Some(path), Some(attr)) = (path, &attr) {
             memo.leave(path, attr);
         }
+        self.outcome(attr, dirs).await
+    }
+
+    /// The outcome of a change after which `attr` is seen, in the directories `dirs`.
+    async fn outcome(&self, attr: Option<Attr>, dirs: &[&HomePath]) -> Result<Outcome> {
         let mut after = Vec::new();
         for dir in dirs {
             self.listings.lock().forget(dir);
@@ -379,6 +392,7 @@ impl Session {
         let there = self.look(object).await?;
         // Another content keeps its time, so that it is seen to be another one.
         let foreign = base.is_some_and(|base| memo.is_foreign(&object.path, base, &there, set.mtime));
+        let ours = if base.is_some() { !foreign } else { memo.is_left(&object.path, &there) };
         let set = SetAttr { mtime: set.mtime.filter(|_| !foreign), ..*set };
         let at = |time: Option<SetTime>, old: Time| match time {
             None => seconds(old),
@@ -407,7 +421,11 @@ impl Session {
             Kind::Symlink => return refused(ErrorKind::Unsupported),
             _ => self.ask_path(Ask::Setstat, path, &attrs).await.map_err(as_owner)?,
         }
-        self.done(memo, Some(path), &[]).await
+        match ours {
+            true => self.done(memo, Some(path), &[]).await,
+            // What a later write may go over is only what we know.
+            false => self.outcome(self.find(path).await?, &[]).await,
+        }
     }
 
     async fn remove(

@@ -171,4 +171,8 @@ pub(super) async fn a_time_is_not_set_on_a_content_that_was_not_seen(b: Bench) {
     b.done(op()).await;
     let left = b.attr("f").await;
     assert_eq!((left.mtime, left.size, left.mode), (theirs.mtime, 6, 0o600));
+
+    // It does not become ours by that.
+    assert!(b.conflict(b.write("f", Some(base), 0, b"OURS")).await.is_some());
+    assert_eq!(b.read_outside("f").unwrap(), b"theirs");
 }
