@@ -127,6 +127,9 @@ pub struct VolumeStatus {
     pub home: home::Status,
     /// How old an answer from the cache may be; `None`: any age.
     pub staleness: Option<Duration>,
+    /// The home has not answered this process yet, or it is not certain yet what it executed for an earlier one: what is
+    /// shown of it may be what the earlier one kept.
+    pub kept: bool,
     /// Operations that the home does not have yet.
     pub unsent_ops: u64,
     /// Their bytes.

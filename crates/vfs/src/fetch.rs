@@ -87,12 +87,30 @@ impl Volume {
         if self.is_silent() {
             return Ok(flight.now_or_never().and_then(Result::ok).map_or(Answer::Silent, |()| Answer::Fresh));
         }
-        match tokio::time::timeout(limits::REVALIDATE_WAIT, flight).await {
+        let answer = match self.health.beginning.load(Ordering::Relaxed) {
+            true => tokio::time::timeout(limits::HOLD, self.certain(want, flight)).await,
+            false => tokio::time::timeout(limits::REVALIDATE_WAIT, flight).await,
+        };
+        match answer {
             Ok(Ok(())) => Ok(Answer::Fresh),
             Ok(Err(e)) if !is_out_of_reach(&e) => Err(e),
             _ => {
                 self.unheard();
                 Ok(Answer::Silent)
+            }
+        }
+    }
+
+    /// Asks again as long as the home answers and it is not certain what it has executed.
+    async fn certain(
+        self: &Arc<Self>,
+        want: Want,
+        mut flight: Shared<BoxFuture<'static, Result<()>>>,
+    ) -> Result<()> {
+        loop {
+            match flight.await {
+                Err(e) if e.kind == ErrorKind::Busy => flight = self.flight(want.clone()),
+                answer => return answer,
             }
         }
     }
@@ -178,7 +196,11 @@ impl Volume {
             };
             match &answer {
                 Err(e) if is_out_of_reach(e) => self.suspect(e),
-                _ => self.heard(),
+                _ => {
+                    self.heard();
+                    let certain = !doubtful && !self.is_in_doubt();
+                    self.health.beginning.fetch_and(!certain, Ordering::Relaxed);
+                }
             }
             let again = match &answer {
                 // It was moved meanwhile, or the home is busy.
@@ -226,9 +248,32 @@ impl Volume {
         let guard = crate::guard::Guard::learn(self, &hello).await?;
         guard.keep(&*self.shared.store, self.id, &self.policy.options.protect)?;
         *self.guard.lock() = Arc::new(guard);
+        crate::volume::keep_hello(&*self.shared.store, self.id, &hello)?;
         *self.hello.lock() = Some(hello.clone());
         self.health.estranged.store(false, Ordering::Relaxed);
         Ok(hello)
+    }
+
+    /// What the home says of itself, or where it does not answer in time what it said to an earlier process.
+    pub async fn introduced(self: &Arc<Self>) -> Result<Hello> {
+        let known = self.hello.lock().clone();
+        let Some(known) = known.filter(|_| self.health.estranged.load(Ordering::Relaxed)) else {
+            return self.greeted().await;
+        };
+        if !self.connects() {
+            return Ok(known);
+        }
+        let volume = self.clone();
+        // It goes on when nobody waits any more, so that the next call finds the home greeted.
+        let greeting = tokio::spawn(async move { volume.greeted().await });
+        match tokio::time::timeout(limits::REVALIDATE_WAIT, greeting).await {
+            Ok(Ok(Err(e))) if !is_out_of_reach(&e) => Err(e),
+            Ok(Ok(Ok(hello))) => Ok(hello),
+            _ => {
+                self.unheard();
+                Ok(known)
+            }
+        }
     }
 
     fn asked(&self, tree: &Tree) -> Asked {
@@ -304,7 +349,7 @@ impl Volume {
                 return meta::finish_listing(&mut tree, dir, Asked { applied, ..asked });
             }
             if extent == Extent::Small {
-                tree.get(dir)?.names_mut()?.big = true;
+                tree.names_mut(dir)?.big = true;
                 return Ok(());
             }
             after = last;

@@ -128,7 +128,7 @@ impl Guard {
         if self.places.is_empty() {
             return Ok(());
         }
-        let child = tree.get(dir)?.names()?.slot(name).and_then(|s| s.child);
+        let child = tree.names(dir)?.slot(name).and_then(|s| s.child);
         let moves = child.is_some() || change != Change::NewDir;
         let mut way = Way::to(tree, dir);
         way.step(tree, name, child);

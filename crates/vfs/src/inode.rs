@@ -4,6 +4,7 @@
 //! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
 
 mod copies;
+mod kept;
 mod lock;
 mod nameless;
 mod walk;
@@ -17,6 +18,7 @@ pub use xattrs::{AllXattrs, Lookup, Xattrs};
 
 use crate::journal::{Binding, Place};
 use crate::limits;
+use crate::meta::shown_ctime;
 use crate::store::{MetaStore, Write};
 use crate::sync::queue::Queue;
 use crate::watch::Notes;
@@ -76,6 +78,8 @@ pub struct Inode {
     pub attr: Option<Attr>,
     /// When the home was asked for them.
     pub at: Duration,
+    /// They were kept from an earlier time, and do for want of an answer alone: the home may have shown others since.
+    pub recalled: bool,
     /// The home's version that our changes are made to.
     pub base: Option<Version>,
     /// Length up to which the base's bytes show through where we wrote nothing.
@@ -117,6 +121,10 @@ pub struct DirNode {
     pub complete: bool,
     /// When the home was asked for the whole listing.
     pub listed_at: Duration,
+    /// The names that the store has of it have not been read.
+    unread: bool,
+    /// A name in it belongs to an object that has too many for all of them to be kept.
+    untold: bool,
     /// It did not fit a small listing when it was last tried.
     pub big: bool,
     /// Who lists the directories in it.
@@ -206,6 +214,7 @@ impl Inode {
             more_links: Vec::new(),
             attr: None,
             at: Duration::ZERO,
+            recalled: false,
             base: None,
             base_len: 0,
             cuts: BTreeMap::new(),
@@ -224,14 +233,9 @@ impl Inode {
         }
     }
 
-    /// The directory's names, or [`ErrorKind::NotDir`].
+    /// Those of the directory's names that are in memory, or [`ErrorKind::NotDir`].
     pub fn names(&self) -> Result<&DirNode> {
         self.dir.as_deref().ok_or_else(|| ErrorKind::NotDir.into())
-    }
-
-    /// The directory's names, or [`ErrorKind::NotDir`].
-    pub fn names_mut(&mut self) -> Result<&mut DirNode> {
-        self.dir.as_deref_mut().ok_or_else(|| ErrorKind::NotDir.into())
     }
 
     /// It has this name. A directory has only one.
@@ -270,7 +274,7 @@ impl Inode {
 
     /// Whether the attributes may be shown: ours, or asked for at `need` or later.
     pub fn is_fresh(&self, need: Duration) -> bool {
-        self.attr.is_some() && (self.pending > 0 || self.at >= need)
+        self.attr.is_some() && (self.pending > 0 && !self.recalled || self.at >= need)
     }
 }
 
@@ -302,6 +306,8 @@ pub struct Tree {
     unlogged: Vec<u64>,
     /// Changed since the last checkpoint.
     unsaved: HashSet<u64>,
+    /// Keys of the store that stand for nothing any more.
+    strays: Vec<Vec<u8>>,
 }
 
 impl Tree {
@@ -324,6 +330,7 @@ impl Tree {
             xattrs: AllXattrs::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
+            strays: Vec::new(),
         };
         if let Some(bytes) = tree.store.get(&tree.key(b'n', &[])).map_err(local)? {
             tree.next_id = u64::from_bytes(bytes).map_err(|_| damaged("id counter"))?;
@@ -543,7 +550,7 @@ impl Tree {
             unsent.flat_map(|(id, n)| n.link.iter().chain(&n.more_links).map(|l| (*id, l.clone()))).collect();
         for (id, (dir, name)) in places {
             self.copies.note(self.nameless.gateway, id, &name);
-            if let Ok(node) = self.get(dir).and_then(|n| n.names_mut()) {
+            if let Ok(node) = self.names_mut(dir) {
                 node.slot_mut(&name).child.get_or_insert(id);
             }
         }
@@ -582,7 +589,7 @@ impl Tree {
             kind: inode.kind,
             version: inode.base,
             fileid: inode.fileid,
-            ctime_shown: inode.shown.map(|(_, t)| t),
+            ctime_shown: inode.shown.map(|(_, t)| inode.attr.map_or(t, |a| shown_ctime(inode, &a))),
             verifier: inode.verifier,
             more: more.map(|(parent, name)| Place { parent: *parent, name: name.clone() }).collect(),
         })
@@ -618,13 +625,15 @@ impl Tree {
         }
         inode.binding = place;
         inode.more_bindings = b.more.iter().map(|p| (p.parent, p.name.clone())).collect();
+        inode.keep_to_base();
     }
 
-    /// Writes all that changed since the last call into one batch. Answers the objects too, which must be marked again
-    /// where the batch does not get into the store.
-    pub fn checkpoint(&mut self) -> (Vec<u64>, Vec<Write>) {
+    /// Writes all that changed since the last call into one batch, which then contains what the journal says up to its
+    /// record `last`. Answers the objects too, which must be marked again where the batch does not get into the store.
+    pub fn checkpoint(&mut self, last: u64) -> (Vec<u64>, Vec<Write>) {
         let ids: Vec<u64> = self.unsaved.drain().collect();
-        let mut batch = Vec::with_capacity(ids.len() * 2);
+        let mut batch: Vec<Write> = self.strays.drain(..).map(|key| (key, None)).collect();
+        batch.reserve(ids.len() * 4);
         for id in ids.iter().copied() {
             let Some(b) = self.binding(id) else { continue };
             batch.push((self.key(b'b', &id.to_be_bytes()), Some(b.to_bytes().to_vec())));
@@ -635,6 +644,7 @@ impl Tree {
             if let Some(copy) = self.copies.news_of(self.nameless.gateway, id, names()) {
                 batch.push((self.key(b'c', &id.to_be_bytes()), copy.then(Vec::new)));
             }
+            self.keep(&b, &mut batch);
             if b.id.ino != 0 {
                 batch.push((self.key(b'h', &b.id.to_bytes()), Some(id.to_bytes().to_vec())));
             }
@@ -644,7 +654,16 @@ impl Tree {
                 batch.push((self.key(b'f', &kept), Some(id.to_bytes().to_vec())));
             }
         }
+        if !batch.is_empty() {
+            batch.push((self.key(b'j', &[]), Some(last.to_bytes().to_vec())));
+        }
         (ids, batch)
+    }
+
+    /// The last record of the journal whose changes and outcomes the store contains.
+    pub fn saved_up_to(&self) -> Result<u64> {
+        let bytes = self.store.get(&self.key(b'j', &[])).map_err(local)?;
+        bytes.map_or(Ok(0), |b| u64::from_bytes(b).map_err(|_| damaged("last record")))
     }
 
     /// Drops every object that the store has and nothing unsent depends on, if there are more than `max`. To be called
@@ -668,7 +687,7 @@ impl Tree {
         let inodes = &self.inodes;
         let alive: HashSet<u64> = inodes.keys().copied().collect();
         for dir in self.inodes.values_mut().filter_map(|n| n.dir.as_deref_mut()) {
-            dir.complete = false;
+            (dir.complete, dir.unread) = (false, true);
             dir.names.retain(|_, (_, s)| s.pending > 0 || s.child.is_some_and(|c| alive.contains(&c)));
         }
     }
@@ -691,6 +710,7 @@ impl Tree {
         let b = Binding::from_bytes(bytes).ok()?;
         self.insert(id, Inode::new(b.kind, b.fileid, b.id));
         self.apply_binding(&b);
+        self.recall(id);
         Some(())
     }
 

@@ -36,10 +36,14 @@ pub enum Content {
 /// Lays attributes over an object.
 pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Content> {
     let inode = tree.get(id)?;
-    if inode.attr.is_some() && (inode.pending > 0 || !asked.knows(&inode.settled) || asked.at < inode.at) {
+    if inode.attr.is_some()
+        && !inode.recalled
+        && (inode.pending > 0 || !asked.knows(&inode.settled) || asked.at < inode.at)
+    {
         return Ok(Content::Kept);
     }
     let changed = inode.base.is_some_and(|b| b != attr.version());
+    let news = inode.attr.map(|known| Attr { atime: attr.atime, ..known }) != Some(*attr);
     let before = seen(inode);
     let unsent = inode.pending > 0;
     adopt(inode, attr, asked.at);
@@ -47,6 +51,8 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     if moved {
         let binding = inode.binding.clone();
         tree.rebind(id, attr.id, binding);
+    } else if news {
+        tree.unsaved(id);
     }
     if unsent {
         crate::overlay::overlay_attributes(tree, id, asked.applied)?;
@@ -93,11 +99,12 @@ pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration) {
         && inode.kind == Kind::Dir
     {
         // Where the home shows what we made, clients see no other ctime: after a power cut it would be ours again.
-        let ours = shown_for.is_none() && inode.attr.is_some_and(|mine| is_alike(&mine, attr));
+        let ours =
+            shown_for.is_none() && !inode.recalled && inode.attr.is_some_and(|mine| is_alike(&mine, attr));
         let kept = ours || shown_for == Some(version);
         inode.shown = Some((Some(version), if kept { time } else { time.max(attr.ctime) }));
     }
-    inode.attr = Some(*attr);
+    (inode.attr, inode.recalled) = (Some(*attr), false);
     inode.xattrs.keep_as_of(attr.ctime);
     inode.at = at;
     if inode.pending == 0 {
@@ -145,7 +152,7 @@ pub fn merge_name(
     attr: Option<&Attr>,
     asked: Asked,
 ) -> Result<Option<(u64, Content)>> {
-    let node = tree.get(dir)?.names_mut()?;
+    let node = tree.names_mut(dir)?;
     let known = node.slot(name).map(|s| s.child).or(node.complete.then_some(None));
     let slot = node.slot(name).unwrap_or_default();
     if slot.pending > 0 || !asked.knows(&slot.settled) {
@@ -175,7 +182,7 @@ pub fn merge_name(
 }
 
 fn set_slot(tree: &mut Tree, dir: u64, name: &Name, child: Option<u64>, asked: Asked) -> Result<()> {
-    let slot = tree.get(dir)?.names_mut()?.slot_mut(name);
+    let slot = tree.names_mut(dir)?.slot_mut(name);
     slot.child = child;
     slot.at = asked.at;
     Ok(())
@@ -206,16 +213,18 @@ pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result
 /// Ends a listing whose pages were all laid over the directory: names that none of them had are free.
 pub fn finish_listing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
     drop_missing(tree, dir, asked)?;
-    let node = tree.get(dir)?.names_mut()?;
+    let node = tree.names_mut(dir)?;
     node.big = false;
-    node.complete = true;
     node.listed_at = asked.at;
+    if !std::mem::replace(&mut node.complete, true) {
+        tree.unsaved(dir);
+    }
     Ok(())
 }
 
 /// Names that a complete listing did not have are free.
 fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
-    let node = tree.get(dir)?.names()?;
+    let node = tree.names(dir)?;
     let missing: Vec<(Name, Option<u64>)> = node
         .after(0)
         .filter(|(_, _, s)| s.at < asked.at && s.pending == 0 && asked.knows(&s.settled))
@@ -226,7 +235,7 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
         if child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0)) {
             continue;
         }
-        tree.get(dir)?.names_mut()?.forget(&name);
+        tree.names_mut(dir)?.forget(&name);
         if let Some(id) = child {
             tree.unlink(dir, &name, id);
             note_unlinked(tree, dir, &name, id);

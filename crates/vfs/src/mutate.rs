@@ -264,10 +264,11 @@ pub fn enqueue(
         if let Ok(inode) = tree.get(id) {
             inode.pending += u32::from(overlaid);
             inode.last_seq = seq;
+            tree.unsaved(id);
         }
     }
     for (dir, name) in crate::sync::queue::names(&change) {
-        if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+        if let Ok(node) = tree.names_mut(dir) {
             node.slot_mut(&name).pending += 1;
         }
     }

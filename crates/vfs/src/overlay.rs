@@ -4,7 +4,7 @@
 use crate::data::{DataLog, Pin};
 use crate::inode::{Tree, Xattrs, local};
 use crate::journal::{Change, Extent, Stored};
-use crate::sync::queue::objects;
+use crate::sync::queue::{destroyed, objects};
 use home::{Attr, New, Op, Piece, Result, Time};
 
 /// Lays a change over the caches. Total: what cannot be laid over (because memory of it was dropped) will be asked for.
@@ -38,6 +38,10 @@ fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name,
     inode.attr = inode.attr.or(change.after);
     if inode.binding.is_none() {
         inode.xattrs = Xattrs::newborn();
+        if std::mem::take(&mut inode.recalled) {
+            // Nobody but us has shown others since: what comes after it is laid over them once more.
+            inode.attr = change.after.or(inode.attr);
+        }
     }
     inode.link = Some((dir, name.clone()));
     inode.verifier = change.verifier;
@@ -76,7 +80,7 @@ fn overlay_attr(tree: &mut Tree, change: &Change) -> Result<()> {
             // What it was made to may have grown or shrunk by changes that nobody saw then.
             after = Attr { size: length_after(attr.size, change), used: attr.used, ..after };
         }
-        inode.attr = Some(after);
+        (inode.attr, inode.recalled) = (Some(after), false);
         inode.shown = match inode.shown {
             _ if inode.kind != home::Kind::Dir => Some((inode.base, after.ctime)),
             known => Some((None, known.map_or(after.ctime, |(_, time)| time.max(after.ctime)))),
@@ -136,7 +140,7 @@ fn overlay_link(tree: &mut Tree, change: &Change, object: u64, dir: u64, name: &
 }
 
 fn take_name(tree: &mut Tree, dir: u64, name: &home::Name, child: Option<u64>) -> Result<()> {
-    tree.get(dir)?.names_mut()?.slot_mut(name).child = child;
+    tree.names_mut(dir)?.slot_mut(name).child = child;
     Ok(())
 }
 
@@ -244,6 +248,37 @@ fn lay_attributes(tree: &mut Tree, id: u64, changes: impl Iterator<Item = Change
         }
     }
     Ok(())
+}
+
+/// Recovery: lays what a change that the home has did to attributes over those that were kept from before it. The home
+/// may have shown others since.
+pub fn overlay_outcome(tree: &mut Tree, change: &Change) {
+    for id in objects(change) {
+        if lay_attributes(tree, id, std::iter::once(change.clone())).is_ok()
+            && let Ok(inode) = tree.get(id)
+        {
+            inode.keep_to_base();
+            inode.recalled = true;
+        }
+    }
+}
+
+/// Recovery: lays a change over names, but not over attributes, which were kept with it: `lay` does all.
+pub fn overlay_kept(tree: &mut Tree, change: &Change, lay: impl FnOnce(&mut Tree)) {
+    let as_kept = |tree: &mut Tree, id| {
+        let inode = tree.get(id).ok().filter(|inode| inode.recalled)?;
+        Some((id, inode.attr?))
+    };
+    let kept: Vec<_> = objects(change).filter_map(|id| as_kept(tree, id)).collect();
+    lay(tree);
+    for (id, attr) in kept {
+        // Where the change tells the attributes themselves, those are as good as any.
+        let Some(inode) = tree.get(id).ok().filter(|inode| inode.recalled) else { continue };
+        inode.attr = Some(attr);
+        if destroyed(change) == Some(id) {
+            inode.gone = inode.link.is_none() && attr.nlink == 0;
+        }
+    }
 }
 
 /// Recovery: directories show no earlier ctime than before.

@@ -253,7 +253,7 @@ impl Vfs {
         };
         // Somebody waits for the name.
         volume.home.wanted();
-        let hello = match volume.greeted().await {
+        let hello = match volume.introduced().await {
             Ok(hello) => hello,
             Err(e) => {
                 self.forget_stranger(&volume);

@@ -10,10 +10,10 @@ use crate::env::Env;
 use crate::fetch::Flights;
 use crate::guard::Guard;
 use crate::inode::{Tree, TreeLock, local};
-use crate::journal::{Body, Change, Fate, Journal, Lane};
+use crate::journal::{Binding, Body, Change, Fate, Journal, Lane};
 use crate::mode::Modes;
 use crate::mutate::{enqueue, keep_only_base};
-use crate::overlay::{lay_bytes, restore_ctimes};
+use crate::overlay::{lay_bytes, overlay_kept, overlay_outcome, restore_ctimes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
 use crate::sync::queue::objects;
@@ -81,18 +81,35 @@ pub struct Policy {
 }
 
 /// Whether the home answers.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Health {
     /// It did not answer when it was last asked.
     pub silent: AtomicBool,
     /// Since when; monotonic.
     pub since: Mutex<Option<Duration>>,
-    /// It asked who we are: it must be greeted again, and may be another account now.
+    /// It was not greeted by this process, or asked who we are: it must be greeted again, and may be another account now.
     pub estranged: AtomicBool,
+    /// It has not answered this process yet, or it is not certain yet what it executed of what an earlier process sent.
+    /// What was kept from then is worth less than an answer that takes longer.
+    pub beginning: AtomicBool,
     /// Calls that wait for it now.
     awaited: AtomicUsize,
     /// Somebody has begun to wait for it, or it answers again.
     news: Notify,
+}
+
+impl Default for Health {
+    /// Of a home that was not asked yet.
+    fn default() -> Health {
+        Health {
+            silent: AtomicBool::new(false),
+            since: Mutex::new(None),
+            estranged: AtomicBool::new(true),
+            beginning: AtomicBool::new(true),
+            awaited: AtomicUsize::new(0),
+            news: Notify::new(),
+        }
+    }
 }
 
 /// Somebody waits for the home as long as this lives.
@@ -128,7 +145,7 @@ pub struct Volume {
     pub flights: Flights,
     /// Whether the home answers.
     pub health: Health,
-    /// What the home said of itself.
+    /// What the home said of itself when it was last greeted.
     pub hello: Mutex<Option<Hello>>,
     /// What the store keeps. Held while the store is written, so never taken under the tree's lock.
     pub record: Mutex<VolumeRecord>,
@@ -177,6 +194,7 @@ impl Volume {
         recover(shared, id, &mut tree, &data, records)?;
         tree.notes = Notes::new(id, shared.gateway, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
+        let hello = kept_hello(&*shared.store, id)?;
         let volume = Arc::new(Volume {
             id,
             account,
@@ -189,7 +207,7 @@ impl Volume {
             tree: TreeLock::new(tree),
             flights: Flights::default(),
             health: Health::default(),
-            hello: Mutex::new(None),
+            hello: Mutex::new(hello),
             record: Mutex::new(record),
             suspended: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
@@ -329,6 +347,7 @@ impl Volume {
             modes,
             home: self.home.status(),
             staleness,
+            kept: self.health.beginning.load(Ordering::Relaxed),
             unsent_ops: queue.len() as u64,
             unsent_bytes: queue.bytes(),
             oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
@@ -349,9 +368,10 @@ impl Volume {
             let mut tree = self.tree.lock();
             self.log_bindings_if_room(&mut tree)?;
             tree.shrink(limits::INODES_MAX);
-            let (ids, batch) = tree.checkpoint();
-            let forget = tree.queue.first().unwrap_or(self.lane.last() + 1);
-            (Unsaved { volume: self, ids }, batch, self.lane.last(), forget)
+            let last = self.lane.last();
+            let (ids, batch) = tree.checkpoint(last);
+            let forget = tree.queue.first().unwrap_or(last + 1);
+            (Unsaved { volume: self, ids }, batch, last, forget)
         };
         if let Err(e) = self.lane.synced(last).await {
             tracing::debug!(account = %self.account, "the checkpoint waits for the journal: {e}");
@@ -456,7 +476,8 @@ fn recover(
     data: &DataLog,
     records: Vec<(u64, Body)>,
 ) -> Result<()> {
-    let open = unretired(&mut shared.replies.lock(), volume, tree, records);
+    let saved = tree.saved_up_to()?;
+    let open = unretired(&mut shared.replies.lock(), volume, tree, records, saved);
     let now = shared.env.clock.instant();
     for (seq, (mut change, late)) in open {
         objects(&change).for_each(|id| keep_only_base(tree, data, id));
@@ -466,7 +487,13 @@ fn recover(
             Err(e) if e.kind == ErrorKind::NoSpace => drop(tree.unlaid.insert(change.object)),
             done => done?,
         }
-        enqueue(tree, seq, change, 0, now, laid, None);
+        let kept = change.clone();
+        let lay = |tree: &mut Tree| enqueue(tree, seq, change, 0, now, laid, None);
+        if seq > saved {
+            lay(tree)
+        } else {
+            overlay_kept(tree, &kept, lay)
+        }
         if let Some(op) = tree.queue.get_mut(seq) {
             op.late = late;
         }
@@ -476,18 +503,26 @@ fn recover(
     Ok(())
 }
 
-/// Restores identities and first answers, and finds the changes without an outcome, each with whether it was refused
-/// or given another form.
+/// Restores first answers, and identities from the records after `saved`, the last one that the store contains. Finds the
+/// changes without an outcome, each with whether it was refused or given another form.
 fn unretired(
     replies: &mut Replies,
     volume: u32,
     tree: &mut Tree,
     records: Vec<(u64, Body)>,
+    saved: u64,
 ) -> BTreeMap<u64, (Change, bool)> {
     let mut open: BTreeMap<u64, (Change, bool)> = BTreeMap::new();
+    let mut restored = Vec::new();
+    let mut restore = |tree: &mut Tree, seq: u64, bindings: Vec<Binding>| {
+        for b in bindings.iter().filter(|_| seq > saved) {
+            tree.restore(b);
+            restored.push(b.object);
+        }
+    };
     for (seq, body) in records {
         match body {
-            Body::Bind(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
+            Body::Bind(bindings) => restore(tree, seq, bindings),
             Body::Change(change) => {
                 if let Some(key) = change.retry {
                     replies.insert(key, Oid { volume, id: change.object });
@@ -497,7 +532,8 @@ fn unretired(
             }
             Body::Amend(amend) => {
                 if let Some((change, late)) = open.get_mut(&amend.seq) {
-                    if matches!((&change.op, &amend.op), (Op::Write { .. }, Op::Create { .. })) {
+                    let is_new = matches!((&change.op, &amend.op), (Op::Write { .. }, Op::Create { .. }));
+                    if is_new && seq > saved {
                         tree.detach(change.object);
                         // Its name is that of the outcome, or of the new form.
                         if let Ok(inode) = tree.get(change.object) {
@@ -515,8 +551,16 @@ fn unretired(
             Body::Retire(retire) => {
                 let change = open.remove(&retire.seq);
                 match retire.how {
-                    Fate::Done(bindings) => bindings.iter().for_each(|b| tree.restore(b)),
+                    Fate::Done(bindings) => {
+                        restore(tree, seq, bindings);
+                        if let Some((change, _)) = change.filter(|_| retire.seq > saved) {
+                            overlay_outcome(tree, &change);
+                        }
+                    }
                     _ => {
+                        if let Some((change, _)) = change.as_ref().filter(|_| seq > saved) {
+                            forget_attributes(tree, change);
+                        }
                         if let Some(key) = change.and_then(|(c, _)| c.retry) {
                             replies.remove(&key);
                         }
@@ -525,7 +569,17 @@ fn unretired(
             }
         }
     }
+    tree.enter_restored(restored);
     open
+}
+
+/// What was kept of the objects of a change contains it, and it came to nothing: the home has to be asked.
+fn forget_attributes(tree: &mut Tree, change: &Change) {
+    for id in objects(change) {
+        if let Ok(inode) = tree.get(id) {
+            inode.attr = None;
+        }
+    }
 }
 
 fn record_key(id: u32) -> Vec<u8> {
@@ -552,7 +606,29 @@ fn save_record(shared: &Shared, id: u32, record: &VolumeRecord) -> Result<()> {
 /// Forgets a volume that never had anything in it.
 pub fn remove_record(shared: &Shared, id: u32) -> Result<()> {
     Guard::forget(&*shared.store, id)?;
-    shared.store.commit(vec![(record_key(id), None)]).map_err(local)
+    shared.store.commit(vec![(record_key(id), None), (hello_key(id), None)]).map_err(local)
+}
+
+fn hello_key(id: u32) -> Vec<u8> {
+    [&b"i"[..], &id.to_be_bytes()].concat()
+}
+
+/// What a home said of itself to an earlier process.
+fn kept_hello(store: &dyn MetaStore, id: u32) -> Result<Option<Hello>> {
+    use oncrpc::xdr::Xdr;
+    let bytes = store.get(&hello_key(id)).map_err(local)?;
+    Ok(bytes.and_then(|b| Hello::from_bytes(b).ok()))
+}
+
+/// Keeps what a home says of itself, so that it can be shown while it is out of reach.
+pub fn keep_hello(store: &dyn MetaStore, id: u32, hello: &Hello) -> Result<()> {
+    use oncrpc::xdr::Xdr;
+    let bytes = hello.to_bytes().to_vec();
+    match store.commit(vec![(hello_key(id), Some(bytes))]) {
+        // A full disk keeps nobody from greeting a home.
+        Err(crate::env::Error::Full(_)) => Ok(()),
+        kept => kept.map_err(local),
+    }
 }
 
 /// Every volume that the store knows.

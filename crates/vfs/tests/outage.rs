@@ -3,12 +3,9 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
-#[path = "model/clock.rs"]
-mod clock;
 mod common;
 
-use clock::FastClock;
-use common::{Engine, World};
+use common::{Engine, World, in_fast_time};
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::testing::fault::{Fault, FaultHome};
 use home::{Class, Error, ErrorKind};
@@ -59,13 +56,7 @@ impl Host {
 
 /// Runs in time that goes fast.
 fn run<F: Future<Output = ()>>(mode: Mode, test: impl FnOnce(Arc<Host>, World, Engine) -> F) {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    runtime.block_on(async {
-        let mut world = World::new(mode);
-        let clock = FastClock::new(1_700_000_000);
-        tokio::spawn(clock.clone().run());
-        world.clock = Arc::new(clock);
+    in_fast_time(mode, |mut world| async move {
         let (home, down) = (world.fault.clone(), std::sync::Mutex::new(None));
         let host = Arc::new(Host { home, down, attempts: AtomicUsize::new(0) });
         world.way = Some(RemoteHome::new(host.clone()));

@@ -37,7 +37,7 @@ fn an_object_that_was_dropped_from_memory_keeps_its_identity() {
         (0..100).map(|n| tree.bind(ROOT_ID, &name(n), &attr(Kind::File, 50 + n), None).unwrap()).collect();
     tree.shrink(10);
     assert_eq!(tree.len(), 101, "what the store does not have stays");
-    store.commit(tree.checkpoint().1).unwrap();
+    store.commit(tree.checkpoint(0).1).unwrap();
     tree.get(ids[3]).unwrap().pending = 1;
     tree.shrink(10);
     assert_eq!(tree.len(), 2, "what is unsent stays");

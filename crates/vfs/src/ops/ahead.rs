@@ -80,7 +80,7 @@ impl Volume {
             tree.peek(*dir).and_then(|n| n.dir.as_ref()).is_some_and(|d| !d.big && d.listed_at < old)
         });
         let lists: Vec<u64> = lists.collect();
-        if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+        if let Ok(node) = tree.names_mut(dir) {
             node.reads.asks(wanted.len());
         }
         drop(tree);
@@ -103,8 +103,7 @@ fn way(tree: &mut Tree, mut id: u64) -> Vec<(u64, u64)> {
 
 /// How many small files may be wanted next by one who reads one. He goes on walking when he comes to another directory.
 fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, now: Duration, need: Duration) -> usize {
-    let reads =
-        |tree: &mut Tree, dir| tree.get(dir).and_then(|n| n.names()).map(|n| n.reads).unwrap_or_default();
+    let reads = |tree: &mut Tree, dir| tree.names(dir).map(|n| n.reads).unwrap_or_default();
     let Some(&(dir, cookie)) = way.first() else { return 0 };
     let mut walk = reads(tree, dir);
     if !walk.is_on(need)
@@ -113,14 +112,14 @@ fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, now: Duratio
         walk.follow(elsewhere);
     }
     let count = walk.step(cookie, missed, limits::FILES_AHEAD, now, need);
-    if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+    if let Ok(node) = tree.names_mut(dir) {
         node.reads = walk;
     }
     for &(above, cookie) in way[1..].iter().filter(|_| walk.is_under_way()) {
-        let Ok(node) = tree.get(above).and_then(|n| n.names_mut()) else { break };
+        let Ok(node) = tree.names_mut(above) else { break };
         let Some(before) = node.reads.pass(cookie, walk, need) else { continue };
         let listed_next = next_dir(tree, above, before) == Some(cookie);
-        if let Ok(node) = tree.get(above).and_then(|n| n.names_mut()) {
+        if let Ok(node) = tree.names_mut(above) {
             node.reads.goes_by_name(!listed_next);
         }
     }
@@ -158,11 +157,11 @@ fn next_dirs(tree: &Tree, way: &[(u64, u64)]) -> Vec<u64> {
 /// The directories whose listings may be wanted next by one who lists `dir`.
 fn next_listings(tree: &mut Tree, dir: u64, now: Duration, need: Duration) -> Vec<u64> {
     let Some((parent, cookie)) = place(tree, dir) else { return Vec::new() };
-    let Ok(above) = tree.get(parent).and_then(|n| n.names_mut()) else { return Vec::new() };
+    let Ok(above) = tree.names_mut(parent) else { return Vec::new() };
     let count = above.lists.step(cookie, true, limits::LISTS_AHEAD, now, need);
     let walk = above.lists;
     if count > 0
-        && let Ok(here) = tree.get(dir).and_then(|n| n.names_mut())
+        && let Ok(here) = tree.names_mut(dir)
     {
         here.lists.follow(walk);
     }
@@ -182,7 +181,7 @@ fn next_listings(tree: &mut Tree, dir: u64, now: Duration, need: Duration) -> Ve
 /// The directory that an object is in, and its cookie there.
 fn place(tree: &mut Tree, id: u64) -> Option<(u64, u64)> {
     let (dir, name) = tree.get(id).ok()?.link.clone()?;
-    let cookie = tree.get(dir).ok()?.names().ok()?.cookie(&name);
+    let cookie = tree.names(dir).ok()?.cookie(&name);
     Some((dir, cookie))
 }
 

@@ -78,7 +78,7 @@ impl Vfs {
             volume.may_list(ctx.cred, &attr)?;
         }
         // A listing that was begun goes on with what it began with.
-        let begun = after > 0 && volume.tree.lock().get(dir.id)?.names()?.complete;
+        let begun = after > 0 && volume.tree.lock().names(dir.id)?.complete;
         if !begun {
             volume.ensure_listing(dir.id, need).await?;
         }
@@ -108,7 +108,7 @@ impl Vfs {
             entries.push(dot(b"..", 2, Oid { id: parent, ..dir }, parent_fileid));
         }
         let gateway = self.shared.gateway;
-        let node = tree.get(dir.id)?.names()?;
+        let node = tree.names(dir.id)?;
         let mut found: Vec<(u64, Name, u64)> = Vec::new();
         let room = max.saturating_sub(entries.len());
         let mut more = false;

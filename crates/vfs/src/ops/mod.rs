@@ -80,7 +80,7 @@ impl Volume {
             }
         }
         let mut tree = self.tree.lock();
-        let node = tree.get(dir)?.names()?;
+        let node = tree.names(dir)?;
         match node.slot(name) {
             Some(slot) => Ok(slot.child),
             None if node.complete => Ok(None),
@@ -94,7 +94,7 @@ impl Volume {
         let wait = async {
             loop {
                 outcomes.borrow_and_update();
-                let open = self.tree.lock().get(dir)?.names()?.slot(name).is_some_and(|s| s.pending > 0);
+                let open = self.tree.lock().names(dir)?.slot(name).is_some_and(|s| s.pending > 0);
                 if !open || outcomes.changed().await.is_err() {
                     return Ok(());
                 }
@@ -108,9 +108,8 @@ impl Volume {
 
     /// The name alone, or with `more` the whole listing where the directory is small: the next name is then known as well.
     fn want_name(&self, tree: &mut Tree, dir: u64, name: &Name, more: bool) -> Result<Want> {
-        let inode = tree.get(dir)?;
-        let small = inode.attr.is_some_and(|a| a.size <= limits::SMALL_DIR_BYTES);
-        let node = inode.names()?;
+        let small = tree.get(dir)?.attr.is_some_and(|a| a.size <= limits::SMALL_DIR_BYTES);
+        let node = tree.names(dir)?;
         let list = more && small && !node.big && node.len() <= limits::SMALL_DIR_ENTRIES as usize;
         Ok(if list { Want::List(dir, Extent::Small) } else { Want::Name(dir, name.clone()) })
     }
@@ -120,7 +119,7 @@ impl Volume {
         for round in 0..3 {
             let have = {
                 let mut tree = self.tree.lock();
-                let node = tree.get(dir)?.names()?;
+                let node = tree.names(dir)?;
                 if node.complete && node.listed_at >= need.since {
                     if round == 0 {
                         self.shared.stats.hit();
@@ -136,7 +135,7 @@ impl Volume {
             }
         }
         let mut tree = self.tree.lock();
-        if tree.get(dir)?.names()?.complete { Ok(()) } else { Err(ErrorKind::Busy.into()) }
+        if tree.names(dir)?.complete { Ok(()) } else { Err(ErrorKind::Busy.into()) }
     }
 
     /// Attributes as a client sees them, from memory.
@@ -179,7 +178,7 @@ enum Known {
 }
 
 fn known(tree: &mut Tree, dir: u64, name: &Name, need: Duration) -> Result<Known> {
-    let node = tree.get(dir)?.names()?;
+    let node = tree.names(dir)?;
     let listed = node.complete && node.listed_at >= need;
     let Some(slot) = node.slot(name) else {
         return Ok(match (listed, node.complete) {
@@ -202,8 +201,8 @@ fn known(tree: &mut Tree, dir: u64, name: &Name, need: Duration) -> Result<Known
 }
 
 fn is_small_listing(tree: &mut Tree, dir: u64) -> bool {
-    let node = tree.get(dir).ok().and_then(|n| n.dir.as_deref());
-    node.is_some_and(|d| d.complete && d.len() <= limits::SMALL_DIR_ENTRIES as usize)
+    let node = tree.names(dir);
+    node.is_ok_and(|d| d.complete && d.len() <= limits::SMALL_DIR_ENTRIES as usize)
 }
 
 /// An object that still has a name.

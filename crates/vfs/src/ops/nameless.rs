@@ -47,8 +47,7 @@ impl Volume {
     pub(super) async fn lift_nameless(self: &Arc<Self>, ctx: Ctx<'_>, dir: u64, up: u64) -> Result<()> {
         let tickets = {
             let mut tree = self.tree.lock();
-            let node = tree.get(dir)?.dir.as_deref();
-            let hidden = node.into_iter().flat_map(|node| node.hidden(self.shared.gateway));
+            let hidden = tree.names(dir)?.hidden(self.shared.gateway);
             let hidden: Vec<(Name, u64)> = hidden.map(|(name, id)| (name.clone(), id)).collect();
             let again = Ctx { retry: None, ..ctx };
             let moved = hidden

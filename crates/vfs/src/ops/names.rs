@@ -340,7 +340,7 @@ impl Volume {
         self.may_change_names(ctx.cred, &attr)?;
         self.check_fixed(tree, dir, name)?;
         self.guard.lock().clone().check_name(tree, dir, name, change)?;
-        Ok(tree.get(dir)?.names()?.slot(name).and_then(|s| s.child))
+        Ok(tree.names(dir)?.slot(name).and_then(|s| s.child))
     }
 
     fn check_removal(
@@ -405,7 +405,7 @@ impl Volume {
         let need = self.need(id);
         let have = {
             let mut tree = self.tree.lock();
-            let Ok(node) = tree.get(id)?.names() else { return Ok(()) };
+            let Ok(node) = tree.names(id) else { return Ok(()) };
             if node.complete && node.listed_at >= need.since {
                 return not_empty(&mut tree, id);
             }
@@ -550,7 +550,7 @@ impl Volume {
 /// Fails where a directory is known to have names.
 fn not_empty(tree: &mut Tree, id: u64) -> Result<()> {
     let gateway = tree.nameless.gateway;
-    if tree.get(id)?.names()?.has_children(gateway) { Err(ErrorKind::NotEmpty.into()) } else { Ok(()) }
+    if tree.names(id)?.has_children(gateway) { Err(ErrorKind::NotEmpty.into()) } else { Ok(()) }
 }
 
 /// Fails where two objects are on different file systems of the home.

@@ -33,6 +33,7 @@ impl Volume {
         }
         // With the first record: a crash in between must not leave the old version under a part of the changes.
         let mut bindings = bindings_after(tree, &last);
+        bindings.iter().for_each(|b| tree.unsaved(b.object));
         for (seq, op) in ops {
             let bindings = std::mem::take(&mut bindings);
             op.waiter.map(|w| w.send(Ok(())));
@@ -83,9 +84,12 @@ impl Volume {
             inode.pending = inode.pending.saturating_sub(u32::from(op.overlaid));
             inode.settled = settled;
             inode.cuts.remove(&seq);
+            if inode.pending == 0 {
+                tree.unsaved(id);
+            }
         }
         for (dir, name) in queue::names(change) {
-            let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) else { continue };
+            let Ok(node) = tree.names_mut(dir) else { continue };
             let slot = node.slot_mut(&name);
             slot.pending = slot.pending.saturating_sub(1);
             slot.settled = settled;
@@ -243,10 +247,11 @@ impl Volume {
     /// Forgets what a change was believed to have done, so that the home is asked again.
     pub fn undo(&self, tree: &mut Tree, change: &Change) {
         for (dir, name) in queue::names(change) {
-            if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+            if let Ok(node) = tree.names_mut(dir) {
                 node.forget(&name);
                 node.complete = false;
             }
+            tree.unsaved(dir);
             tree.notes.entry(dir, &name, 0);
         }
         if let Op::Rename { to: dir, new_name: name, .. } | Op::Link { dir, name, .. } = &change.op
@@ -257,7 +262,7 @@ impl Volume {
         for id in queue::objects(change) {
             let bound = tree.get(id).ok().and_then(|inode| inode.binding.clone());
             let taken = bound.is_some_and(|(dir, name)| {
-                let node = tree.get(dir).ok().and_then(|dir| dir.dir.as_deref());
+                let node = tree.names(dir).ok();
                 let slot = node.and_then(|node| node.slot(&name)).unwrap_or_default();
                 slot.child.is_some_and(|child| child != id)
             });
@@ -384,10 +389,11 @@ impl Volume {
             return Ok(false);
         }
         inode.drop_binding(&place);
-        let node = tree.get(place.0)?.names_mut()?;
+        let node = tree.names_mut(place.0)?;
         if node.slot(&place.1).is_some_and(|s| s.pending == 0 && s.child == Some(object)) {
             node.forget(&place.1);
             node.complete = false;
+            tree.unsaved(place.0);
             tree.get(object)?.drop_link(&place);
         }
         tree.notes.entry(place.0, &place.1, 0);
@@ -465,7 +471,7 @@ impl Volume {
             inode.add_link((place.0, copy.clone()));
             tree.copies.note(self.shared.gateway, object, &copy);
         }
-        let node = tree.get(place.0)?.names_mut()?;
+        let node = tree.names_mut(place.0)?;
         if here {
             node.slot_mut(&copy).child = Some(object);
             node.slot_mut(&place.1).child = None;
@@ -474,6 +480,7 @@ impl Volume {
             node.forget(&place.1);
         }
         node.complete = false;
+        tree.unsaved(place.0);
         tree.notes.entry(place.0, &place.1, 0);
         tree.notes.entry(place.0, &copy, 0);
         tree.notes.attributes(object, 0);
@@ -500,7 +507,7 @@ impl Volume {
             }
         }
         for (dir, name) in queue::names(&change) {
-            if let Ok(node) = tree.get(dir).and_then(|n| n.names_mut()) {
+            if let Ok(node) = tree.names_mut(dir) {
                 node.slot_mut(&name).pending += 1;
             }
         }

@@ -115,9 +115,10 @@ impl Volume {
         }
         let since = match self.mode_of(id).expires() {
             true => (now + instant).saturating_sub(self.shared.staleness),
-            // What is known not to be true any more has no age at all.
-            false => instant,
+            false => Duration::ZERO,
         };
+        // What is known not to be true any more, and what an earlier process has kept, is of no time at all.
+        let since = since.max(instant);
         Need { since, insist: false }
     }
 
@@ -142,7 +143,7 @@ impl Volume {
         }
         let child = {
             let mut tree = self.tree.lock();
-            let node = tree.get(dir).ok().and_then(|n| n.dir.as_deref());
+            let node = tree.names(dir).ok();
             node.and_then(|node| node.slot(name)).and_then(|slot| slot.child)
         };
         child.map_or_else(|| self.need_to_open(dir), |child| self.need_of_look(ctx, child))
@@ -156,7 +157,7 @@ impl Volume {
             return Ok(());
         }
         let path = tree.local_path(dir)?.join(name);
-        let taken = tree.get(dir)?.names()?.slot(name).is_some_and(|s| s.child.is_some());
+        let taken = tree.names(dir)?.slot(name).is_some_and(|s| s.child.is_some());
         match modes.at(&path).is_read_only() || taken && modes.is_fixed(&path) {
             true => {
                 Err(Error::new(ErrorKind::ReadOnly, format!("{path} is or leads to what must not change")))

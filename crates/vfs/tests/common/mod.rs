@@ -17,7 +17,20 @@ use vfs::{
     Config, CreateHow, Cred, Ctx, Mode, Mount, MountOptions, Namespace, Oid, SetAttrs, Stability, Start, Vfs,
 };
 
+pub mod clock;
+
 pub const UID: u32 = 4000;
+
+/// Runs in time that goes fast.
+pub fn in_fast_time<F: Future<Output = ()>>(mode: Mode, test: impl FnOnce(World) -> F) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    runtime.block_on(async {
+        let clock = clock::FastClock::new(1_700_000_000);
+        tokio::spawn(clock.clone().run());
+        test(World { clock: Arc::new(clock), ..World::new(mode) }).await;
+    });
+}
 
 pub struct OneHome {
     pub home: Arc<dyn Home>,

@@ -6,7 +6,6 @@
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
 
-mod clock;
 #[path = "../common/mod.rs"]
 mod common;
 mod outside;

@@ -3,7 +3,7 @@
 //! Whatever is written is a token that is written once. A token is at the home in the end, in whatever file, unless
 //! the other program destroyed it there, or the engine was told to destroy it by somebody who had seen it.
 
-use crate::clock::FastClock;
+use crate::common::clock::FastClock;
 use crate::common::{Engine, World};
 use crate::run::{Check, ensure, start};
 use home::testing::conformance::Outside;

@@ -1,6 +1,6 @@
 //! Runs calls against an engine and a model, with faults and restarts between them, and compares.
 
-use crate::clock::FastClock;
+use crate::common::clock::FastClock;
 use crate::common::{Engine, OneHome, UID, World};
 use crate::posix::{Act, Model, OWNER, Obj, ROOT};
 use bytes::Bytes;

@@ -1,0 +1,142 @@
+//! What is known of a home outlives the process: one that is out of reach after a restart is shown as it was.
+
+mod common;
+
+use common::{Engine, World, in_fast_time};
+use home::testing::conformance::Outside;
+use home::testing::fault::Fault;
+use home::{ErrorKind, HomePath};
+use std::time::Duration;
+use vfs::{FileAttr, Mode, Oid, RenameHow, SetAttrs};
+
+fn path(text: &str) -> HomePath {
+    HomePath::parse(text.as_bytes()).unwrap()
+}
+
+/// The next process. Longer than between two checkpoints goes by before.
+async fn restart(world: &World, e: Engine) -> Engine {
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    world.disk.kill();
+    drop(e);
+    world.start().await
+}
+
+async fn attr(e: &Engine, path: &str) -> FileAttr {
+    e.vfs.resolve_path(e.ctx(), path.as_bytes()).await.unwrap().1
+}
+
+async fn rename(e: &Engine, dir: Oid, from: &str, to: &str) {
+    let (from, to) = (from.as_bytes(), to.as_bytes());
+    e.vfs.rename(e.ctx(), dir, from, dir, to, RenameHow::Replace).await.unwrap();
+}
+
+#[test]
+fn a_home_out_of_reach_is_shown_as_it_was() {
+    for fault in [Fault::Unreachable, Fault::Shut, Fault::Hang] {
+        in_fast_time(Mode::Wb, |world| async move {
+            world.mkdir("d");
+            ["d/a", "d/b", "d/e", "f"].iter().for_each(|name| world.write(name, name.as_bytes()));
+            Outside::symlink(&world.memory, &path("link"), b"d/a");
+            let e = world.start().await;
+            let (lab, d) = (e.lab().await, e.find("/lab/d").await.unwrap());
+            assert_eq!((e.names(lab).await.len(), e.names(d).await.len()), (3, 3));
+            assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"f");
+            // Half of it has no outcome when the process ends.
+            rename(&e, d, "a", "sent").await;
+            e.vfs.mkdir(e.ctx(), d, b"made", SetAttrs::default()).await.unwrap();
+            e.sync().await;
+            world.fault(fault);
+            rename(&e, d, "sent", "moved").await;
+            e.vfs.mkdir(e.ctx(), d, b"unsent", SetAttrs::default()).await.unwrap();
+            e.vfs.remove(e.ctx(), d, b"b").await.unwrap();
+            e.write(e.find("/lab/f").await.unwrap(), 0, b"F").await.unwrap();
+            let before = (attr(&e, "/lab/d").await, attr(&e, "/lab/d/moved").await, attr(&e, "/lab/f").await);
+
+            let e = restart(&world, e).await;
+            let after = (attr(&e, "/lab/d").await, attr(&e, "/lab/d/moved").await, attr(&e, "/lab/f").await);
+            // The ctime of a directory may have moved on.
+            assert!(after.0.ctime >= before.0.ctime);
+            assert_eq!((FileAttr { ctime: before.0.ctime, ..after.0 }, after.1, after.2), before);
+            let (lab, d) = (e.lab().await, e.find("/lab/d").await.unwrap());
+            assert_eq!(e.names(lab).await, ["d", "f", "link"]);
+            assert_eq!(e.names(d).await, ["e", "made", "moved", "unsent"]);
+            assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"F");
+            let link = e.find("/lab/link").await.unwrap();
+            assert_eq!(&e.vfs.readlink(e.ctx(), link).await.unwrap().0[..], b"d/a");
+            assert_eq!(e.find("/lab/d/b").await.unwrap_err().kind, ErrorKind::NotFound);
+
+            // Nothing of that counts as fresh once the home answers.
+            world.fault(Fault::None);
+            e.sync().await;
+            world.write("d/new", b"theirs");
+            world.remove("d/e");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let e = restart(&world, e).await;
+            let d = e.find("/lab/d").await.unwrap();
+            assert_eq!(e.names(d).await, ["made", "moved", "new", "unsent"]);
+            assert_eq!(world.names_at_home("d").await, ["made", "moved", "new", "unsent"]);
+        });
+    }
+}
+
+#[test]
+fn what_was_seen_to_go_does_not_come_back() {
+    in_fast_time(Mode::Wb, |mut world| async move {
+        world.staleness = Duration::ZERO;
+        ["gone", "replaced", "stays"].iter().for_each(|name| world.write(name, b"one"));
+        let e = world.start().await;
+        let lab = e.lab().await;
+        assert_eq!(e.names(lab).await, ["gone", "replaced", "stays"]);
+        world.remove("gone");
+        world.remove("replaced");
+        world.mkdir("replaced");
+        assert_eq!(e.names(lab).await, ["replaced", "stays"]);
+        let before = attr(&e, "/lab/replaced").await;
+        // The journal still has the record by which the first ones were known.
+        let e = restart(&world, e).await;
+        world.fault(Fault::Unreachable);
+        assert_eq!(e.names(e.lab().await).await, ["replaced", "stays"]);
+        assert_eq!(attr(&e, "/lab/replaced").await.fileid, before.fileid);
+        assert_eq!(e.find("/lab/gone").await.unwrap_err().kind, ErrorKind::NotFound);
+    });
+}
+
+#[test]
+fn what_was_not_seen_is_not_said_to_be_missing() {
+    in_fast_time(Mode::Wb, |world| async move {
+        world.mkdir("d");
+        world.write("d/known", b"1");
+        (0..2_000).for_each(|n| world.write(&format!("d/n{n}"), b""));
+        let e = world.start().await;
+        e.find("/lab/d/known").await.unwrap();
+        world.fault(Fault::Unreachable);
+        let e = restart(&world, e).await;
+        e.find("/lab/d/known").await.unwrap();
+        assert_ne!(e.find("/lab/d/unknown").await.unwrap_err().kind, ErrorKind::NotFound);
+    });
+}
+
+/// A record has only so many names of an object, and a directory with another one is not known as a whole.
+#[test]
+fn a_directory_whose_names_are_not_all_kept_is_not_said_to_lack_one() {
+    in_fast_time(Mode::Wb, |world| async move {
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.create(lab, "f").await.unwrap();
+        for n in 0..40 {
+            e.vfs.link(e.ctx(), f, lab, format!("l{n}").as_bytes()).await.unwrap();
+        }
+        e.sync().await;
+        assert_eq!(e.names(lab).await.len(), 41);
+        tokio::time::sleep(Duration::from_millis(2_500)).await;
+        world.fault(Fault::Unreachable);
+        let e = restart(&world, e).await;
+        assert_eq!(e.find("/lab/l39").await.unwrap(), f);
+        for n in 0..40 {
+            let found = e.find(&format!("/lab/l{n}")).await;
+            assert!(
+                found.as_ref().is_ok_and(|id| *id == f) || found.unwrap_err().kind != ErrorKind::NotFound
+            );
+        }
+    });
+}
