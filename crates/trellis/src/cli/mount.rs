@@ -133,13 +133,15 @@ fn welcome(dir: &Path, before: bool, at: Option<&str>) -> String {
     let there = at.map(|host| format!("ssh {} ", show::word(host.as_bytes()))).unwrap_or_default();
     let (shown, word) = (show::text(dir.as_os_str().as_bytes()), show::path_word(dir));
     let added = advice::addition();
-    format!(
-        "{shown} {how}; try\n  \
-         ls {}            any host or alias that `{there}ssh HOST` reaches, from its root directory on\n  \
-         trellis status{added}           homes, what is unsent, what is cached\n  \
-         trellis umount {word}{added}     take it away again\n",
-        show::path_word(&dir.join("HOST"))
-    )
+    let tries = [
+        [
+            format!("  ls {}", show::path_word(&dir.join("HOST"))),
+            format!("any host or alias that `{there}ssh HOST` reaches, from its root directory on"),
+        ],
+        [format!("  trellis status{added}"), "homes, what is unsent, what is cached".into()],
+        [format!("  trellis umount {word}{added}"), "take it away again".into()],
+    ];
+    format!("{shown} {how}; try\n{}", show::table(&tries.map(Vec::from)))
 }
 
 pub(super) async fn umount(args: UmountArgs) -> Done {
@@ -233,4 +235,22 @@ fn absolute(dir: &Path) -> Result<PathBuf, Failure> {
 
 fn raw(path: &Path) -> Raw {
     Raw::from(path.as_os_str().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_try_stands_in_columns_however_long_the_path() {
+        let text = welcome(Path::new("/home/ann/a long place"), false, Some("login1"));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], "/home/ann/a long place is mounted; try");
+        assert!(
+            lines[1].starts_with("  ls '/home/ann/a long place/HOST'  ")
+                && lines[1].contains("`ssh login1 ssh HOST`")
+        );
+        let column = lines[1].find("any host").unwrap();
+        assert_eq!([lines[2].find("homes"), lines[3].find("take it")], [Some(column); 2], "{text}");
+    }
 }
