@@ -29,7 +29,7 @@ pub struct StatusReport {
 /// A home.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HomeReport {
-    /// Its names in the root directory.
+    /// Its names in the root directory, the shortest first: people call it by that.
     pub names: Vec<String>,
     /// The account: `user@hostname:port`, or `local:/path`.
     pub account: String,
@@ -299,8 +299,11 @@ impl From<&VolumeStatus> for HomeReport {
             (None, Link::Down(why)) => ("down", Some(why.clone())),
         };
         let parked = v.parked.iter();
+        let mut names: Vec<String> =
+            v.names.iter().map(|n| String::from_utf8_lossy(n.as_bytes()).into_owned()).collect();
+        names.sort_by(|a, b| (a.len(), a).cmp(&(b.len(), b)));
         HomeReport {
-            names: v.names.iter().map(|n| String::from_utf8_lossy(n.as_bytes()).into_owned()).collect(),
+            names,
             account: v.account.clone(),
             volume: v.volume,
             mode: v.modes.whole().to_string(),
@@ -369,7 +372,7 @@ mod tests {
         VolumeStatus {
             volume: 7,
             account: "ann@lab:22".into(),
-            names: vec![home::Name::new(b"lab").unwrap()],
+            names: [&b"scp:lab:"[..], b"lab"].map(|name| home::Name::new(name).unwrap()).to_vec(),
             modes: vfs::Modes::new(vfs::Mode::Wb, vec![]).unwrap(),
             home: home::Status {
                 link,
@@ -400,7 +403,7 @@ mod tests {
         let json =
             serde_json::to_value(HomeReport::from(&volume(Link::Down("no route".into()), None))).unwrap();
         let want = serde_json::json!({
-            "names": ["lab"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "class": "sftp",
+            "names": ["lab", "scp:lab:"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "class": "sftp",
             "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5,
             "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
