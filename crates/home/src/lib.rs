@@ -75,6 +75,19 @@ oncrpc::xdr! {
         pub more: bool,
     }
 
+    /// What has changed in a watched directory. Each part is told once, until the directory is listed again.
+    #[derive(Debug, Clone, PartialEq, Eq, Default)]
+    pub struct Changed {
+        /// The number that the directory was given when it was listed: [`Home::watch`].
+        pub mark: u64,
+        /// Anything in it, and it is not watched any more.
+        pub all: bool,
+        /// Its own attributes.
+        pub itself: bool,
+        /// What these names stand for, or attributes of that.
+        pub names: Vec<Name>,
+    }
+
     /// Bytes of a file with the attributes they were read under.
     #[derive(Debug, Clone, PartialEq)]
     pub struct Chunk {
@@ -117,6 +130,23 @@ oncrpc::xdr! {
         pub boot_id: Bytes,
         /// The home's clock.
         pub clock: Time,
+    }
+}
+
+/// The first page of a directory, and whether its changes are told from now on.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Watched {
+    /// The page.
+    pub page: Page,
+    /// Everything that changed after the question was asked is told, as long as [`Home::epoch`] is this; `None`: nothing
+    /// is told of this directory.
+    pub epoch: Option<u64>,
+}
+
+impl Watched {
+    /// A page of a directory that is not watched.
+    pub fn not(page: Page) -> Watched {
+        Watched { page, epoch: None }
     }
 }
 
@@ -175,6 +205,8 @@ pub struct Status {
     pub class: Option<Class>,
     /// What is weaker than the full promise, for a person to read.
     pub weaker: Vec<String>,
+    /// Whether changes there are told: [`Home::epoch`].
+    pub watches: bool,
     /// Sequential waits for the home since the start.
     pub round_trips: u64,
     /// Bytes received from the home since the start.
@@ -193,6 +225,7 @@ impl Status {
             clock_ahead_s: None,
             class,
             weaker: Vec::new(),
+            watches: false,
             round_trips: 0,
             bytes_in: 0,
             bytes_out: 0,
@@ -236,6 +269,18 @@ pub trait Home: Send + Sync {
 
     /// At most `max` entries that follow the name `after`.
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page>;
+
+    /// The first page of a directory, as [`Home::list`]. Where the home can, the directory is watched from before it was
+    /// read: [`Home::changes`] tells of it under the number `mark`, of which a directory has only the last one.
+    async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched>;
+
+    /// Waits for changes in watched directories, made by anybody but through this very connection. For one caller at a time.
+    async fn changes(&self) -> Vec<Changed>;
+
+    /// Which span this is, of those in which no change of a watched directory went untold; without using the connection.
+    /// `None` while nothing is told: the home cannot, or is not connected, or silent. No span has the number of an
+    /// earlier one.
+    fn epoch(&self) -> Option<u64>;
 
     /// At most `len` bytes at offset `at`.
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk>;

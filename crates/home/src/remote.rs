@@ -26,9 +26,9 @@ use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::ssh::{SshTarget, credentials};
 use crate::{
-    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed,
+    Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page,
 };
-use crate::{Result, Seen, StatFs, Status, XattrName, Xattrs};
+use crate::{Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -80,6 +80,7 @@ impl Meter {
             clock_ahead_s: None,
             class,
             weaker,
+            watches: false,
             round_trips: self.round_trips.load(Ordering::Relaxed),
             bytes_in: self.bytes_in.load(Ordering::Relaxed),
             bytes_out: self.bytes_out.load(Ordering::Relaxed),
@@ -291,6 +292,14 @@ impl Shared {
 }
 
 impl State {
+    /// The connection that works.
+    fn up(&self) -> Option<Arc<dyn Connection>> {
+        match &self.phase {
+            Phase::Up(connection) => Some(connection.clone()),
+            _ => None,
+        }
+    }
+
     /// Compares the greeting with the first one: another token or user is another account.
     fn greet(&mut self, hello: Hello) {
         self.new_token |= hello.token_is_new;
@@ -426,7 +435,14 @@ impl Home for RemoteHome {
         let clock_ahead_s = state.clock_ahead_s;
         let unfenced = state.unfenced.then(|| UNFENCED.to_owned());
         let weaker = state.weaker.iter().cloned().chain(unfenced).collect();
-        Status { login, needs_person, clock_ahead_s, ..self.shared.meter.status(link, class, weaker) }
+        let watches = state.foreign.is_none() && state.up().is_some_and(|c| c.epoch().is_some());
+        Status {
+            login,
+            needs_person,
+            clock_ahead_s,
+            watches,
+            ..self.shared.meter.status(link, class, weaker)
+        }
     }
 
     fn retry_now(&self) {
@@ -472,6 +488,32 @@ impl Home for RemoteHome {
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.same_account().await?.list(dir, after, max).await
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        self.same_account().await?.watch(dir, max, mark).await
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        let mut moved = self.shared.moved.subscribe();
+        loop {
+            moved.mark_unchanged();
+            let up = self.shared.state.lock().up();
+            let another = moved.changed();
+            match up {
+                Some(connection) => tokio::select! {
+                    changes = connection.changes() => return changes,
+                    _ = another => {}
+                },
+                // Fails only if the sender is gone, which we hold.
+                None => drop(another.await),
+            }
+        }
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        let state = self.shared.state.lock();
+        state.up().filter(|_| state.foreign.is_none())?.epoch()
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

@@ -15,8 +15,8 @@ use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
 use home::{
-    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page,
-    Payload, Piece, Placed, Result, Seen, Status, XattrName, Xattrs,
+    Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, Op, OpId,
+    Outcome, Page, Payload, Piece, Placed, Result, Seen, Status, Watched, XattrName, Xattrs,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -479,6 +479,18 @@ impl Home for Line {
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         let page = |posix: &Posix<SimSys>| posix.list(dir, after, max).inspect(|_| self.net.told(&dir.path));
         self.ask(page).await
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<Watched> {
+        Ok(Watched::not(self.list(dir, None, max).await?))
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        std::future::pending().await
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        None
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

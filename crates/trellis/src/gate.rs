@@ -12,8 +12,8 @@ use crate::rate::Bucket;
 use bytes::Bytes;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::{
-    Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome, Page,
-    Placed, Result, Seen, StatFs, Status, XattrName, Xattrs,
+    Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome,
+    Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -246,6 +246,21 @@ impl Home for Gate {
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         let _call = self.call_at(&dir.path)?;
         self.inner.home.list(dir, after, max).await
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        let _call = self.call_at(&dir.path)?;
+        self.inner.home.watch(dir, max, mark).await
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        self.inner.home.changes().await
+    }
+
+    /// Whoever asks for it is about to use what the home told: it is needed.
+    fn epoch(&self) -> Option<u64> {
+        locked(&self.inner.use_).last = Instant::now();
+        self.inner.home.epoch()
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

@@ -9,17 +9,18 @@ mod sane;
 mod table;
 #[cfg(test)]
 mod tests;
+mod told;
 mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
-use super::verbs::{BASES, CLAIMS, ClaimArgs, XATTRS, XattrsArgs};
+use super::verbs::{BASES, CLAIMS, ClaimArgs, News, WATCHES, WatchArgs, XATTRS, XattrsArgs};
 use crate::limits::agent::{APPLY_MAX, BODY_MAX, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{
-    Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome, Page,
+    Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome,
 };
-use crate::{Op, Placed, Result, Seen, StatFs, Status, XattrName, Xattrs};
+use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
 use crate::{limits, ssh};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
@@ -29,6 +30,7 @@ use table::{Table, Waiter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
+use told::Told;
 
 /// One connection to an agent.
 pub struct Session {
@@ -42,6 +44,7 @@ struct Shared {
     table: Mutex<Table>,
     /// Something waits for the writer.
     work: Notify,
+    told: Told,
     /// Bytes of questions, and of changes, that callers may have waiting: no question waits for the room of changes.
     room: [Semaphore; 2],
 }
@@ -63,6 +66,7 @@ impl Session {
             life: Life::new(meter, child),
             table: Mutex::new(Table::new()),
             work: Notify::new(),
+            told: Told::new(),
             room: [(); 2].map(|()| Semaphore::new(REQUESTS_MAX)),
         });
         let tasks = vec![
@@ -263,6 +267,12 @@ async fn find_preamble(shared: &Shared, reader: &mut (impl AsyncRead + Unpin)) -
 }
 
 fn deliver(shared: &Shared, header: Header, body: Bytes) -> Result<()> {
+    if header.kind == Type::News {
+        return match News::from_bytes(body) {
+            Ok(news) => shared.told.hear(news),
+            Err(e) => Err(Error::new(ErrorKind::Unreachable, format!("the agent's news make no sense: {e}"))),
+        };
+    }
     if !matches!(header.kind, Type::Reply | Type::ReplyPart) {
         return Ok(());
     }
@@ -304,7 +314,8 @@ impl Home for Session {
         let old =
             (!self.has_xattrs()).then(|| "the agent there is too old for extended attributes".to_owned());
         let weaker = old.into_iter().collect();
-        self.shared.life.meter.status(self.shared.life.link(), Some(HomeClass::Posix), weaker)
+        let status = self.shared.life.meter.status(self.shared.life.link(), Some(HomeClass::Posix), weaker);
+        Status { watches: self.epoch().is_some(), ..status }
     }
 
     async fn attach(&self) -> Result<Hello> {
@@ -327,6 +338,31 @@ impl Home for Session {
             Reply::Listx(page) if page.page.entries.len() <= most && self.has_xattrs() => Ok(page.joined()),
             other => Err(unexpected(&other)),
         }
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        if self.accept.features & WATCHES == 0 || !self.has_xattrs() {
+            return Ok(Watched::not(self.list(dir, None, max).await?));
+        }
+        let epoch = self.epoch();
+        let args = WatchArgs { dir: dir.clone(), max, mark };
+        match self.call(Class::Metadata, Request::Watch(args)).await? {
+            Reply::Watch(answer) if answer.page.page.entries.len() <= max.max(1) as usize => {
+                // Anything may have gone untold since the question if the span is another one now.
+                let epoch = epoch.filter(|epoch| answer.watched && self.epoch() == Some(*epoch));
+                Ok(Watched { page: answer.page.joined(), epoch })
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        self.shared.told.changes().await
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        let silences = self.shared.life.silences().filter(|_| self.accept.features & WATCHES != 0);
+        silences.map(|silences| self.shared.told.epoch() + silences)
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

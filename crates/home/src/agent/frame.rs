@@ -63,6 +63,8 @@ pub enum Type {
     Credit = 5,
     /// A sign of life; one with a nonzero id is sent back with id 0.
     Notice = 6,
+    /// Tells what nobody asked for; the body is a [`super::verbs::News`]. Only where that is agreed on.
+    News = 7,
 }
 
 /// What goes first when several frames wait.
@@ -135,7 +137,7 @@ impl Header {
 impl Type {
     fn from_number(n: u8) -> Option<Type> {
         use Type::*;
-        [Request, Reply, ReplyPart, Cancel, Credit, Notice].into_iter().find(|t| *t as u8 == n)
+        [Request, Reply, ReplyPart, Cancel, Credit, Notice, News].into_iter().find(|t| *t as u8 == n)
     }
 }
 
@@ -275,8 +277,8 @@ mod tests {
         bytes[0] = 0x40;
         assert_eq!(Header::decode(&bytes), Err(FrameError::TooLong(0x4000_0000)));
         bytes[0] = 0;
-        bytes[4] = 7;
-        assert_eq!(Header::decode(&bytes), Err(FrameError::Unknown(7, 0)));
+        bytes[4] = 8;
+        assert_eq!(Header::decode(&bytes), Err(FrameError::Unknown(8, 0)));
         bytes[4] = 6;
         bytes[5] = 4;
         assert_eq!(Header::decode(&bytes), Err(FrameError::Unknown(6, 4)));

@@ -14,11 +14,12 @@ pub(crate) mod tests;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::verbs::StatResult;
-use super::verbs::{Accept, BarePage, CODEC_NONE, FEATURES, Failure, ListArgs, Offer, Reply, Request};
+use super::verbs::{Accept, BarePage, CODEC_NONE, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
+use super::verbs::{WatchArgs, WatchedPage};
 use crate::limits::agent::{
-    BODY_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
+    BODY_MAX, CHANGES_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
-use crate::limits::agent::{STATS_MAX, WORKERS};
+use crate::limits::agent::{STATS_MAX, WATCH_PAUSE, WORKERS};
 use crate::posix::{Posix, sys::Sys};
 use crate::{Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen};
 use crate::{StatFs, XattrName, Xattrs};
@@ -27,7 +28,7 @@ use jobs::{Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
 use outbox::Outbox;
 use std::io::{self, Read, Write};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, mpsc};
 
 /// A home as the server needs it: [`crate::Home`] without a runtime. Calls come from several threads.
 pub trait Serve: Send + Sync + 'static {
@@ -37,6 +38,10 @@ pub trait Serve: Send + Sync + 'static {
     fn stat(&self, at: &Loc) -> Result<Seen>;
     /// See [`crate::Home::list`].
     fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page>;
+    /// See [`Posix::watch`].
+    fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<(Page, bool)>;
+    /// See [`Posix::changes`].
+    fn changes(&self) -> Result<crate::posix::watch::News>;
     /// See [`crate::Home::read`].
     fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk>;
     /// See [`crate::Home::readlink`].
@@ -65,6 +70,12 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.list(dir, after, max)
+    }
+    fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<(Page, bool)> {
+        self.watch(dir, max, mark)
+    }
+    fn changes(&self) -> Result<crate::posix::watch::News> {
+        self.changes()
     }
     fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         self.read(file, at, len)
@@ -121,6 +132,8 @@ struct Server<S> {
     program: Program,
     jobs: Jobs,
     outbox: Outbox,
+    /// Whether a thread tells of changes, once there are any to tell.
+    tells: OnceLock<bool>,
 }
 
 /// Serves `home` until the end of `input`, or until `output` breaks.
@@ -132,7 +145,8 @@ pub fn serve<S: Serve>(
     mut input: impl Read,
     output: impl Write + Send + 'static,
 ) -> io::Result<()> {
-    let server = Arc::new(Server { home, program, jobs: Jobs::new(), outbox: Outbox::new() });
+    let server =
+        Arc::new(Server { home, program, jobs: Jobs::new(), outbox: Outbox::new(), tells: OnceLock::new() });
     let writer = server.clone();
     spawn("writer", move || writer.outbox.write_to(output))?;
     for _ in 0..WORKERS {
@@ -171,7 +185,7 @@ impl<S: Serve> Server<S> {
                 Type::Notice if header.id != 0 => {
                     self.outbox.push(vec![Frame::new(Type::Notice, Class::Control, 0, Vec::new())]);
                 }
-                Type::Notice | Type::Credit | Type::Reply | Type::ReplyPart => {}
+                Type::Notice | Type::Credit | Type::Reply | Type::ReplyPart | Type::News => {}
             }
         }
         Ok(())
@@ -217,7 +231,7 @@ impl<S: Serve> Server<S> {
         Ok(())
     }
 
-    fn work(&self, changes: bool) {
+    fn work(self: &Arc<Self>, changes: bool) {
         while let Some(job) = self.jobs.next(changes) {
             let reply = self.execute(job.request);
             self.jobs.done(job.size);
@@ -251,7 +265,7 @@ impl<S: Serve> Server<S> {
         }))
     }
 
-    fn execute(&self, request: Request) -> Result<Reply> {
+    fn execute(self: &Arc<Self>, request: Request) -> Result<Reply> {
         let home = &self.home;
         Ok(match request {
             Request::Hello(offer) => self.hello(offer)?,
@@ -265,7 +279,43 @@ impl<S: Serve> Server<S> {
             Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
             Request::Claim(a) => Reply::Claim(home.claim(a.gateway, a.volume, a.lost)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
+            Request::Watch(args) => Reply::Watch(self.watch(&args)?),
         })
+    }
+
+    fn watch(self: &Arc<Self>, WatchArgs { dir, max, mark }: &WatchArgs) -> Result<WatchedPage> {
+        let (page, watched) = self.home.watch(dir, (*max).clamp(1, LIST_ENTRIES_MAX), *mark)?;
+        let told = watched
+            && *self.tells.get_or_init(|| {
+                let teller = self.clone();
+                spawn("news", move || teller.tell()).is_ok()
+            });
+        Ok(WatchedPage { page: BarePage::of(bounded(page)), watched: told })
+    }
+
+    /// Tells of changes until there are none any more.
+    fn tell(&self) {
+        loop {
+            let news = self.home.changes();
+            let over = news.is_err();
+            match news.unwrap_or(None) {
+                Some(changed) => {
+                    for part in changed.chunks(CHANGES_MAX) {
+                        self.say(&News::Changed(part.to_vec()));
+                    }
+                }
+                None => self.say(&News::Lost),
+            }
+            if over {
+                return;
+            }
+            std::thread::sleep(WATCH_PAUSE);
+        }
+    }
+
+    /// Behind the answers of this class that are ready, which are older.
+    fn say(&self, news: &News) {
+        self.outbox.push(vec![Frame::new(Type::News, Class::Metadata, 0, vec![news.to_bytes()])]);
     }
 
     fn list(&self, ListArgs { dir, after, max }: &ListArgs) -> Result<Page> {

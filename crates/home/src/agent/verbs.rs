@@ -2,8 +2,8 @@
 
 use crate::limits::agent::TEXT_MAX;
 use crate::{
-    Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs, XattrName,
-    Xattrs,
+    Changed, Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs,
+    XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
@@ -17,8 +17,10 @@ pub const XATTRS: u64 = 1;
 pub const CLAIMS: u64 = 2;
 /// A feature: [`crate::Op::SetAttr`] with a base.
 pub const BASES: u64 = 4;
+/// A feature: directories are listed and watched by WATCH, and [`News`] tells what changes in them.
+pub const WATCHES: u64 = 8;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS | CLAIMS | BASES;
+pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -46,6 +48,8 @@ oncrpc::xdr! {
         Listx(ListArgs) = 10,
         /// Take over the changes of a volume; where the feature [`CLAIMS`] is agreed on.
         Claim(ClaimArgs) = 11,
+        /// The first page of a directory, which is watched from then on; where the feature [`WATCHES`] is agreed on.
+        Watch(WatchArgs) = 12,
     }
 
     /// What the server answers.
@@ -75,6 +79,18 @@ oncrpc::xdr! {
         Listx(BarePage) = 10,
         /// What is known of operations whose outcomes were lost, if anything is.
         Claim(Option<Claimed>) = 11,
+        /// The page.
+        Watch(WatchedPage) = 12,
+    }
+
+    /// What the server says without having been asked.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub union News {
+        /// Changes were missed: whatever is watched may have changed, and is watched no more.
+        Lost = 0,
+        /// Changes in watched directories: at most [`CHANGES_MAX`](crate::limits::agent::CHANGES_MAX), each with at most
+        /// [`WATCH_NAMES`](crate::limits::agent::WATCH_NAMES) names.
+        Changed(Vec<Changed>) = 1,
     }
 
     /// One object of a STAT.
@@ -134,6 +150,26 @@ oncrpc::xdr! {
         pub after: Option<Name>,
         /// Most entries.
         pub max: u32,
+    }
+
+    /// Arguments of WATCH.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct WatchArgs {
+        /// The directory.
+        pub dir: Loc,
+        /// Most entries.
+        pub max: u32,
+        /// Under which number its changes are told.
+        pub mark: u64,
+    }
+
+    /// A page, and whether its directory is watched.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct WatchedPage {
+        /// The page.
+        pub page: BarePage,
+        /// Since before the page was taken.
+        pub watched: bool,
     }
 
     /// A page, and what of it has no extended attributes.
@@ -289,6 +325,24 @@ mod tests {
         assert_eq!(&stage.to_bytes()[..], b"\0\0\0\x07\0\0\0\0\0\0\x01\x02");
         let apply = Reply::Apply(vec![Outcome::Conflict(None::<Attr>), Outcome::Refused(ErrorKind::NoSpace)]);
         assert_eq!(&apply.to_bytes()[..], b"\0\0\0\x08\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\x0b");
+    }
+
+    #[test]
+    fn watches_have_their_golden_bytes() {
+        let asked = Request::Watch(WatchArgs { dir: loc(b"d"), max: 5, mark: 258 });
+        let golden = b"\0\0\0\x0c\0\0\0\x01d\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\x01\x02";
+        assert_eq!(&asked.to_bytes()[..], golden);
+        let changed = Changed { mark: 258, all: false, itself: true, names: vec![Name::new(b"ab").unwrap()] };
+        let news = News::Changed(vec![changed]);
+        let golden = b"\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x02ab\0\0";
+        assert_eq!(&news.to_bytes()[..], golden);
+        assert_eq!(News::from_bytes(news.to_bytes()).unwrap(), news);
+        assert_eq!(&News::Lost.to_bytes()[..], b"\0\0\0\0");
+        let dir = Attr { kind: crate::Kind::Dir, ..super::super::server::tests::attr(2) };
+        let page = BarePage::of(Page { applied: 0, dir, entries: vec![], more: false });
+        let watched = Reply::Watch(WatchedPage { page: page.clone(), watched: true });
+        let golden = [&b"\0\0\0\x0c"[..], &page.to_bytes(), b"\0\0\0\x01"].concat();
+        assert_eq!(watched.to_bytes(), golden);
     }
 
     #[test]

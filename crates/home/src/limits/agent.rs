@@ -39,6 +39,25 @@ pub const NOISE_MAX: usize = 256 << 10;
 /// Longest text of an error in bytes.
 pub const TEXT_MAX: usize = 1024;
 
+/// Directories that a server watches for one client.
+pub const WATCHES_MAX: usize = 65_536;
+/// The part of the watches that the kernel gives a user which one server may take: other programs of the user need some.
+pub const WATCHES_SHARE: usize = 4;
+/// A directory that was listed longer ago gives its watch to another one when there are no more, in seconds.
+pub const WATCH_KEPT: i64 = 60;
+/// Names of one directory that are told to have changed; with one more the whole directory has.
+pub const WATCH_NAMES: usize = 32;
+/// Directories in one frame that tells of changes.
+pub const CHANGES_MAX: usize = 128;
+/// Directories with changes that a client holds for its callers; with one more everything counts as changed.
+pub const CHANGES_HELD: usize = 65_536;
+/// The pause between two such frames, in which changes gather.
+pub const WATCH_PAUSE: Duration = Duration::from_millis(20);
+/// Names that our own operations have left something under, of which it is remembered what.
+pub const OWN_KEPT: usize = 8192;
+/// Buffer for the kernel's events.
+pub const EVENTS_BUFFER: usize = 64 << 10;
+
 /// How often an idle link is asked for a sign of life.
 pub const KEEPALIVE: Duration = Duration::from_secs(5);
 /// A link that is asked and says nothing for this long is shown as silent.

@@ -11,14 +11,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
 use crate::testing::Outside;
 use crate::{
-    Chunk, Claimed, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page, Payload,
-    Piece, Placed, Seen, Status, Xattr, XattrName, Xattrs, limits,
+    Changed, Chunk, Claimed, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page,
+    Payload, Piece, Placed, Seen, Status, Watched, Xattr, XattrName, Xattrs, limits,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
 use std::sync::Arc;
+use tokio::sync::Notify;
 use tree::{Body, GID, Tree, UID};
 
 /// How often a home was asked.
@@ -73,6 +74,11 @@ struct State {
     /// Volumes that were claimed, and whether the agent that runs knows of it.
     claims: HashMap<(u64, u32), bool>,
     keeps_log: bool,
+    /// The span in which nothing went untold; `None`: nothing is told.
+    epoch: Option<u64>,
+    /// Marks of watched directories.
+    watched: HashMap<u64, u64>,
+    told: Vec<Changed>,
     token: [u8; 16],
     token_is_new: bool,
 }
@@ -97,6 +103,8 @@ impl State {
 #[derive(Clone)]
 pub struct MemoryHome {
     state: Arc<Mutex<State>>,
+    /// Something was told.
+    more: Arc<Notify>,
 }
 
 impl Default for MemoryHome {
@@ -115,10 +123,13 @@ impl MemoryHome {
             counters: Counters::default(),
             claims: HashMap::new(),
             keeps_log: false,
+            epoch: None,
+            watched: HashMap::new(),
+            told: Vec::new(),
             token: *b"a token for test",
             token_is_new: true,
         };
-        MemoryHome { state: Arc::new(Mutex::new(state)) }
+        MemoryHome { state: Arc::new(Mutex::new(state)), more: Arc::default() }
     }
 
     /// How often it was asked since it was made.
@@ -133,12 +144,35 @@ impl MemoryHome {
             state.memo = Memo::default();
         }
         state.staged = StagedStore::default();
+        state.watched.clear();
+        state.epoch = state.epoch.map(|epoch| epoch + 1);
         state.claims.values_mut().for_each(|claimed| *claimed = false);
     }
 
     /// Whether it tells in a claim what was executed, as it does not at first.
     pub fn set_keeps_log(&self, keeps: bool) {
         self.state.lock().keeps_log = keeps;
+    }
+
+    /// From now on directories can be watched. What changes is told by [`MemoryHome::tell`] alone.
+    pub fn set_watches(&self) {
+        self.state.lock().epoch = Some(1);
+    }
+
+    /// Tells of changes in a watched directory: under these names, or of all of it.
+    pub fn tell(&self, dir: &HomePath, names: &[&str]) {
+        let mut state = self.state.lock();
+        let ino = state.tree.find(dir).unwrap();
+        let Some(mark) = state.watched.get(&ino).copied() else { return };
+        let names: Vec<Name> = names.iter().map(|name| Name::new(name.as_bytes()).unwrap()).collect();
+        state.told.push(Changed { mark, all: names.is_empty(), itself: true, names });
+        self.more.notify_one();
+    }
+
+    /// Changes go untold.
+    pub fn lose(&self) {
+        let mut state = self.state.lock();
+        state.epoch = state.epoch.map(|epoch| epoch + 1);
     }
 
     /// How many bytes all files together may have; beyond is [`ErrorKind::NoSpace`].
@@ -184,6 +218,7 @@ impl Home for MemoryHome {
             clock_ahead_s: None,
             class: Some(Class::Posix),
             weaker: Vec::new(),
+            watches: self.epoch().is_some(),
             round_trips: self.counters().calls(),
             bytes_in: 0,
             bytes_out: 0,
@@ -235,6 +270,30 @@ impl Home for MemoryHome {
         }
         let more = names.next().is_some();
         Ok(Page { applied: state.memo.applied(), dir: state.tree.attr(ino)?, entries, more })
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        let epoch = {
+            let mut state = self.state.lock();
+            let ino = state.find(dir)?;
+            state.watched.insert(ino, mark);
+            state.epoch
+        };
+        Ok(Watched { page: self.list(dir, None, max).await?, epoch })
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        loop {
+            let told = std::mem::take(&mut self.state.lock().told);
+            if !told.is_empty() {
+                return told;
+            }
+            self.more.notified().await;
+        }
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        self.state.lock().epoch
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

@@ -4,8 +4,8 @@ use super::sys::Sys;
 use super::{Linux, Posix};
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
+use crate::{Changed, Watched, XattrName, Xattrs};
 use crate::{Chunk, Claimed, Class, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status};
-use crate::{XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -55,6 +55,18 @@ impl<S: Sys> Home for PosixHome<S> {
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         let (dir, after) = (dir.clone(), after.cloned());
         self.run(move |posix| posix.list(&dir, after.as_ref(), max)).await
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<Watched> {
+        Ok(Watched::not(self.list(dir, None, max).await?))
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        std::future::pending().await
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        None
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

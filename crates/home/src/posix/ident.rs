@@ -32,6 +32,8 @@ pub(super) struct FileSystem {
     pub id: u64,
     /// Whether it shows the kernel's state rather than files, and appears empty.
     pub hidden: bool,
+    /// Whether this machine's kernel hears of every change: it is no other machine's.
+    pub local: bool,
     learned: Time,
 }
 
@@ -65,6 +67,27 @@ const HIDDEN_TYPES: [&[u8]; 18] = [
 const HIDDEN_MAGICS: [u64; 7] =
     [0x9fa0, 0x6265_6572, 0x0027_e0eb, 0x6367_7270, 0x1cd1, 0x6462_6720, 0x7472_6163];
 
+/// File systems that only this machine's kernel changes, by their magic numbers: ext, xfs, btrfs, tmpfs, ramfs, overlay,
+/// f2fs, zfs, bcachefs, jfs, reiserfs, vfat, exfat, iso9660, squashfs, erofs. All others may be a network's.
+const LOCAL_MAGICS: [u64; 16] = [
+    0xef53,
+    0x5846_5342,
+    0x9123_683e,
+    0x0102_1994,
+    0x8584_58f6,
+    0x794c_7630,
+    0xf2f5_2010,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0x3153_464a,
+    0x5265_4973,
+    0x4d44,
+    0x2011_bab0,
+    0x9660,
+    0x7371_7368,
+    0xe0f5_e1e2,
+];
+
 /// The first eight bytes of the BLAKE3 hash of some parts, each with its length.
 pub(super) fn hash(parts: &[&[u8]]) -> u64 {
     let mut hasher = blake3::Hasher::new();
@@ -90,7 +113,7 @@ fn file_system(fs: &Fs, mount: Option<&Mount>, now: Time) -> FileSystem {
         Some(m) => hash(&[b"point", &m.fstype, &m.source, &m.point]),
         None => hash(&[b"magic", &fs.magic.to_le_bytes()]),
     };
-    FileSystem { id, hidden, learned: now }
+    FileSystem { id, hidden, local: LOCAL_MAGICS.contains(&fs.magic), learned: now }
 }
 
 fn kind_of(kind: FileType) -> Option<Kind> {

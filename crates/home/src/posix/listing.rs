@@ -37,8 +37,19 @@ impl Listings {
 /// At most `max` entries that follow the name `after`.
 pub(super) fn list<S: Sys>(home: &Posix<S>, at: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
     let applied = home.applied();
-    let dir = home.find_dir(at)?;
-    let names = names(home, at, &dir)?;
+    page(home, at, &home.find_dir(at)?, applied, after, max)
+}
+
+/// The same of a directory that was found; `applied`: what was executed before it was.
+pub(super) fn page<S: Sys>(
+    home: &Posix<S>,
+    at: &Loc,
+    dir: &super::resolve::Found<S>,
+    applied: u64,
+    after: Option<&Name>,
+    max: u32,
+) -> Result<Page> {
+    let names = names(home, at, dir)?;
     let start = after.map_or(0, |after| names.partition_point(|n| n.as_slice() <= after.as_bytes()));
     let max = max.clamp(1, limits::PAGE_MAX) as usize;
     let mut entries = Vec::new();

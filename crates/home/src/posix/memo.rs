@@ -10,19 +10,23 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
 /// A map that forgets its oldest keys.
-struct Recent<K, V> {
+pub(crate) struct Recent<K, V> {
     map: HashMap<K, V>,
     order: VecDeque<K>,
     max: usize,
 }
 
-impl<K: Copy + Eq + Hash, V> Recent<K, V> {
-    fn new(max: usize) -> Self {
+impl<K: Clone + Eq + Hash, V> Recent<K, V> {
+    pub fn new(max: usize) -> Self {
         Recent { map: HashMap::new(), order: VecDeque::new(), max }
     }
 
-    fn insert(&mut self, key: K, value: V) {
-        if self.map.insert(key, value).is_none() {
+    pub fn get(&self, key: &K) -> Option<&V> {
+        self.map.get(key)
+    }
+
+    pub fn insert(&mut self, key: K, value: V) {
+        if self.map.insert(key.clone(), value).is_none() {
             self.order.push_back(key);
         }
         if self.order.len() > self.max

@@ -11,6 +11,7 @@
 //! - [`claim`]: who may change the home for a volume, and what became of its operations.
 //! - [`apply`]: changes, in place or by exchange, and their batches.
 //! - [`step`]: what must not be left out.
+//! - [`watch`]: what changes in directories that were listed, but by our own operations.
 //! - [`adapter`]: the same as a [`Home`](crate::Home), for the gateway itself.
 
 pub mod account;
@@ -27,6 +28,7 @@ pub mod sys;
 pub mod sys_real;
 #[cfg(test)]
 mod tests;
+pub mod watch;
 mod xattrs;
 
 #[cfg(feature = "client")]
@@ -56,6 +58,7 @@ pub struct Posix<S: Sys = Linux> {
     listings: Mutex<listing::Listings>,
     staged: Mutex<memo::StagedStore>,
     memo: Mutex<memo::Memo>,
+    watches: watch::Watches<S>,
     /// Held while a batch runs.
     applying: Mutex<()>,
     /// Volumes that this process writes for.
@@ -99,6 +102,7 @@ impl<S: Sys> Posix<S> {
             listings: Default::default(),
             staged: Default::default(),
             memo: Default::default(),
+            watches: watch::Watches::new(),
             applying: Default::default(),
             claims: Default::default(),
             leaving: Default::default(),
@@ -127,6 +131,18 @@ impl<S: Sys> Posix<S> {
     /// At most `max` entries that follow the name `after`, in the order of the names' bytes.
     pub fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         listing::list(self, dir, after, max)
+    }
+
+    /// The first page of a directory, and whether it is watched since before the page was taken: then [`Posix::changes`]
+    /// tells of it under the number `mark`.
+    pub fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<(Page, bool)> {
+        watch::list(self, dir, max, mark)
+    }
+
+    /// Waits for changes in watched directories, but by our own operations; for one thread. `None`: some were missed, and
+    /// nothing is watched any more. Fails where that is so for good.
+    pub fn changes(&self) -> Result<watch::News> {
+        watch::changes(self)
     }
 
     /// At most `len` bytes at offset `at`; short only at the end of the file.

@@ -148,6 +148,26 @@ pub enum Stamp {
     At(Time),
 }
 
+/// What happened in a watched directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Happened {
+    /// Events were lost.
+    Overflow,
+    /// The watch is over, because the directory or its file system went away or was moved.
+    Ended,
+    /// Its own attributes changed.
+    Itself,
+    /// Something about a name.
+    Name {
+        /// The name.
+        name: Vec<u8>,
+        /// Whether it stands, or stood, for a directory.
+        dir: bool,
+        /// Whether it came, went or was moved; else only content or attributes of what it stands for changed.
+        entry: bool,
+    },
+}
+
 /// One machine.
 pub trait Sys: Send + Sync + 'static {
     /// An open object; closed when dropped.
@@ -252,4 +272,31 @@ pub trait Sys: Send + Sync + 'static {
     /// Writes at the end that the file has at that moment, in one step; how many bytes went. `EOPNOTSUPP` where the kernel
     /// cannot.
     fn append(&self, fd: &Self::Fd, data: &[u8]) -> Sysult<usize>;
+
+    /// What directories can be watched with: `ENOSYS` on machines that cannot, such as simulated ones.
+    fn watches(&self) -> Sysult<Self::Fd> {
+        Err(Errno::NOSYS)
+    }
+    /// How many directories all programs of the account may watch.
+    fn watches_max(&self) -> usize {
+        0
+    }
+    /// Watches a directory from now on; the same number each time for the same directory.
+    fn watch(&self, watches: &Self::Fd, dir: &Self::Fd) -> Sysult<i32> {
+        let _ = (watches, dir);
+        Err(Errno::NOSYS)
+    }
+    /// Ends a watch.
+    fn unwatch(&self, watches: &Self::Fd, watch: i32) {
+        let _ = (watches, watch);
+    }
+    /// What happened in watched directories, in its order; waits for the first event, at most `wait`.
+    fn happened(
+        &self,
+        watches: &Self::Fd,
+        wait: Option<std::time::Duration>,
+    ) -> Sysult<Vec<(i32, Happened)>> {
+        let _ = (watches, wait);
+        Err(Errno::NOSYS)
+    }
 }

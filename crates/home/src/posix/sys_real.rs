@@ -3,6 +3,8 @@
 //! Only what the oldest kernels in use (3.10) lack has a second way: openat2 is answered with `ENOSYS`
 //! and replaced by the caller, faccessat2 and `AT_EMPTY_PATH` for times fall back to `/proc/self/fd`.
 
+mod inotify;
+
 use super::sys::*;
 use crate::attr::{StatFs, Time};
 use crate::limits;
@@ -13,6 +15,7 @@ use rustix::io::{Errno, retry_on_intr};
 use std::cell::RefCell;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
+use std::time::Duration;
 
 /// The machine that this process runs on.
 #[derive(Debug, Default, Clone, Copy)]
@@ -604,5 +607,25 @@ impl Sys for Linux {
             Err(Errno::NOSYS | Errno::INVAL) => Err(Errno::OPNOTSUPP),
             went => went,
         }
+    }
+
+    fn watches(&self) -> Sysult<OwnedFd> {
+        inotify::watches()
+    }
+
+    fn watches_max(&self) -> usize {
+        inotify::watches_max()
+    }
+
+    fn watch(&self, watches: &OwnedFd, dir: &OwnedFd) -> Sysult<i32> {
+        inotify::watch(watches, dir)
+    }
+
+    fn unwatch(&self, watches: &OwnedFd, watch: i32) {
+        inotify::unwatch(watches, watch);
+    }
+
+    fn happened(&self, watches: &OwnedFd, wait: Option<Duration>) -> Sysult<Vec<(i32, Happened)>> {
+        inotify::happened(watches, wait)
     }
 }

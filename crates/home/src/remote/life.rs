@@ -16,6 +16,8 @@ pub(crate) struct Life {
     /// Messages that arrived; the keep-alive compares.
     arrived: AtomicU64,
     silent: AtomicBool,
+    /// How often it has become silent.
+    silences: AtomicU64,
     end: watch::Sender<Option<Error>>,
     /// The process that carries the connection; gone with its end.
     child: Mutex<Option<ssh::Child>>,
@@ -27,6 +29,7 @@ impl Life {
             meter,
             arrived: AtomicU64::new(0),
             silent: AtomicBool::new(false),
+            silences: AtomicU64::new(0),
             end: watch::Sender::new(None),
             child: Mutex::new(child),
         }
@@ -61,6 +64,12 @@ impl Life {
             None if self.silent.load(Ordering::Relaxed) => Link::Down("silent".into()),
             None => Link::Up,
         }
+    }
+
+    /// How often it has become silent; `None` while it is, or is over.
+    pub fn silences(&self) -> Option<u64> {
+        let heard = !self.silent.load(Ordering::Relaxed) && self.end.borrow().is_none();
+        heard.then(|| self.silences.load(Ordering::Relaxed))
     }
 
     /// A better reason than that the pipe broke, if ssh has said one.
@@ -101,7 +110,11 @@ impl Life {
             }
             // The first quiet tick only asks; silence begins there.
             let silence = KEEPALIVE * (quiet - 1);
-            self.silent.store(silence >= SILENT_AFTER, Ordering::Relaxed);
+            if silence < SILENT_AFTER {
+                self.silent.store(false, Ordering::Relaxed);
+            } else if !self.silent.swap(true, Ordering::Relaxed) {
+                self.silences.fetch_add(1, Ordering::Relaxed);
+            }
             if silence >= DEAD_AFTER {
                 let text = format!("the home said nothing for {} seconds", silence.as_secs());
                 return Error::new(ErrorKind::Unreachable, text);

@@ -18,10 +18,10 @@ mod wire;
 
 use crate::remote::{Connection, Meter};
 use crate::ssh::SshTarget;
+use crate::{Changed, Result, Seen, StatFs, Status, Time, Watched};
 use crate::{
     Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, OpId, Outcome, Page, Placed,
 };
-use crate::{Result, Seen, StatFs, Status, Time};
 use bytes::Bytes;
 use link::Link;
 use look::Listings;
@@ -142,6 +142,18 @@ impl Home for Session {
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.page(dir, after, max).await
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<Watched> {
+        Ok(Watched::not(self.list(dir, None, max).await?))
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        std::future::pending().await
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        None
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

@@ -4,7 +4,8 @@ use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
 use crate::remote::Connection;
-use crate::{Chunk, Claimed, Hello, Home, Link, Loc, Name, Page, Seen, Status, XattrName, Xattrs};
+use crate::{Changed, Chunk, Claimed, Hello, Home, Link, Loc, Name, Page, Seen, Status, Watched};
+use crate::{XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -131,6 +132,18 @@ impl Home for FaultHome {
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.through(self.inner.list(dir, after, max)).await
+    }
+
+    async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        self.through(self.inner.watch(dir, max, mark)).await
+    }
+
+    async fn changes(&self) -> Vec<Changed> {
+        self.inner.changes().await
+    }
+
+    fn epoch(&self) -> Option<u64> {
+        self.inner.epoch().filter(|_| !matches!(*self.fault.borrow(), Fault::Unreachable | Fault::Shut))
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

@@ -278,6 +278,12 @@ fn unreached(out: &mut String, report: &StatusReport) {
     }
 }
 
+/// How old an answer may be; where changes are told, what is told of is as old as the way is long.
+fn age(home: &HomeReport) -> String {
+    let bound = home.staleness_s.map_or_else(|| "any".into(), |age| format!("≤ {}", show::span(age)));
+    if home.freshness == "watched" { format!("watched, else {bound}") } else { bound }
+}
+
 fn row(home: &HomeReport) -> Vec<String> {
     let name = home.names.first().unwrap_or(&home.account);
     let unsent = match home.unsent_ops {
@@ -290,7 +296,7 @@ fn row(home: &HomeReport) -> Vec<String> {
         home.state.clone(),
         home.class.clone().unwrap_or_else(|| "-".into()),
         home.mode.clone(),
-        home.staleness_s.map_or_else(|| "any".into(), |age| format!("≤ {}", show::span(age))),
+        age(home),
         unsent,
         home.oldest_s.map_or_else(|| "-".into(), show::span),
         home.conflicts.to_string(),
@@ -356,6 +362,7 @@ mod tests {
             reason: Some("refused\x1b[31m".into()),
             weaker: vec!["no hard links".into()],
             staleness_s: Some(5.0),
+            freshness: "watched".into(),
             unsent_ops: 3,
             unsent_bytes: 2048,
             oldest_s: Some(75.0),
@@ -398,7 +405,7 @@ mod tests {
             "42",
             "3 ops, 2.0 KiB",
             "1m15s",
-            "≤ 5.0s",
+            "watched, else ≤ 5.0s",
             "also named scp:ann@lab:",
             "no hard links",
             "parked 9: write x",

@@ -3,6 +3,7 @@
 use super::proto::Raw;
 use home::{Class, Link};
 use serde::{Deserialize, Serialize};
+use std::time::Duration;
 use vfs::{VfsStatus, VolumeStatus};
 
 /// The server.
@@ -62,6 +63,9 @@ pub struct HomeReport {
     pub weaker: Vec<String>,
     /// How old an answer from the cache may be while the home can be asked, in seconds; null: any age.
     pub staleness_s: Option<f64>,
+    /// How it is seen that something has changed there: `watched`, `polled`, `asked` or `ignored`.
+    #[serde(default)]
+    pub freshness: String,
     /// Operations that the home does not have yet.
     pub unsent_ops: u64,
     /// Their bytes.
@@ -323,6 +327,7 @@ impl From<&VolumeStatus> for HomeReport {
             reason,
             weaker: v.home.weaker.clone(),
             staleness_s: v.staleness.map(|age| age.as_secs_f64()),
+            freshness: freshness(v).into(),
             unsent_ops: v.unsent_ops,
             unsent_bytes: v.unsent_bytes,
             oldest_s: v.oldest.map(|age| age.as_secs_f64()),
@@ -335,6 +340,16 @@ impl From<&VolumeStatus> for HomeReport {
             bytes_out: v.home.bytes_out,
             journal: v.journal.clone(),
         }
+    }
+}
+
+/// How it is seen that something has changed at a home.
+fn freshness(v: &VolumeStatus) -> &'static str {
+    match v.staleness {
+        None => "ignored",
+        Some(Duration::ZERO) if v.modes.whole().is_plain() => "asked",
+        Some(_) if v.home.watches => "watched",
+        Some(_) => "polled",
     }
 }
 
@@ -366,7 +381,6 @@ pub fn left_over(volumes: &[VolumeStatus]) -> Vec<UnsentReport> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     fn volume(link: Link, suspended: Option<&str>) -> VolumeStatus {
         VolumeStatus {
@@ -381,6 +395,7 @@ mod tests {
                 clock_ahead_s: None,
                 class: Some(Class::Sftp),
                 weaker: vec!["second times".into()],
+                watches: false,
                 round_trips: 1,
                 bytes_in: 2,
                 bytes_out: 3,
@@ -404,7 +419,7 @@ mod tests {
             serde_json::to_value(HomeReport::from(&volume(Link::Down("no route".into()), None))).unwrap();
         let want = serde_json::json!({
             "names": ["lab", "scp:lab:"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "class": "sftp",
-            "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5,
+            "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5, "freshness": "polled",
             "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
             "round_trips": 1, "bytes_in": 2, "bytes_out": 3, "journal": null,
@@ -424,6 +439,20 @@ mod tests {
             ("suspended", Some("another account answers"))
         );
         assert_eq!(HomeReport::from(&volume(Link::Idle, None)).state, "idle");
+    }
+
+    #[test]
+    fn how_changes_are_seen_is_told() {
+        let mut volume = volume(Link::Up, None);
+        let of = |v: &VolumeStatus| HomeReport::from(v).freshness;
+        assert_eq!(of(&volume), "polled");
+        volume.home.watches = true;
+        assert_eq!(of(&volume), "watched");
+        volume.modes = vfs::Modes::new(vfs::Mode::Strict, vec![]).unwrap();
+        volume.staleness = Some(Duration::ZERO);
+        assert_eq!(of(&volume), "asked");
+        volume.staleness = None;
+        assert_eq!(of(&volume), "ignored");
     }
 
     #[test]

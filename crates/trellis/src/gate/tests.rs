@@ -91,6 +91,15 @@ impl Home for Dirs {
     async fn list(&self, _: &Loc, _: Option<&Name>, _: u32) -> Result<Page> {
         Ok(Page { applied: 0, dir: attr(), entries: vec![], more: false })
     }
+    async fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<Watched> {
+        Ok(Watched::not(self.list(dir, None, max).await?))
+    }
+    async fn changes(&self) -> Vec<Changed> {
+        std::future::pending().await
+    }
+    fn epoch(&self) -> Option<u64> {
+        None
+    }
     async fn read(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
         Err(ErrorKind::IsDir.into())
     }

@@ -25,6 +25,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
         }
         Reply::List(page) => (is_page(page), "listing"),
         Reply::Listx(page) => (is_page(&mut page.page), "listing"),
+        Reply::Watch(watched) => (is_page(&mut watched.page.page), "listing"),
         Reply::Xattrs(xattrs) => (is_attr(&xattrs.attr) && xattrs.is_sound(), "extended attribute"),
         Reply::Read(chunk) => (is_attr(&chunk.attr), "attributes"),
         Reply::Readlink(target) => (is_target(target), "symbolic link"),

@@ -2,6 +2,7 @@
 
 use super::super::server::tests::{Gated, start};
 use super::*;
+use crate::limits::agent::CHANGES_MAX;
 use crate::{HomePath, Link, Op, SetAttr, Time};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -318,4 +319,58 @@ async fn heavy_requests_keep_their_order_and_light_ones_pass() {
     assert!(table.arrived(ids[0], Bytes::new(), true).unwrap().is_some());
     assert!(table.take_batch(&mut batch, &meter));
     assert_eq!(sent(&batch), [ids[1], ids[2]]);
+}
+
+#[tokio::test]
+async fn what_changes_in_a_watched_directory_is_told_over_the_pipe() {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::create_dir(temp.path().join("d")).unwrap();
+    std::fs::write(temp.path().join("d/a"), b"one").unwrap();
+    let root = std::os::unix::ffi::OsStrExt::as_bytes(temp.path().as_os_str());
+    let (stream, _server) = start(Arc::new(crate::posix::Posix::open(root).unwrap().with_home_dir(root)));
+    let (s, _) = session_on(stream).await;
+    let watched = s.watch(&loc(b"d"), 10, 5).await.unwrap();
+    assert_eq!((watched.page.entries.len(), watched.epoch), (1, s.epoch()));
+    assert!(watched.epoch.is_some() && s.status().watches);
+    std::fs::write(temp.path().join("d/a"), b"two").unwrap();
+    let changes = tokio::time::timeout(Duration::from_secs(10), s.changes()).await.unwrap();
+    assert_eq!(changes, [Changed { mark: 5, names: vec![Name::new(b"a").unwrap()], ..Changed::default() }]);
+    assert_eq!(s.epoch(), watched.epoch);
+    assert_eq!(s.watch(&loc(b"missing"), 10, 6).await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+#[tokio::test]
+async fn what_went_untold_begins_another_span() {
+    let news = |news: News| Frame::new(Type::News, Class::Metadata, 0, vec![news.to_bytes()]);
+    let changed = || Changed { mark: 1, all: true, ..Changed::default() };
+    let says = [News::Changed(vec![changed()]), News::Lost, News::Changed(vec![changed(); CHANGES_MAX + 1])];
+    let said = Mutex::new(says.into_iter());
+    let s = liar(move |header| {
+        let failed = Reply::Failed(super::super::verbs::Failure(ErrorKind::NotFound.into()));
+        let mut frames: Vec<Frame> = said.lock().next().map(news).into_iter().collect();
+        frames.extend(one(header, &failed));
+        frames
+    })
+    .await;
+    let first = s.shared.told.epoch();
+    let _ = s.readlink(&loc(b"x")).await;
+    assert_eq!((s.changes().await, s.shared.told.epoch()), (vec![changed()], first));
+    let _ = s.readlink(&loc(b"x")).await;
+    assert_eq!(s.shared.told.epoch(), first + 1);
+    let why = s.readlink(&loc(b"x")).await.unwrap_err();
+    assert!(why.kind == ErrorKind::Unreachable && why.detail.contains("more changes than allowed"), "{why}");
+    assert_eq!(s.epoch(), None);
+}
+
+#[tokio::test]
+async fn an_agent_that_watches_nothing_is_listed_as_ever() {
+    let page = Reply::List(Page {
+        applied: 0,
+        dir: super::super::server::tests::attr(3),
+        entries: vec![],
+        more: false,
+    });
+    let s = liar(move |header| one(header, &page)).await;
+    assert_eq!(s.watch(&loc(b"d"), 10, 5).await.unwrap().epoch, None);
+    assert_eq!((s.epoch(), s.status().watches), (None, false));
 }

@@ -72,6 +72,12 @@ impl Serve for Gated {
         };
         Ok(Page { applied: 0, dir: attr(0), entries: (0..max).map(entry).collect(), more: false })
     }
+    fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<(Page, bool)> {
+        Ok((self.list(dir, None, max)?, false))
+    }
+    fn changes(&self) -> Result<crate::posix::watch::News> {
+        Err(ErrorKind::Unsupported.into())
+    }
     fn read(&self, _: &Loc, at: u64, len: u32) -> Result<Chunk> {
         Ok(Chunk { attr: attr(i64::MAX as u64), data: vec![at as u8; len as usize].into() })
     }

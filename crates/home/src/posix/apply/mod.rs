@@ -126,6 +126,14 @@ struct Executed {
 pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
     let _one_at_a_time = lock(&home.applying);
     check_staged(home, &ops)?;
+    home.watches.begin(&ops);
+    let outcomes = execute(home, &ops);
+    home.watches.end(&ops, outcomes.as_deref().unwrap_or_default());
+    outcomes
+}
+
+/// Executes a batch, of which nobody is told as of a change.
+fn execute<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Result<Vec<Outcome>> {
     let mut claims = lock(&home.claims);
     let mut claim = match ops.first().map(|first| volume_of(first.id)) {
         Some(volume) if ops.iter().all(|placed| volume_of(placed.id) == volume) => claims.get_mut(&volume),
@@ -136,8 +144,8 @@ pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Out
         claim.enter(home)?;
     }
     let mut batch = Batch::new(home, claim);
-    batch.take_back_exchanges(&ops);
-    for placed in &ops {
+    batch.take_back_exchanges(ops);
+    for placed in ops {
         if !batch.may_go_on() || !batch.run(placed) {
             break;
         }
@@ -151,7 +159,7 @@ pub(super) fn apply<S: Sys>(home: &Posix<S>, ops: Vec<Placed>) -> Result<Vec<Out
         claim.leave(&home.sys);
     }
     drop(batch);
-    remember(home, &ops, &results);
+    remember(home, ops, &results);
     Ok(results.into_iter().map(|r| r.outcome).collect())
 }
 
@@ -454,6 +462,7 @@ impl<'a, S: Sys> Batch<'a, S> {
         let dirs = self.touched.iter().map(|t| &t.fd);
         let files = self.open.iter().map(|o| &o.fd);
         let now: Vec<Attr> = dirs.chain(files).filter_map(|fd| self.home.attr_of(fd).ok()).collect();
+        self.home.watches.stamped(now.iter());
         for result in self.results.iter_mut().skip(self.settled) {
             let Outcome::Done(done) = &mut result.outcome else { continue };
             for attr in done.attr.iter_mut().chain(&mut done.dirs) {

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use rustix::io::Errno;
 
 /// How the name of a staging directory begins.
-const PREFIX: &[u8] = b".trellis-stage-";
+pub(in crate::posix) const PREFIX: &[u8] = b".trellis-stage-";
 /// The file in a staging directory that tells it from a user's directory of such a name.
 pub(super) const MARKER: &[u8] = b".trellis-staging";
 

@@ -1,0 +1,217 @@
+//! Watched directories, on the kernel's real inotify.
+
+use super::*;
+use crate::Changed;
+use crate::op::SetAttr;
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::Duration;
+
+const MARK: u64 = 77;
+
+/// A home whose directory `w` is watched, and has a file `last`.
+fn watched(place: &Place) -> Arc<Posix> {
+    place.write("w/last", b"");
+    let home = Arc::new(place.open(Linux::default()));
+    list(&home);
+    home
+}
+
+fn list(home: &Posix) -> Page {
+    let (page, watched) = home.watch(&at("w"), 100, MARK).unwrap();
+    assert!(watched);
+    page
+}
+
+/// The next change, or a panic instead of waiting for ever.
+fn next(home: &Arc<Posix>) -> Changed {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let home = home.clone();
+    std::thread::spawn(move || sender.send(home.changes().unwrap()));
+    let mut news = receiver.recv_timeout(Duration::from_secs(10)).expect("nothing is told").unwrap();
+    assert_eq!((news.len(), news[0].mark), (1, MARK));
+    news.remove(0)
+}
+
+/// All names that are told until that of the file `last`, which is changed now; `.` for the directory itself.
+fn told(home: &Arc<Posix>, place: &Place) -> BTreeSet<String> {
+    place.write("w/last", b"x");
+    let mut all = BTreeSet::new();
+    loop {
+        let changed = next(home);
+        assert!(!changed.all, "{changed:?}");
+        if changed.itself {
+            all.insert(".".into());
+        }
+        all.extend(changed.names.iter().map(ToString::to_string));
+        if all.remove("last") {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn what_another_program_does_is_told_by_name() {
+    type Act = fn(&Place);
+    let acts: [(&[&str], Act); 10] = [
+        (&["a"], |p| p.write("w/a", b"other")),
+        (&["a"], |p| std::fs::File::options().append(true).open(p.path("w/a")).unwrap().set_len(9).unwrap()),
+        (&["a"], |p| std::fs::set_permissions(p.path("w/a"), PermissionsExt::from_mode(0o600)).unwrap()),
+        (&["a"], |p| p.utimes("w/a")),
+        (&[".", "new"], |p| p.write("w/new", b"")),
+        (&[".", "dir"], |p| std::fs::create_dir(p.path("w/dir")).unwrap()),
+        (&[".", "a"], |p| std::fs::remove_file(p.path("w/a")).unwrap()),
+        (&[".", "b"], |p| std::fs::rename(p.path("w/b"), p.path("b")).unwrap()),
+        (&[".", "a", "b"], |p| std::fs::rename(p.path("w/a"), p.path("w/b")).unwrap()),
+        (&["."], |p| std::fs::set_permissions(p.path("w"), PermissionsExt::from_mode(0o700)).unwrap()),
+    ];
+    for (i, (names, act)) in acts.into_iter().enumerate() {
+        let place = Place::new();
+        place.write("w/a", b"one");
+        place.write("w/b", b"two");
+        let home = watched(&place);
+        act(&place);
+        assert_eq!(told(&home, &place), names.iter().map(ToString::to_string).collect(), "act {i}");
+    }
+}
+
+#[test]
+fn a_name_is_told_once_until_the_directory_is_listed_again() {
+    let place = Place::new();
+    place.write("w/log", b"");
+    let home = watched(&place);
+    let grow = || place.write("w/log", b"more");
+    grow();
+    assert_eq!(told(&home, &place), BTreeSet::from(["log".into()]));
+    // That it went is more than that it was changed.
+    std::fs::remove_file(place.path("w/log")).unwrap();
+    assert_eq!(next(&home), Changed { mark: MARK, all: false, itself: true, names: vec![name("log")] });
+    grow();
+    std::thread::sleep(Duration::from_millis(50));
+    place.write("w/other", b"");
+    assert_eq!(next(&home).names, [name("other")]);
+    list(&home);
+    grow();
+    assert_eq!(next(&home).names, [name("log")]);
+}
+
+#[test]
+fn too_many_names_are_the_whole_directory_and_end_its_watch() {
+    let place = Place::new();
+    let home = watched(&place);
+    for i in 0..=crate::limits::agent::WATCH_NAMES {
+        place.write(&format!("w/{i}"), b"");
+    }
+    while !next(&home).all {}
+    place.write("w/unheard", b"");
+    list(&home);
+    place.write("w/heard", b"");
+    let mut names = next(&home).names;
+    // An event may have been under way when the watch ended.
+    names.retain(|n| n != &name("unheard"));
+    assert_eq!(names, [name("heard")]);
+}
+
+#[test]
+fn a_directory_that_goes_away_or_elsewhere_is_told_as_a_whole() {
+    let acts: [fn(&Place); 2] = [
+        |p| std::fs::remove_dir_all(p.path("w")).unwrap(),
+        |p| std::fs::rename(p.path("w"), p.path("v")).unwrap(),
+    ];
+    for act in acts {
+        let place = Place::new();
+        let home = watched(&place);
+        act(&place);
+        let whole = Changed { mark: MARK, all: true, ..Changed::default() };
+        // Its file may be told to have gone before.
+        assert!(next(&home) == whole || next(&home) == whole);
+    }
+}
+
+#[test]
+fn our_own_operations_are_no_news() {
+    let place = Place::new();
+    place.write("w/old", b"one");
+    place.write("w/gone", b"two");
+    place.write("w/from", b"three");
+    let home = watched(&place);
+    let (sender, news) = std::sync::mpsc::channel();
+    let listener = home.clone();
+    std::thread::spawn(move || while sender.send(listener.changes().unwrap().unwrap()).is_ok() {});
+    done(&home, create("w", "new", 0o640));
+    done(&home, write("w/new", Some(version(&home, "w/new")), 0, b"content"));
+    done(&home, write("w/old", Some(version(&home, "w/old")), 0, b"another"));
+    let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+    done(&home, Op::SetAttr { object: at("w/old"), base: None, set });
+    done(&home, remove("w", "gone", Some(version(&home, "w/gone"))));
+    let (from, to) = (at("w"), at("w"));
+    let rename = Op::Rename {
+        from,
+        name: name("from"),
+        object: at("w/from"),
+        to,
+        new_name: name("to"),
+        replaced: None,
+    };
+    done(&home, rename);
+    done(&home, Op::Create { dir: at("w"), name: name("dir"), new: New::Dir, mode: 0o755 });
+    done(&home, create("w/dir", "inside", 0o640));
+    assert_eq!(news.recv_timeout(Duration::from_millis(300)).ok(), None);
+    // What another program makes of it is.
+    place.write("w/new", b"theirs!");
+    place.write("w/gone", b"back");
+    let mut heard = BTreeSet::new();
+    while heard.len() < 2 {
+        let changed = news.recv_timeout(Duration::from_secs(10)).unwrap();
+        heard.extend(changed.into_iter().flat_map(|c| c.names));
+    }
+    assert_eq!(heard, BTreeSet::from([name("gone"), name("new")]));
+}
+
+#[test]
+fn a_kernel_that_lost_events_says_so_and_watches_nothing_any_more() {
+    let place = Place::new();
+    place.write("w/a", b"");
+    place.write("w/b", b"");
+    let home = watched(&place);
+    let queue = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    for i in 0..queue.trim().parse::<u32>().unwrap() {
+        for name in ["w/a", "w/b"] {
+            std::fs::set_permissions(place.path(name), PermissionsExt::from_mode(0o600 | i & 0o77)).unwrap();
+        }
+    }
+    while home.changes().unwrap().is_some() {}
+    place.write("w/unheard", b"");
+    list(&home);
+    place.write("w/heard", b"");
+    assert_eq!(told(&home, &place), BTreeSet::from([".".into(), "heard".into()]));
+}
+
+#[test]
+fn the_kernels_own_files_are_not_watched() {
+    let place = Place::new();
+    let home = Posix::open(b"/").unwrap().with_home_dir(bytes(&place.root));
+    assert!(!home.watch(&at("proc"), 10, MARK).unwrap().1);
+}
+
+#[test]
+fn nothing_falls_between_the_listing_and_the_watch() {
+    let place = Arc::new(Place::new());
+    let maker = {
+        let place = place.clone();
+        std::thread::spawn(move || (0..2000).for_each(|i| place.write(&format!("w/{}", i % 20), &[b'x'; 3])))
+    };
+    let home = Arc::new(place.open(Linux::default()));
+    let mut known = BTreeSet::new();
+    while known.len() < 20 {
+        let page = list(&home);
+        known.extend(page.entries.iter().map(|e| e.name.to_string()));
+        // What is not there yet is told.
+        if known.len() < 20 {
+            let changed = next(&home);
+            known.extend(changed.names.iter().map(ToString::to_string));
+        }
+    }
+    maker.join().unwrap();
+}
