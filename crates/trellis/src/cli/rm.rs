@@ -111,16 +111,17 @@ async fn rm_one(tree: &mut dyn Tree, path: &[u8], arg: &[u8], args: &RmArgs, eac
         return Err(Error::new(ErrorKind::NotDir, "is a link: write it without a slash at its end"));
     }
     let mut removal = Removal { tree, verbose: args.verbose, each };
-    match node.attr.is_dir() {
-        true if args.recursive => removal.directory(&node, &mut arg.to_vec(), 0).await?,
+    let emptied = match node.attr.is_dir() {
+        true if args.recursive => removal.directory(&node, &mut arg.to_vec(), 0).await,
         true if !args.empty => return Err(Error::new(ErrorKind::IsDir, "is a directory: remove it with -r")),
-        _ => {}
-    }
+        _ => Ok(true),
+    };
     // A home has no directory above it that could lose its name.
-    match dir.attr.is_dir() && split(path).0 != b"/" {
-        true => removal.name(&dir, &name, &node, arg).await,
-        false => Ok(()),
-    }
+    let gone = match dir.attr.is_dir() && split(path).0 != b"/" {
+        true => removal.emptied(emptied, (&dir, &name), &node, arg).await,
+        false => emptied,
+    };
+    gone.map(drop)
 }
 
 /// A removal in progress.
@@ -131,20 +132,23 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    /// Empties a directory as far as that can be done. Links are removed, not followed.
-    async fn directory(&mut self, dir: &Node, path: &mut Vec<u8>, depth: usize) -> Result<()> {
+    /// Empties a directory as far as that can be done, and answers whether it is empty; what is left was told. Links are
+    /// removed, not followed.
+    async fn directory(&mut self, dir: &Node, path: &mut Vec<u8>, depth: usize) -> Result<bool> {
         if depth >= limits::DEPTH {
             return Err(Error::new(ErrorKind::Loop, "directories are nested too deeply"));
         }
+        let mut empty = true;
         for (name, node) in list_all(self.tree, dir).await? {
             let len = path.len();
             *path = below(path, &name);
-            if let Err(e) = Box::pin(self.entry(dir, &name, node, path, depth)).await {
+            empty &= Box::pin(self.entry(dir, &name, node, path, depth)).await.unwrap_or_else(|e| {
                 self.each.complain(path, &e);
-            }
+                false
+            });
             path.truncate(len);
         }
-        Ok(())
+        Ok(empty)
     }
 
     async fn entry(
@@ -154,15 +158,34 @@ impl Removal<'_> {
         node: Option<Node>,
         path: &mut Vec<u8>,
         depth: usize,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let node = match node {
             Some(node) => node,
             None => self.tree.lookup(dir, name).await?,
         };
-        if node.attr.is_dir() {
-            self.directory(&node, path, depth + 1).await?;
+        let emptied = match node.attr.is_dir() {
+            true => self.directory(&node, path, depth + 1).await,
+            false => Ok(true),
+        };
+        self.emptied(emptied, (dir, name), &node, path).await
+    }
+
+    /// Removes the name of what was to be emptied; answers whether it is gone.
+    async fn emptied(
+        &mut self,
+        emptied: Result<bool>,
+        (dir, name): (&Node, &[u8]),
+        node: &Node,
+        path: &[u8],
+    ) -> Result<bool> {
+        match emptied {
+            Ok(true) => self.name(dir, name, node, path).await.map(|()| true),
+            // It may be empty, although nobody may look.
+            Err(denied) if denied.kind == ErrorKind::Access => {
+                self.name(dir, name, node, path).await.map(|()| true).map_err(|_| denied)
+            }
+            left => left,
         }
-        self.name(dir, name, &node, path).await
     }
 
     async fn name(&mut self, dir: &Node, name: &[u8], node: &Node, path: &[u8]) -> Result<()> {
