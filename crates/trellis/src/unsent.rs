@@ -95,6 +95,7 @@ mod tests {
             modes: Modes::new(Mode::Wb, vec![]).unwrap(),
             home: home::Status::new(home::Link::Idle, None),
             staleness: Default::default(),
+            kept: false,
             unsent_ops,
             unsent_bytes: 0,
             oldest: None,

@@ -401,6 +401,7 @@ mod tests {
                 bytes_out: 3,
             },
             staleness: Some(Duration::from_millis(500)),
+            kept: false,
             unsent_ops: 4,
             unsent_bytes: 5,
             oldest: Some(Duration::from_secs(6)),
