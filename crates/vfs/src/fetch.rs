@@ -2,6 +2,7 @@
 //! waits for the same answer.
 
 use crate::data::Part;
+use crate::freshness;
 use crate::inode::{Tree, local};
 use crate::limits;
 use crate::meta::{self, Asked, Content};
@@ -10,10 +11,10 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
 use home::xattr::may_have;
-use home::{Chunk, Error, ErrorKind, Hello, HomePath, Loc, Name, Result, StatFs, XattrName};
+use home::{Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Result, StatFs, Watched, XattrName};
 use parking_lot::Mutex;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 /// What a home can be asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -321,14 +322,17 @@ impl Volume {
     }
 
     async fn fetch_list(&self, dir: u64, extent: Extent) -> Result<()> {
-        let (asked, at) = {
+        let (asked, at, wants_told) = {
             let mut tree = self.tree.lock();
-            (self.asked(&tree), Self::loc(&mut tree, dir)?)
+            (self.asked(&tree), Self::loc(&mut tree, dir)?, self.wants_told(&mut tree, dir))
         };
         let page_size = if extent == Extent::Small { limits::SMALL_DIR_ENTRIES } else { limits::LIST_PAGE };
         let (mut after, mut names, mut applied) = (None, 0, u64::MAX);
         loop {
-            let page = self.home.list(&at, after.as_ref(), page_size).await?;
+            let Watched { page, epoch } = match &after {
+                None if wants_told => self.home.watch(&at, page_size, dir).await?,
+                after => Watched::not(self.home.list(&at, after.as_ref(), page_size).await?),
+            };
             let last = page.entries.last().map(|e| e.name.clone());
             names += page.entries.len();
             // A home that goes round in circles is not followed.
@@ -341,6 +345,9 @@ impl Volume {
             let mut tree = self.tree.lock();
             if has_moved(&mut tree, dir, &at.path) {
                 return Err(moved());
+            }
+            if let Some(epoch) = epoch {
+                tree.names_mut(dir)?.told.begins(epoch, asked.at);
             }
             let changed = meta::merge_page(&mut tree, dir, page, asked)?;
             changed.into_iter().for_each(|id| self.content(id, Content::Changed));
@@ -515,6 +522,19 @@ impl Volume {
         let path = tree.home_path(id)?;
         let home_id = tree.get(id)?.home_id;
         Ok(Loc { path, id: (home_id.ino != 0).then_some(home_id) })
+    }
+}
+
+/// Takes in what the home tells of changes, as long as the volume lives.
+pub async fn listen(volume: Weak<Volume>, home: Arc<dyn Home>) {
+    loop {
+        let changes = home.changes().await;
+        let Some(volume) = volume.upgrade() else { return };
+        let now = volume.env.clock.instant();
+        for some in changes.chunks(limits::TOLD_AT_ONCE) {
+            let mut tree = volume.tree.lock();
+            some.iter().for_each(|changed| freshness::hear(&mut tree, changed, now));
+        }
     }
 }
 

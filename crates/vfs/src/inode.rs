@@ -16,6 +16,7 @@ pub use nameless::{Nameless, hidden_name, is_hidden};
 pub use walk::Walk;
 pub use xattrs::{AllXattrs, Lookup, Xattrs};
 
+use crate::freshness::Told;
 use crate::journal::{Binding, Place};
 use crate::limits;
 use crate::meta::shown_ctime;
@@ -127,6 +128,8 @@ pub struct DirNode {
     untold: bool,
     /// It did not fit a small listing when it was last tried.
     pub big: bool,
+    /// What the home has told of it.
+    pub told: Told,
     /// Who lists the directories in it.
     pub lists: Walk,
     /// Who reads the files in it.
@@ -233,6 +236,11 @@ impl Inode {
         }
     }
 
+    /// Whether it is a directory of which changes are told: they are told anew when it is listed itself.
+    pub fn is_told(&self) -> bool {
+        self.dir.as_ref().is_some_and(|node| node.told.was_told())
+    }
+
     /// Those of the directory's names that are in memory, or [`ErrorKind::NotDir`].
     pub fn names(&self) -> Result<&DirNode> {
         self.dir.as_deref().ok_or_else(|| ErrorKind::NotDir.into())
@@ -270,11 +278,6 @@ impl Inode {
         if self.binding.as_ref() == Some(place) {
             self.binding = self.more_bindings.pop();
         }
-    }
-
-    /// Whether the attributes may be shown: ours, or asked for at `need` or later.
-    pub fn is_fresh(&self, need: Duration) -> bool {
-        self.attr.is_some() && (self.pending > 0 && !self.recalled || self.at >= need)
     }
 }
 

@@ -11,7 +11,7 @@
 //! - [`inode`], [`meta`], [`overlay`], [`replies`]: identity, attributes and names, how a change looks in them, first
 //!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
-//! - [`mode`]: what is promised where. [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
+//! - [`freshness`]: how long an answer is good. [`mode`]: what is promised where. [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
 //! - [`news`]: a value whose readers hear of its changes.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
 //!   comes out.
@@ -29,6 +29,7 @@ mod conflict;
 mod data;
 pub mod env;
 mod fetch;
+mod freshness;
 mod guard;
 mod inode;
 mod journal;

@@ -87,6 +87,12 @@ pub const CHANGES_OF_NEW: usize = 3;
 pub const BYTES_OF_NEW: u64 = 16 << 10;
 /// Events that one watcher may leave unread before they become one that says so.
 pub const WATCH_EVENTS: usize = 65_536;
+/// How long an answer is good of which the home has told no change: what its kernel does not tell is seen then.
+pub const TOLD_MAX: Duration = Duration::from_secs(600);
+/// Names of one directory of which it is known that they were told to have changed; with more everything has.
+pub const TOLD_NAMES: usize = 256;
+/// Told changes that are taken in under one lock.
+pub const TOLD_AT_ONCE: usize = 256;
 /// Locks on files, of all owners.
 pub const LOCKS: usize = 65_536;
 /// Requests that wait for locks.

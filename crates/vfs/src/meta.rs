@@ -195,7 +195,11 @@ pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result
     let mut changed = Vec::new();
     for entry in page.entries {
         let Some(attr) = &entry.attr else { continue };
-        let Some((id, content)) = merge_name(tree, dir, &entry.name, Some(attr), asked)? else { continue };
+        let merged = merge_name(tree, dir, &entry.name, Some(attr), asked)?;
+        if merged.is_none_or(|(id, _)| tree.peek(id).is_some_and(|n| n.pending > 0)) {
+            tree.names_mut(dir)?.told.except(&entry.name);
+        }
+        let Some((id, content)) = merged else { continue };
         let inode = tree.get(id)?;
         if asked.knows(&inode.settled) {
             inode.told_bare(attr.ctime, entry.bare);

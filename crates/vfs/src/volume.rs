@@ -2,7 +2,7 @@
 
 mod modes;
 
-pub use modes::{Alarm, Need, offline};
+pub use modes::{Alarm, offline};
 
 use crate::config::{MountOptions, VolumeStatus};
 use crate::data::{Budget, DataLog};
@@ -223,7 +223,8 @@ impl Volume {
         });
         let sender = tokio::spawn(crate::sync::push::run(Arc::downgrade(&volume)));
         let keeper = tokio::spawn(checkpoints(Arc::downgrade(&volume)));
-        volume.tasks.lock().extend([sender, keeper]);
+        let listener = tokio::spawn(crate::fetch::listen(Arc::downgrade(&volume), volume.home.clone()));
+        volume.tasks.lock().extend([sender, keeper, listener]);
         Ok(volume)
     }
 

@@ -6,7 +6,7 @@
 //! the session that caused it. Each watcher has a buffer of its own; if it is full, everything in it becomes one
 //! [`Event::Lost`]. While nobody watches, nothing is noted.
 //!
-//! What changes at a home is noticed when somebody asks for it and the home is asked again.
+//! What changes at a home is noticed when the home tells of it, or when somebody asks for it and the home is asked again.
 
 use crate::inode::is_hidden;
 use crate::journal::Change;

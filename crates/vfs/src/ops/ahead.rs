@@ -8,12 +8,12 @@
 //! alone, and so is what is in a directory that says it has no size: to list it might mount something.
 
 use crate::fetch::{Extent, Want};
+use crate::freshness::{Need, is_listed};
 use crate::inode::{DirNode, Slot, Tree};
 use crate::limits;
 use crate::volume::Volume;
 use home::{Attr, Kind};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// How much is still asked for.
 struct Room {
@@ -35,27 +35,25 @@ impl Room {
 
 impl Volume {
     /// Somebody lists a directory from its start.
-    pub fn list_ahead(self: &Arc<Self>, dir: u64, need: Duration) {
+    pub fn list_ahead(self: &Arc<Self>, dir: u64, need: &Need) {
         if self.plain() || self.is_silent() {
             return;
         }
-        let now = self.env.clock.instant();
-        let wanted = next_listings(&mut self.tree.lock(), dir, now, need);
+        let wanted = next_listings(&mut self.tree.lock(), dir, need);
         wanted.into_iter().for_each(|id| self.ask_ahead(Want::List(id, Extent::Small)));
     }
 
     /// Somebody reads a file from its beginning. `missed`: the home has to be asked for it.
-    pub fn files_ahead(self: &Arc<Self>, id: u64, missed: bool, need: Duration) {
+    pub fn files_ahead(self: &Arc<Self>, id: u64, missed: bool, need: &Need) {
         if self.plain() || self.is_silent() {
             return;
         }
-        let now = self.env.clock.instant();
         let mut tree = self.tree.lock();
         if tree.get(id).is_ok_and(|n| n.base_len > limits::SMALL_FILE) {
             return;
         }
         let way = way(&mut tree, id);
-        let count = step_in_files(&mut tree, &way, missed, now, need);
+        let count = step_in_files(&mut tree, &way, missed, need);
         if count == 0 {
             return;
         }
@@ -75,9 +73,9 @@ impl Volume {
             wanted.extend(neighbours(&tree, *dir, 0, &mut is_next));
         }
         // What is known of their names may be too old when he comes there.
-        let old = need + now.saturating_sub(need) / 2;
+        let soon = Need { since: need.since + need.now.saturating_sub(need.since) / 2, ..*need };
         let lists = next.into_iter().filter(|dir| {
-            tree.peek(*dir).and_then(|n| n.dir.as_ref()).is_some_and(|d| !d.big && d.listed_at < old)
+            tree.peek(*dir).and_then(|n| n.dir.as_ref()).is_some_and(|d| !d.big && !is_listed(d, &soon))
         });
         let lists: Vec<u64> = lists.collect();
         if let Ok(node) = tree.names_mut(dir) {
@@ -102,7 +100,8 @@ fn way(tree: &mut Tree, mut id: u64) -> Vec<(u64, u64)> {
 }
 
 /// How many small files may be wanted next by one who reads one. He goes on walking when he comes to another directory.
-fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, now: Duration, need: Duration) -> usize {
+fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, need: &Need) -> usize {
+    let (now, need) = (need.now, need.since);
     let reads = |tree: &mut Tree, dir| tree.names(dir).map(|n| n.reads).unwrap_or_default();
     let Some(&(dir, cookie)) = way.first() else { return 0 };
     let mut walk = reads(tree, dir);
@@ -155,10 +154,10 @@ fn next_dirs(tree: &Tree, way: &[(u64, u64)]) -> Vec<u64> {
 }
 
 /// The directories whose listings may be wanted next by one who lists `dir`.
-fn next_listings(tree: &mut Tree, dir: u64, now: Duration, need: Duration) -> Vec<u64> {
+fn next_listings(tree: &mut Tree, dir: u64, need: &Need) -> Vec<u64> {
     let Some((parent, cookie)) = place(tree, dir) else { return Vec::new() };
     let Ok(above) = tree.names_mut(parent) else { return Vec::new() };
-    let count = above.lists.step(cookie, true, limits::LISTS_AHEAD, now, need);
+    let count = above.lists.step(cookie, true, limits::LISTS_AHEAD, need.now, need.since);
     let walk = above.lists;
     if count > 0
         && let Ok(here) = tree.names_mut(dir)
@@ -167,7 +166,7 @@ fn next_listings(tree: &mut Tree, dir: u64, now: Duration, need: Duration) -> Ve
     }
     let mut room = Room { count, bytes: limits::LISTS_AHEAD_BYTES };
     let mut is_next = |_, attr: &Attr, node: Option<&DirNode>| {
-        node.is_some_and(|n| !(n.big || n.complete && n.listed_at >= need))
+        node.is_some_and(|n| !n.big && !is_listed(n, need))
             && attr.access.read
             && attr.access.exec
             && (1..=limits::SMALL_DIR_BYTES).contains(&attr.size)

@@ -2,6 +2,7 @@
 
 use super::live;
 use crate::Vfs;
+use crate::freshness::{Need, has_good_attributes};
 use crate::inode::{ROOT_ID, is_hidden};
 use crate::types::{Ctx, DirEntry, DirPage, Found, Oid};
 use crate::volume::Volume;
@@ -83,19 +84,12 @@ impl Vfs {
             volume.ensure_listing(dir.id, need).await?;
         }
         if after == 0 {
-            volume.list_ahead(dir.id, need.since);
+            volume.list_ahead(dir.id, &need);
         }
-        self.page(&volume, dir, after, max, need.since)
+        self.page(&volume, dir, after, max, &need)
     }
 
-    fn page(
-        &self,
-        volume: &Arc<Volume>,
-        dir: Oid,
-        after: u64,
-        max: usize,
-        need: std::time::Duration,
-    ) -> Result<DirPage> {
+    fn page(&self, volume: &Arc<Volume>, dir: Oid, after: u64, max: usize, need: &Need) -> Result<DirPage> {
         let mut tree = volume.tree.lock();
         let attr = volume.shown(&mut tree, dir.id)?;
         let mut entries = Vec::new();
@@ -127,7 +121,7 @@ impl Vfs {
                 entries.push(entry(&name, cookie, Oid { id, ..dir }, fileid, None));
                 continue;
             };
-            let fresh = inode.attr.filter(|_| inode.is_fresh(need));
+            let fresh = inode.attr.filter(|_| has_good_attributes(&tree, id, need));
             let shown = fresh.map(|a| volume.show(inode, &a));
             entries.push(entry(&name, cookie, Oid { id, ..dir }, inode.fileid, shown));
         }

@@ -75,12 +75,12 @@ impl Vfs {
             if is_whole(&parts) {
                 volume.read_ahead(oid.id, at, end, base_len);
                 if at == 0 && base_len <= limits::SMALL_FILE {
-                    volume.files_ahead(oid.id, false, volume.need(oid.id).since);
+                    volume.files_ahead(oid.id, false, &volume.need(oid.id));
                 }
                 return Ok(ReadOk { data: bytes_of(parts), eof: end == shown.size, attr: shown });
             }
             if at == 0 {
-                volume.files_ahead(oid.id, true, volume.need(oid.id).since);
+                volume.files_ahead(oid.id, true, &volume.need(oid.id));
             }
             volume.fill(oid.id, &parts).await?;
         }

@@ -13,13 +13,13 @@ pub mod open;
 pub mod xattr;
 
 use crate::fetch::{Answer, Extent, Want};
+use crate::freshness::{self, Need};
 use crate::inode::{Inode, Tree};
 use crate::limits;
 use crate::types::{Before, FileAttr, Wcc};
-use crate::volume::{Need, Volume};
+use crate::volume::Volume;
 use home::{Attr, Error, ErrorKind, Name, Result};
 use std::sync::Arc;
-use std::time::Duration;
 
 impl Volume {
     /// Makes the attributes of an object fresh enough. Where its directory is small and was listed, the whole
@@ -32,17 +32,20 @@ impl Volume {
                 if inode.gone {
                     return Err(ErrorKind::Stale.into());
                 }
-                if inode.is_fresh(need.since) {
+                let have = inode.attr.is_some();
+                let whose = match inode.is_told() {
+                    true => Some(id),
+                    false => inode.link.as_ref().map(|(parent, _)| *parent),
+                };
+                if freshness::has_good_attributes(&tree, id, &need) {
                     if round == 0 {
                         self.shared.stats.hit();
                     }
                     return Ok(());
                 }
-                let have = inode.attr.is_some();
-                let parent =
-                    inode.link.as_ref().map(|(p, _)| *p).filter(|_| round == 0 && have && !need.insist);
-                match parent.filter(|p| is_small_listing(&mut tree, *p)) {
-                    Some(parent) => (Want::List(parent, Extent::Whole), have),
+                let listing = whose.filter(|_| round == 0 && have && !need.insist);
+                match listing.filter(|dir| is_small_listing(&mut tree, *dir)) {
+                    Some(dir) => (Want::List(dir, Extent::Whole), have),
                     None => (Want::Attr(id), have),
                 }
             };
@@ -62,14 +65,19 @@ impl Volume {
         for round in 0..4 {
             let (want, have) = {
                 let mut tree = self.tree.lock();
-                match known(&mut tree, dir, name, need.since)? {
+                match known(&mut tree, dir, name, &need)? {
                     Known::Fresh(child) => {
                         if round == 0 {
                             self.shared.stats.hit();
                         }
                         return Ok(child);
                     }
-                    Known::Stale => (self.want_name(&mut tree, dir, name, round == 0 && !need.insist)?, true),
+                    Known::Child(told) if round == 0 && !need.insist && is_small_listing(&mut tree, told) => {
+                        (Want::List(told, Extent::Whole), true)
+                    }
+                    Known::Stale | Known::Child(_) => {
+                        (self.want_name(&mut tree, dir, name, round == 0 && !need.insist)?, true)
+                    }
                     Known::Unknown => {
                         (self.want_name(&mut tree, dir, name, round == 0 && !need.insist)?, false)
                     }
@@ -120,7 +128,7 @@ impl Volume {
             let have = {
                 let mut tree = self.tree.lock();
                 let node = tree.names(dir)?;
-                if node.complete && node.listed_at >= need.since {
+                if freshness::is_listed(node, &need) {
                     if round == 0 {
                         self.shared.stats.hit();
                     }
@@ -173,13 +181,15 @@ enum Known {
     Fresh(Option<u64>),
     /// Known once.
     Stale,
+    /// Fresh enough, but the attributes of this directory, of which changes are told, are not.
+    Child(u64),
     /// Not known.
     Unknown,
 }
 
-fn known(tree: &mut Tree, dir: u64, name: &Name, need: Duration) -> Result<Known> {
+fn known(tree: &mut Tree, dir: u64, name: &Name, need: &Need) -> Result<Known> {
     let node = tree.names(dir)?;
-    let listed = node.complete && node.listed_at >= need;
+    let listed = node.complete && node.told.is_name_good(name, node.listed_at, need);
     let Some(slot) = node.slot(name) else {
         return Ok(match (listed, node.complete) {
             (true, _) => Known::Fresh(None),
@@ -187,13 +197,15 @@ fn known(tree: &mut Tree, dir: u64, name: &Name, need: Duration) -> Result<Known
             (false, false) => Known::Unknown,
         });
     };
-    let current = slot.pending > 0 || slot.at >= need || listed;
+    let current = slot.pending > 0 || listed || node.told.is_name_good(name, slot.at, need);
     let Some(child) = slot.child else {
         return Ok(if current { Known::Fresh(None) } else { Known::Stale });
     };
     let Ok(inode) = tree.get(child) else { return Ok(Known::Unknown) };
-    Ok(match (inode.attr, current && inode.is_fresh(need)) {
+    let (attr, told) = (inode.attr, inode.is_told());
+    Ok(match (attr, current && freshness::has_good_attributes(tree, child, need)) {
         (_, true) => Known::Fresh(Some(child)),
+        (Some(_), false) if current && told => Known::Child(child),
         (Some(_), false) => Known::Stale,
         // After a restart the name may be known without the object's attributes, without which nothing can be done.
         (None, false) => Known::Unknown,

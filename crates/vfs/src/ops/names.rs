@@ -3,6 +3,7 @@
 use super::live;
 use super::open::{OpenFile, OpenMode};
 use crate::fetch::{Extent, Want};
+use crate::freshness::is_listed;
 use crate::guard;
 use crate::inode::{Tree, is_hidden};
 use crate::journal::Stored;
@@ -406,7 +407,7 @@ impl Volume {
         let have = {
             let mut tree = self.tree.lock();
             let Ok(node) = tree.names(id) else { return Ok(()) };
-            if node.complete && node.listed_at >= need.since {
+            if is_listed(node, &need) {
                 return not_empty(&mut tree, id);
             }
             node.complete

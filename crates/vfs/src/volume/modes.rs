@@ -1,20 +1,12 @@
 //! Which mode is in force for an object, and what follows from it for an answer.
 
 use super::Volume;
+use crate::freshness::Need;
 use crate::inode::Tree;
 use crate::mode::{Mode, Modes};
 use crate::types::Ctx;
 use home::{Error, ErrorKind, HomePath, Kind, Name, Result};
 use std::time::Duration;
-
-/// What an answer has to be.
-#[derive(Debug, Clone, Copy)]
-pub struct Need {
-    /// Asked for at this time or later.
-    pub since: Duration,
-    /// Where the home does not answer, none at all rather than an older one.
-    pub insist: bool,
-}
 
 /// What others changed where we were promised to be alone.
 #[derive(Debug, Default)]
@@ -111,7 +103,7 @@ impl Volume {
         let now = self.env.clock.instant();
         let instant = Duration::from_nanos(1);
         if self.plain() {
-            return Need { since: now, insist: true };
+            return Need { now, since: now, insist: true, epoch: None };
         }
         let since = match self.mode_of(id).expires() {
             true => (now + instant).saturating_sub(self.shared.staleness),
@@ -119,13 +111,23 @@ impl Volume {
         };
         // What is known not to be true any more, and what an earlier process has kept, is of no time at all.
         let since = since.max(instant);
-        Need { since, insist: false }
+        let epoch = if self.is_silent() { None } else { self.home.epoch() };
+        Need { now, since, insist: false, epoch }
+    }
+
+    /// Whether answers about a directory may be good for longer where the home tells what changes in it.
+    pub fn wants_told(&self, tree: &mut Tree, dir: u64) -> bool {
+        let mode = self.mode_in(tree, dir);
+        mode.expires() && !mode.is_plain()
     }
 
     /// What an answer has to be that somebody opens a file with.
     pub fn need_to_open(&self, id: u64) -> Need {
         match self.mode_of(id).validates_at_open() {
-            true => Need { since: self.env.clock.instant(), insist: true },
+            true => {
+                let now = self.env.clock.instant();
+                Need { now, since: now, insist: true, epoch: None }
+            }
             false => self.need(id),
         }
     }

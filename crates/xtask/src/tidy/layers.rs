@@ -28,6 +28,7 @@ const ENGINE: &[(&str, &[&str])] = &[
     ("sync", &["ops", "root"]),
     ("perm", &["ops", "fetch", "mutate", "sync", "journal", "data", "store"]),
     ("inode", ACTIVE),
+    ("freshness", ACTIVE),
     ("meta", ACTIVE),
     ("overlay", ACTIVE),
     ("replies", ACTIVE),
@@ -49,7 +50,7 @@ const PURE: &[&str] = &[
 
 /// Passive modules of the engine: they hold what others fetched, so they never name the trait `Home`.
 const CACHES: &[&str] =
-    &["inode", "meta", "overlay", "replies", "data", "journal", "store", "locks", "watch"];
+    &["inode", "freshness", "meta", "overlay", "replies", "data", "journal", "store", "locks", "watch"];
 
 /// What no module of the engine names: protocols, sockets, other programs, error numbers.
 const FOREIGN: &[&str] = &[

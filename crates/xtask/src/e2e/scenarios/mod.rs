@@ -22,6 +22,7 @@ mod sftp_only;
 mod strict;
 mod tour;
 mod wan;
+mod watched;
 mod xattr;
 
 use super::world::World;
@@ -273,5 +274,12 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 8,
         run: wan::run,
+    },
+    Scenario {
+        name: "watched",
+        shows: "a home that tells what changes: warm find and git status cost nothing, edits there are seen by FUSE and NFS",
+        ci: true,
+        minutes: 6,
+        run: watched::run,
     },
 ];

@@ -1,0 +1,248 @@
+//! What the home tells of changes makes answers good for longer than the bound of staleness, and for no longer than they
+//! are true.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Engine, Skipping, World};
+use home::HomePath;
+use home::testing::fault::Fault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use vfs::env::RealClock;
+use vfs::{Event, Mode};
+
+struct Place {
+    world: World,
+    clock: Arc<Skipping>,
+    e: Engine,
+}
+
+/// A home that tells of changes, with a folder `d` that has the file `a`, the folder `sub` and the file `sub/b`.
+async fn place(mode: Mode) -> Place {
+    let mut world = World::new(mode);
+    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+    world.clock = clock.clone();
+    world.memory.set_watches();
+    world.mkdir("d");
+    world.mkdir("d/sub");
+    world.write("d/a", b"one");
+    world.write("d/sub/b", b"two");
+    let e = world.start().await;
+    let place = Place { world, clock, e };
+    place.walk().await;
+    place
+}
+
+impl Place {
+    fn later(&self, seconds: u64) {
+        self.clock.1.fetch_add(seconds, Relaxed);
+    }
+
+    fn calls(&self) -> u64 {
+        self.world.memory.counters().calls()
+    }
+
+    /// Another program writes, and the home tells of it.
+    async fn edit(&self, path: &str, data: &[u8]) {
+        self.world.write(path, data);
+        self.tell(path).await;
+    }
+
+    async fn tell(&self, path: &str) {
+        let (dir, name) = HomePath::parse(path.as_bytes()).unwrap().split().unwrap();
+        self.world.memory.tell(&dir, &[&name.to_string()]);
+        self.heard().await;
+    }
+
+    /// What was told has been taken in.
+    async fn heard(&self) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    /// What `find -ls` and a reader of each file ask for, and a look at a name that is not there.
+    async fn walk(&self) {
+        for dir in ["/lab", "/lab/d", "/lab/d/sub"] {
+            let oid = self.e.find(dir).await.unwrap();
+            for entry in self.e.vfs.readdir(self.e.ctx(), oid, 0, 100).await.unwrap().entries {
+                self.e.vfs.getattr(self.e.ctx(), entry.oid).await.unwrap();
+            }
+            assert!(self.e.vfs.lookup(self.e.ctx(), oid, b"missing").await.is_err());
+        }
+        self.content("d/a").await;
+        self.content("d/sub/b").await;
+    }
+
+    async fn content(&self, path: &str) -> Vec<u8> {
+        let oid = self.e.find(&format!("/lab/{path}")).await.unwrap();
+        self.e.read(oid).await.unwrap()
+    }
+
+    /// How often the home is asked for a walk.
+    async fn cost(&self) -> u64 {
+        let before = self.calls();
+        self.walk().await;
+        self.calls() - before
+    }
+}
+
+#[tokio::test]
+async fn what_is_told_of_is_not_asked_for_again() {
+    let place = place(Mode::Wb).await;
+    place.later(60);
+    assert_eq!(place.cost().await, 0);
+    place.later(500);
+    assert_eq!(place.cost().await, 0);
+    place.later(60);
+    assert!(place.cost().await > 0, "the home's kernel does not tell everything");
+    place.later(60);
+    assert_eq!(place.cost().await, 0);
+}
+
+#[tokio::test]
+async fn a_told_change_is_seen_at_once_and_costs_one_question() {
+    let place = place(Mode::Wb).await;
+    place.edit("d/a", b"other").await;
+    assert_eq!(place.content("d/a").await, b"other");
+    place.walk().await;
+    place.later(60);
+    let other = place.e.find("/lab/d/sub/b").await.unwrap();
+    place.edit("d/a", b"a third").await;
+    let before = place.calls();
+    assert_eq!(place.e.read(other).await.unwrap(), b"two");
+    assert_eq!(place.calls(), before, "another directory");
+    assert_eq!(place.content("d/a").await, b"a third");
+    // The listing, and the bytes.
+    assert_eq!(place.calls(), before + 2);
+    place.later(60);
+    assert_eq!(place.cost().await, 0);
+
+    place.world.write("d/new", b"new");
+    place.tell("d/new").await;
+    assert_eq!(place.content("d/new").await, b"new");
+    place.world.remove("d/new");
+    place.tell("d/new").await;
+    assert!(place.e.find("/lab/d/new").await.is_err());
+}
+
+#[tokio::test]
+async fn who_hears_of_a_change_while_he_asks_asks_again() {
+    let place = place(Mode::Wb).await;
+    let oid = place.e.find("/lab/d").await.unwrap();
+    place.later(60);
+    place.tell("d/a").await;
+    place.world.fault(Fault::Hang);
+    let listing = place.e.vfs.readdir(place.e.ctx(), oid, 0, 100);
+    let told = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        // The mark is that of the walk: the question under way has not come to the home.
+        place.tell("d/a").await;
+        place.world.fault(Fault::None);
+    };
+    tokio::join!(listing, told).0.unwrap();
+    let before = place.calls();
+    assert_eq!(place.content("d/a").await, b"one");
+    assert_eq!(place.calls(), before + 1, "the answer may be older than what was told");
+}
+
+#[tokio::test]
+async fn what_went_untold_makes_everything_as_old_as_it_is() {
+    let place = place(Mode::Wb).await;
+    place.later(60);
+    place.world.memory.lose();
+    place.world.write("d/a", b"untold");
+    assert_eq!(place.content("d/a").await, b"untold");
+    place.walk().await;
+    place.later(60);
+    assert_eq!(place.cost().await, 0);
+}
+
+#[tokio::test]
+async fn a_lost_connection_ends_what_is_told() {
+    let place = place(Mode::Wb).await;
+    place.later(60);
+    place.world.fault(Fault::Unreachable);
+    assert_eq!(place.content("d/a").await, b"one", "what is known is served");
+    place.world.write("d/a", b"meanwhile");
+    place.world.memory.restart();
+    place.world.fault(Fault::None);
+    place.later(1);
+    let seen = async {
+        while place.content("d/a").await != b"meanwhile" {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(4), seen).await.unwrap();
+}
+
+#[tokio::test]
+async fn of_a_file_with_two_names_nothing_is_believed() {
+    let place = place(Mode::Wb).await;
+    let path = |text: &str| HomePath::parse(text.as_bytes()).unwrap();
+    place.world.memory.link_outside(&path("d/a"), &path("d/sub/linked"));
+    place.tell("d/a").await;
+    place.walk().await;
+    place.later(60);
+    place.world.write("d/sub/linked", b"by the other name");
+    assert_eq!(place.content("d/a").await, b"by the other name");
+}
+
+#[tokio::test]
+async fn our_own_changes_leave_what_is_told_in_force() {
+    let place = place(Mode::Wb).await;
+    let dir = place.e.find("/lab/d").await.unwrap();
+    let file = place.e.create(dir, "mine").await.unwrap();
+    place.e.write(file, 0, b"mine").await.unwrap();
+    place.e.sync().await;
+    place.later(60);
+    let before = place.calls();
+    assert_eq!(place.content("d/mine").await, b"mine");
+    assert_eq!(place.calls(), before);
+    assert_eq!(place.cost().await, 0);
+}
+
+#[tokio::test]
+async fn what_a_listing_finds_under_unsent_changes_is_not_believed_for_longer() {
+    let place = place(Mode::Wb).await;
+    place.world.fault(Fault::HangChanges);
+    let file = place.e.find("/lab/d/a").await.unwrap();
+    place.e.write(file, 0, b"ours").await.unwrap();
+    place.later(700);
+    place.walk().await;
+    place.world.fault(Fault::None);
+    place.e.sync().await;
+    place.later(60);
+    place.world.write("d/a", b"untold");
+    assert_eq!(place.content("d/a").await, b"untold");
+}
+
+#[tokio::test]
+async fn strict_and_opens_in_cto_ask_all_the_same() {
+    let strict = place(Mode::Strict).await;
+    strict.world.write("d/a", b"untold");
+    assert_eq!(strict.content("d/a").await, b"untold");
+    let cto = place(Mode::Cto).await;
+    cto.world.write("d/a", b"untold");
+    let oid = cto.e.find("/lab/d/a").await.unwrap();
+    let mode = vfs::OpenMode { read: true, ..Default::default() };
+    let open = cto.e.vfs.open_file(cto.e.ctx(), oid, mode).await.unwrap();
+    assert_eq!(cto.content("d/a").await, b"untold");
+    drop(open);
+    cto.walk().await;
+    cto.later(60);
+    assert_eq!(cto.cost().await, 0, "what is no open is as in wb");
+}
+
+#[tokio::test]
+async fn front_ends_hear_what_the_home_tells() {
+    let place = place(Mode::Wb).await;
+    let mut watch = place.e.vfs.watch();
+    let (dir, file) = (place.e.find("/lab/d").await.unwrap(), place.e.find("/lab/d/a").await.unwrap());
+    place.edit("d/a", b"other").await;
+    let events: Vec<Event> = std::iter::from_fn(|| watch.try_next()).collect();
+    let name = vfs::Name::new(b"a").unwrap();
+    assert!(events.contains(&Event::Entry { dir, name, origin: 0 }), "{events:?}");
+    assert!(events.contains(&Event::Content { oid: file, origin: 0 }), "{events:?}");
+}
