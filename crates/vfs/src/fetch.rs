@@ -249,9 +249,7 @@ impl Volume {
         let guard = crate::guard::Guard::learn(self, &hello).await?;
         guard.keep(&*self.shared.store, self.id, &self.policy.options.protect)?;
         *self.guard.lock() = Arc::new(guard);
-        crate::volume::keep_hello(&*self.shared.store, self.id, &hello)?;
-        *self.hello.lock() = Some(hello.clone());
-        self.health.estranged.store(false, Ordering::Relaxed);
+        self.is_greeted(&hello);
         Ok(hello)
     }
 

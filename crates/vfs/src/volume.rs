@@ -21,6 +21,7 @@ use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
 use crate::{limits, news, stats::Stats};
 use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
+use oncrpc::xdr::Xdr;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -153,7 +154,7 @@ pub struct Volume {
     pub suspended: Mutex<Option<String>>,
     /// Folders in which nothing may be changed.
     pub guard: Mutex<Arc<Guard>>,
-    /// Space of the home as of the last question.
+    /// Space of the home as of the last question, of this process or an earlier one.
     pub space: Mutex<Option<home::StatFs>>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,
@@ -194,7 +195,8 @@ impl Volume {
         recover(shared, id, &mut tree, &data, records)?;
         tree.notes = Notes::new(id, shared.gateway, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
-        let hello = kept_hello(&*shared.store, id)?;
+        let hello = kept(&*shared.store, &hello_key(id))?;
+        let space = kept(&*shared.store, &space_key(id))?;
         let volume = Arc::new(Volume {
             id,
             account,
@@ -211,7 +213,7 @@ impl Volume {
             record: Mutex::new(record),
             suspended: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
-            space: Mutex::new(None),
+            space: Mutex::new(space),
             claimed: AtomicBool::new(false),
             wake: Notify::new(),
             outcomes: news::Sender::new(0),
@@ -275,6 +277,21 @@ impl Volume {
         }
         *self.suspended.lock() = None;
         Ok(())
+    }
+
+    /// The home said this of itself.
+    pub fn is_greeted(&self, hello: &Hello) {
+        keep(&*self.shared.store, hello_key(self.id), hello);
+        *self.hello.lock() = Some(hello.clone());
+        self.health.estranged.store(false, Ordering::Relaxed);
+    }
+
+    /// The home has this space; answers the same.
+    pub fn has_space(&self, space: home::StatFs) -> home::StatFs {
+        if self.space.lock().replace(space) != Some(space) {
+            keep(&*self.shared.store, space_key(self.id), &space);
+        }
+        space
     }
 
     /// The home answered.
@@ -588,7 +605,6 @@ fn record_key(id: u32) -> Vec<u8> {
 }
 
 fn load_record(shared: &Shared, id: u32, account: &str) -> Result<VolumeRecord> {
-    use oncrpc::xdr::Xdr;
     if let Some(bytes) = shared.store.get(&record_key(id)).map_err(local)? {
         return VolumeRecord::from_bytes(bytes)
             .map_err(|_| Error::new(ErrorKind::Io, "the local store is damaged: volume record"));
@@ -599,7 +615,6 @@ fn load_record(shared: &Shared, id: u32, account: &str) -> Result<VolumeRecord> 
 }
 
 fn save_record(shared: &Shared, id: u32, record: &VolumeRecord) -> Result<()> {
-    use oncrpc::xdr::Xdr;
     let write = (record_key(id), Some(record.to_bytes().to_vec()));
     shared.store.commit(vec![write]).and_then(|()| shared.store.persist()).map_err(local)
 }
@@ -607,34 +622,33 @@ fn save_record(shared: &Shared, id: u32, record: &VolumeRecord) -> Result<()> {
 /// Forgets a volume that never had anything in it.
 pub fn remove_record(shared: &Shared, id: u32) -> Result<()> {
     Guard::forget(&*shared.store, id)?;
-    shared.store.commit(vec![(record_key(id), None), (hello_key(id), None)]).map_err(local)
+    let keys = [record_key(id), hello_key(id), space_key(id)];
+    shared.store.commit(keys.into_iter().map(|key| (key, None)).collect()).map_err(local)
 }
 
 fn hello_key(id: u32) -> Vec<u8> {
     [&b"i"[..], &id.to_be_bytes()].concat()
 }
 
-/// What a home said of itself to an earlier process.
-fn kept_hello(store: &dyn MetaStore, id: u32) -> Result<Option<Hello>> {
-    use oncrpc::xdr::Xdr;
-    let bytes = store.get(&hello_key(id)).map_err(local)?;
-    Ok(bytes.and_then(|b| Hello::from_bytes(b).ok()))
+fn space_key(id: u32) -> Vec<u8> {
+    [&b"s"[..], &id.to_be_bytes()].concat()
 }
 
-/// Keeps what a home says of itself, so that it can be shown while it is out of reach.
-pub fn keep_hello(store: &dyn MetaStore, id: u32, hello: &Hello) -> Result<()> {
-    use oncrpc::xdr::Xdr;
-    let bytes = hello.to_bytes().to_vec();
-    match store.commit(vec![(hello_key(id), Some(bytes))]) {
-        // A full disk keeps nobody from greeting a home.
-        Err(crate::env::Error::Full(_)) => Ok(()),
-        kept => kept.map_err(local),
+/// What an earlier process kept of a home as a whole.
+fn kept<T: Xdr>(store: &dyn MetaStore, key: &[u8]) -> Result<Option<T>> {
+    Ok(store.get(key).map_err(local)?.and_then(|bytes| T::from_bytes(bytes).ok()))
+}
+
+/// Keeps something of a home as a whole, so that the home can be shown while it is out of reach.
+fn keep<T: Xdr>(store: &dyn MetaStore, key: Vec<u8>, what: &T) {
+    // Where that fails, it is missed after a restart alone.
+    if let Err(e) = store.commit(vec![(key, Some(what.to_bytes().to_vec()))]) {
+        tracing::debug!("not kept: {e}");
     }
 }
 
 /// Every volume that the store knows.
 pub fn known_volumes(store: &dyn MetaStore) -> Result<Vec<(u32, VolumeRecord)>> {
-    use oncrpc::xdr::Xdr;
     let mut found = Vec::new();
     for (key, value) in store.scan(b"v").map_err(local)? {
         let id = key.get(1..5).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);

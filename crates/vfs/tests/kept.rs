@@ -41,6 +41,7 @@ fn a_home_out_of_reach_is_shown_as_it_was() {
             let (lab, d) = (e.lab().await, e.find("/lab/d").await.unwrap());
             assert_eq!((e.names(lab).await.len(), e.names(d).await.len()), (3, 3));
             assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"f");
+            e.vfs.statfs(e.ctx(), d).await.unwrap();
             // Half of it has no outcome when the process ends.
             rename(&e, d, "a", "sent").await;
             e.vfs.mkdir(e.ctx(), d, b"made", SetAttrs::default()).await.unwrap();
@@ -52,7 +53,11 @@ fn a_home_out_of_reach_is_shown_as_it_was() {
             e.write(e.find("/lab/f").await.unwrap(), 0, b"F").await.unwrap();
             let before = (attr(&e, "/lab/d").await, attr(&e, "/lab/d/moved").await, attr(&e, "/lab/f").await);
 
+            let space = e.vfs.statfs(e.ctx(), d).await.unwrap();
+            assert!(space.total > 0);
+
             let e = restart(&world, e).await;
+            assert_eq!(e.vfs.statfs(e.ctx(), d).await, Ok(space));
             let after = (attr(&e, "/lab/d").await, attr(&e, "/lab/d/moved").await, attr(&e, "/lab/f").await);
             // The ctime of a directory may have moved on.
             assert!(after.0.ctime >= before.0.ctime);

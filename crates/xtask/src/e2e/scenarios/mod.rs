@@ -11,6 +11,7 @@ mod harness;
 mod hostile;
 mod isolation;
 mod jobs;
+mod kept;
 mod kerberos;
 mod kill_server;
 mod login;
@@ -253,6 +254,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 12,
         run: isolation::run,
+    },
+    Scenario {
+        name: "kept",
+        shows: "a server killed while a host refuses or hangs: the next one shows the host as it was, and loses nothing",
+        ci: true,
+        minutes: 4,
+        run: kept::run,
     },
     Scenario {
         name: "outage",
