@@ -150,7 +150,7 @@ impl Vfs {
         for (id, record) in known {
             if let Err(e) = vfs.reopen(id, &record).await {
                 tracing::error!(volume = id, account = %record.account.escape_ascii(), "not served: {e}");
-                vfs.not_reached(&record.names, &e);
+                vfs.not_reached(&record.account, &record.names, &e);
             }
         }
         Ok(vfs)

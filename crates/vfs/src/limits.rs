@@ -117,7 +117,7 @@ pub const GIVE_UP: Duration = Duration::from_secs(60);
 pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a name of the root directory that could not be reached is remembered.
 pub const FAILED_NAME: Duration = Duration::from_secs(30);
-/// How long it is not tried again where its home may come back.
+/// How long it is not tried again where its home may come back, or nobody there was asked.
 pub const FAILED_AWAY: Duration = Duration::from_secs(1);
 /// Names that could not be reached and that a status tells of.
 pub const UNREACHED_SHOWN: usize = 100;

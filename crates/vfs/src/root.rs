@@ -33,6 +33,8 @@ impl Failed {
     fn lasts(&self) -> Duration {
         match self.why.kind {
             ErrorKind::Unreachable | ErrorKind::Busy => limits::FAILED_AWAY,
+            // Nobody was asked: what the name means could not be found out here, which costs no home anything.
+            _ if self.account.is_none() => limits::FAILED_AWAY,
             _ => limits::FAILED_NAME,
         }
     }
@@ -169,11 +171,12 @@ impl Vfs {
         told.into_iter().map(|(f, names)| (names, f.why.clone())).collect()
     }
 
-    /// Remembers why names could not be reached.
-    pub(crate) fn not_reached(&self, names: &[Name], why: &Error) {
+    /// Remembers why names of an account could not be reached.
+    pub(crate) fn not_reached(&self, account: &[u8], names: &[Name], why: &Error) {
         let now = self.shared.env.clock.instant();
         let mut root = self.root.lock();
-        let failed = Failed { when: now, why: why.clone(), account: None };
+        let account = Some(String::from_utf8_lossy(account).into_owned());
+        let failed = Failed { when: now, why: why.clone(), account };
         root.failed.extend(names.iter().map(|name| (name.clone(), failed.clone())));
     }
 

@@ -9,6 +9,7 @@ use home::memory::MemoryHome;
 use home::testing::fault::Fault;
 use home::{Home, Name};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use vfs::env::testing::SeededRng;
 use vfs::env::{Env, RealClock};
@@ -18,6 +19,8 @@ use vfs::{Config, Cred, Mode, Mount, MountOptions, Namespace, Start, Vfs};
 struct Alias {
     account: &'static str,
     home: Arc<dyn Home>,
+    /// ssh does not accept its configuration.
+    broken: Arc<AtomicBool>,
 }
 
 #[async_trait::async_trait]
@@ -35,12 +38,19 @@ impl Namespace for Alias {
         if !self.permits(name) {
             return Err(home::ErrorKind::NotFound.into());
         }
+        if self.broken.load(Ordering::Relaxed) {
+            return Err(home::Error::new(home::ErrorKind::Login, "bad configuration option"));
+        }
         let options = MountOptions { rebase_symlinks: true, ..MountOptions::default() };
         Ok(Mount { account: self.account.into(), home: self.home.clone(), start: Start::Root, options })
     }
 }
 
 async fn start(world: &World, account: &'static str, home: Arc<dyn Home>) -> Engine {
+    start_by(world, Alias { account, home, broken: Arc::default() }).await
+}
+
+async fn start_by(world: &World, alias: Alias) -> Engine {
     let env = Env {
         disk: Arc::new(world.disk.clone()),
         clock: Arc::new(RealClock::new()),
@@ -50,7 +60,7 @@ async fn start(world: &World, account: &'static str, home: Arc<dyn Home>) -> Eng
     let vfs = Vfs::open(Config {
         env,
         store: world.store.clone(),
-        namespace: Arc::new(Alias { account, home }),
+        namespace: Arc::new(alias),
         server_uid: UID,
         server_gid: UID,
         mode: Mode::Wb,
@@ -108,6 +118,19 @@ async fn nothing_unsent_goes_to_another_account_of_the_same_name() {
     let engine = start(&world, "ann@other:22", Arc::new(other)).await;
     assert_eq!(engine.find("/lab/f").await.unwrap_err().kind, home::ErrorKind::NotFound);
     assert_ne!(engine.lab().await.volume, file.volume);
+}
+
+#[tokio::test]
+async fn a_configuration_that_was_mended_is_believed_soon() {
+    let world = World::new(Mode::Wb);
+    let broken = Arc::new(AtomicBool::new(true));
+    let alias = Alias { account: "ann@lab:22", home: world.fault.clone(), broken: broken.clone() };
+    let engine = start_by(&world, alias).await;
+    assert!(engine.find("/lab").await.unwrap_err().detail.contains("bad configuration"));
+    broken.store(false, Ordering::Relaxed);
+    assert!(engine.find("/lab").await.is_err(), "not looked up again for every call");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    engine.lab().await;
 }
 
 #[tokio::test]
