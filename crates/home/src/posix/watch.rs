@@ -48,7 +48,7 @@ struct State {
     running: HashSet<HomePath>,
     /// What our own operations left under a name: the version of an object, or nothing.
     left: Recent<HomePath, Option<Version>>,
-    /// The modification times that our own operations gave directories.
+    /// The ctimes that our own operations left directories with.
     stamped: Recent<HomeId, Time>,
 }
 
@@ -130,11 +130,12 @@ impl<S: Sys> Watches<S> {
         state.running.clear();
     }
 
-    /// Our own operations gave directories these attributes.
-    pub fn stamped<'a>(&self, dirs: impl Iterator<Item = &'a Attr>) {
+    /// Our own operations left directories with these attributes.
+    pub fn stamped<'a>(&self, dirs: impl IntoIterator<Item = &'a Attr>) {
         if self.kernel().is_some() {
             let mut state = lock(&self.state);
-            dirs.filter(|a| a.kind == Kind::Dir).for_each(|a| state.stamped.insert(a.id, a.mtime));
+            let dirs = dirs.into_iter().filter(|a| a.kind == Kind::Dir);
+            dirs.for_each(|a| state.stamped.insert(a.id, a.ctime));
         }
     }
 }
@@ -317,7 +318,7 @@ fn whose_attributes<S: Sys>(home: &Posix<S>, dir: &Dir) -> Whose {
         return Whose::Foreign;
     }
     let state = lock(&home.watches.state);
-    match now.mtime == dir.attr.mtime || state.stamped.get(&now.id) == Some(&now.mtime) {
+    match now.ctime == dir.attr.ctime || state.stamped.get(&now.id) == Some(&now.ctime) {
         true => Whose::Ours,
         false if !state.running.is_empty() => Whose::Unknown,
         false => Whose::Foreign,

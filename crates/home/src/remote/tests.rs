@@ -8,6 +8,14 @@ use std::sync::atomic::AtomicUsize;
 struct Fake {
     hello: Hello,
     end: watch::Sender<Option<Error>>,
+    /// It has told of its change.
+    told: AtomicBool,
+}
+
+impl Fake {
+    fn token(&self) -> u64 {
+        self.hello.token.map_or(0, |token| token[0].into())
+    }
 }
 
 #[async_trait::async_trait]
@@ -33,14 +41,18 @@ impl Home for Fake {
     async fn list(&self, _: &Loc, _: Option<&Name>, _: u32) -> Result<Page> {
         Err(ErrorKind::NotFound.into())
     }
-    async fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<Watched> {
-        Ok(Watched::not(self.list(dir, None, max).await?))
+    async fn watch(&self, _: &Loc, _: u32, _: u64) -> Result<Watched> {
+        Err(ErrorKind::NotFound.into())
     }
+    /// One change, which bears its token.
     async fn changes(&self) -> Vec<Changed> {
-        std::future::pending().await
+        if self.told.swap(true, Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        vec![Changed { mark: self.token(), ..Changed::default() }]
     }
     fn epoch(&self) -> Option<u64> {
-        None
+        Some(self.token())
     }
     async fn read(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
         Err(ErrorKind::NotFound.into())
@@ -97,7 +109,7 @@ fn fake(token: u8) -> Arc<Fake> {
         boot_id: Bytes::new(),
         clock: crate::Time::default(),
     };
-    Arc::new(Fake { hello, end: watch::Sender::new(None) })
+    Arc::new(Fake { hello, end: watch::Sender::new(None), told: AtomicBool::new(false) })
 }
 
 fn home(steps: Vec<Result<Arc<Fake>>>) -> (Arc<RemoteHome>, Arc<Script>) {
@@ -260,6 +272,27 @@ async fn a_lost_connection_is_replaced_by_the_next_call() {
     assert_eq!(home.status().link, Link::Down("gone".into()));
     assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
     assert_eq!(script.attempts.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_changes_hears_those_of_the_next_connection() {
+    let (first, second) = (fake(1), fake(1));
+    let (home, script) = home(vec![Ok(first.clone()), Ok(second)]);
+    let listener = home.clone();
+    let mut listening = tokio::spawn(async move { listener.changes().await[0].mark });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(!listening.is_finished() && script.attempts.load(Ordering::Relaxed) == 0, "it connects nowhere");
+    for _ in 0..2 {
+        assert_eq!(home.epoch(), None);
+        assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
+        assert_eq!((home.epoch(), listening.await.unwrap()), (Some(1), 1));
+        let listener = home.clone();
+        listening = tokio::spawn(async move { listener.changes().await[0].mark });
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        first.end.send_replace(Some(gone()));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert!(!listening.is_finished());
 }
 
 #[tokio::test(start_paused = true)]

@@ -92,13 +92,13 @@ impl Home for Dirs {
         Ok(Page { applied: 0, dir: attr(), entries: vec![], more: false })
     }
     async fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<Watched> {
-        Ok(Watched::not(self.list(dir, None, max).await?))
+        Ok(Watched { page: self.list(dir, None, max).await?, epoch: self.epoch() })
     }
     async fn changes(&self) -> Vec<Changed> {
-        std::future::pending().await
+        vec![Changed { mark: 5, ..Changed::default() }]
     }
     fn epoch(&self) -> Option<u64> {
-        None
+        Some(9)
     }
     async fn read(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
         Err(ErrorKind::IsDir.into())
@@ -132,6 +132,14 @@ fn at(path: &str) -> Loc {
 async fn a_claim_gets_through() {
     let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
     assert_eq!(gate.claim(1, 2, vec![3, 4]).await.unwrap().unwrap().begun, [3, 4]);
+}
+
+#[tokio::test]
+async fn what_the_home_tells_gets_through() {
+    let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
+    assert_eq!(gate.epoch(), None, "nothing is told without a connection");
+    assert_eq!(gate.watch(&at(""), 1, 5).await.unwrap().epoch, Some(9));
+    assert_eq!((gate.epoch(), gate.changes().await[0].mark, gate.status().watches), (Some(9), 5, true));
 }
 
 #[tokio::test]

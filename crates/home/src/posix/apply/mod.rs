@@ -462,7 +462,7 @@ impl<'a, S: Sys> Batch<'a, S> {
         let dirs = self.touched.iter().map(|t| &t.fd);
         let files = self.open.iter().map(|o| &o.fd);
         let now: Vec<Attr> = dirs.chain(files).filter_map(|fd| self.home.attr_of(fd).ok()).collect();
-        self.home.watches.stamped(now.iter());
+        self.home.watches.stamped(&now);
         for result in self.results.iter_mut().skip(self.settled) {
             let Outcome::Done(done) = &mut result.outcome else { continue };
             for attr in done.attr.iter_mut().chain(&mut done.dirs) {

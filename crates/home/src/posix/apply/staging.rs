@@ -199,6 +199,7 @@ impl<S: Sys> Batch<'_, S> {
         if removed && undisturbed {
             self.sys().set_times(&staging.parent, Stamp::Keep, Stamp::At(staging.parent_times.0)).ok();
         }
+        self.home.watches.stamped(&self.home.attr_of(&staging.parent).ok());
     }
 
     /// Gives what was moved aside a name beside its old one, because that is taken by now.

@@ -159,6 +159,10 @@ fn our_own_operations_are_no_news() {
     done(&home, create("w/dir", "inside", 0o640));
     assert_eq!(news.recv_timeout(Duration::from_millis(300)).ok(), None);
     // What another program makes of it is.
+    let mode = std::fs::metadata(place.path("w")).unwrap().permissions();
+    std::fs::set_permissions(place.path("w"), mode).unwrap();
+    let itself = Changed { mark: MARK, all: false, itself: true, names: vec![] };
+    assert_eq!(news.recv_timeout(Duration::from_secs(10)).unwrap(), [itself]);
     place.write("w/new", b"theirs!");
     place.write("w/gone", b"back");
     let mut heard = BTreeSet::new();
