@@ -103,6 +103,11 @@ impl Told {
         self.is_good(at, self.of(name), need)
     }
 
+    /// Whether what was asked for at `at` of a name is older than a change that was told of that very name.
+    pub fn is_outdated(&self, name: &Name, at: Duration) -> bool {
+        self.of(name).is_some_and(|told| told >= at && told > self.all)
+    }
+
     /// Whether a listing that was asked for at `at` is good.
     pub fn is_listing_good(&self, at: Duration, need: &Need) -> bool {
         self.is_good(at, self.names.iter().map(|(_, at)| *at).max(), need)

@@ -91,6 +91,9 @@ pub const WATCH_EVENTS: usize = 65_536;
 pub const TOLD_MAX: Duration = Duration::from_secs(600);
 /// Names of one directory of which it is known that they were told to have changed; with more everything has.
 pub const TOLD_NAMES: usize = 256;
+/// A directory of at most this many names is listed anew for one of them that was told to have changed, so that it is told of
+/// again. In a larger one that name alone is asked for.
+pub const TOLD_LISTED: usize = 128;
 /// Told changes that are taken in under one lock.
 pub const TOLD_AT_ONCE: usize = 256;
 /// Locks on files, of all owners.

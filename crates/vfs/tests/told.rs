@@ -128,6 +128,28 @@ async fn a_told_change_is_seen_at_once_and_costs_one_question() {
 }
 
 #[tokio::test]
+async fn of_many_names_the_told_one_alone_is_asked_for() {
+    let place = place(Mode::Wb).await;
+    for i in 0..200 {
+        place.world.write(&format!("d/sub/f{i}"), b"old");
+    }
+    place.world.memory.tell(&HomePath::parse(b"d/sub").unwrap(), &[]);
+    place.heard().await;
+    place.walk().await;
+    let file = place.e.find("/lab/d/sub/f7").await.unwrap();
+    place.e.read(file).await.unwrap();
+    place.later(60);
+    let before = place.world.memory.counters();
+    place.edit("d/sub/f7", b"edited").await;
+    assert_eq!(place.e.read(file).await.unwrap(), b"edited");
+    let after = place.world.memory.counters();
+    assert_eq!((after.stat - before.stat, after.list - before.list), (1, 0));
+    place.later(60);
+    place.world.write("d/sub/f7", b"untold, because it was told once");
+    assert_eq!(place.e.read(file).await.unwrap(), b"untold, because it was told once");
+}
+
+#[tokio::test]
 async fn who_hears_of_a_change_while_he_asks_asks_again() {
     let place = place(Mode::Wb).await;
     let oid = place.e.find("/lab/d").await.unwrap();

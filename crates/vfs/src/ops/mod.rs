@@ -43,7 +43,7 @@ impl Volume {
                     }
                     return Ok(());
                 }
-                let listing = whose.filter(|_| round == 0 && have && !need.insist);
+                let listing = whose.filter(|_| round == 0 && have && !need.insist && !is_lone(&tree, id));
                 match listing.filter(|dir| is_small_listing(&mut tree, *dir)) {
                     Some(dir) => (Want::List(dir, Extent::Whole), have),
                     None => (Want::Attr(id), have),
@@ -118,7 +118,9 @@ impl Volume {
     fn want_name(&self, tree: &mut Tree, dir: u64, name: &Name, more: bool) -> Result<Want> {
         let small = tree.get(dir)?.attr.is_some_and(|a| a.size <= limits::SMALL_DIR_BYTES);
         let node = tree.names(dir)?;
-        let list = more && small && !node.big && node.len() <= limits::SMALL_DIR_ENTRIES as usize;
+        let at = node.slot(name).map_or(node.listed_at, |slot| slot.at);
+        let lone = node.len() > limits::TOLD_LISTED && node.told.is_outdated(name, at);
+        let list = more && small && !lone && !node.big && node.len() <= limits::SMALL_DIR_ENTRIES as usize;
         Ok(if list { Want::List(dir, Extent::Small) } else { Want::Name(dir, name.clone()) })
     }
 
@@ -210,6 +212,14 @@ fn known(tree: &mut Tree, dir: u64, name: &Name, need: &Need) -> Result<Known> {
         // After a restart the name may be known without the object's attributes, without which nothing can be done.
         (None, false) => Known::Unknown,
     })
+}
+
+/// Whether a file is the one of many in its directory that was told to have changed.
+fn is_lone(tree: &Tree, id: u64) -> bool {
+    let Some(inode) = tree.peek(id) else { return false };
+    let Some((dir, name)) = &inode.link else { return false };
+    let node = tree.peek(*dir).and_then(|n| n.dir.as_deref());
+    node.is_some_and(|node| node.len() > limits::TOLD_LISTED && node.told.is_outdated(name, inode.at))
 }
 
 fn is_small_listing(tree: &mut Tree, dir: u64) -> bool {
