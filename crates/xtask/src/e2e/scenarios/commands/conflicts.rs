@@ -28,12 +28,15 @@ pub fn run(world: &World, mut server: Server) -> Result<Server> {
     fs::write(&local, OURS)?;
     GATEWAY.own(&local)?;
     for name in NAMES {
-        let place = place(&dir, name);
-        // What is known of the file is good for a while, and out of date from the next line on.
-        ensure!(server.run(&["cat", &place])? == "base\n");
-        world.write_home(ANN, &dir.join(name), THEIRS.as_bytes())?;
-        server.run(&["cp", &local.to_string_lossy(), &place])?;
+        ensure!(server.run(&["cat", &place(&dir, name)])? == "base\n");
     }
+    // A home that is watched tells of a change at once: whoever writes after that has seen it.
+    server.run(&["mode", "/ann@lab", "offline"])?;
+    for name in NAMES {
+        world.write_home(ANN, &dir.join(name), THEIRS.as_bytes())?;
+        server.run(&["cp", &local.to_string_lossy(), &place(&dir, name)])?;
+    }
+    server.run(&["mode", "/ann@lab", "wb"])?;
     server.sync()?;
     let before = list(&server, NAMES.len())?;
     ensure!(server.run(&["stop", "--drain", "30"]).is_ok());
