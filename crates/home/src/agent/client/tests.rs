@@ -231,26 +231,30 @@ async fn a_caller_that_goes_away_frees_its_place() {
     assert_eq!(s.shared.room[0].available_permits(), REQUESTS_MAX);
 }
 
-/// A peer that greets and then says nothing.
-async fn mute() -> (Session, tokio::task::JoinHandle<()>) {
-    let (ours, mut theirs) = tokio::io::duplex(64 << 10);
-    let peer = tokio::spawn(async move {
-        let accept = Reply::Hello(Accept::nothing());
-        let reply = Frame::new(Type::Reply, Class::Control, 1, vec![accept.to_bytes()]);
-        theirs.write_all(&frame::preamble()).await.unwrap();
-        let mut greeting = [0; frame::PREAMBLE_LEN + HEADER_LEN];
-        theirs.read_exact(&mut greeting).await.unwrap();
-        theirs.write_all(&reply.to_vec()).await.unwrap();
+/// A peer that greets with these features and then says nothing but what is written to it.
+async fn mute(features: u64) -> (Session, tokio::io::WriteHalf<tokio::io::DuplexStream>) {
+    let (ours, theirs) = tokio::io::duplex(64 << 10);
+    let (mut heard, mut says) = tokio::io::split(theirs);
+    let accept = Reply::Hello(Accept { features, ..Accept::nothing() });
+    let reply = Frame::new(Type::Reply, Class::Control, 1, vec![accept.to_bytes()]);
+    says.write_all(&frame::preamble()).await.unwrap();
+    tokio::spawn(async move {
         let mut sink = [0; 1024];
-        while theirs.read(&mut sink).await.is_ok_and(|n| n > 0) {}
+        while heard.read(&mut sink).await.is_ok_and(|n| n > 0) {}
     });
     let (reader, writer) = tokio::io::split(ours);
-    (Session::start(reader, writer, None, Arc::default()).await.unwrap(), peer)
+    let session = Session::start(reader, writer, None, Arc::default());
+    let greeting = async {
+        // The answer has to come after the question.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        says.write_all(&reply.to_vec()).await.unwrap();
+    };
+    (tokio::join!(session, greeting).0.unwrap(), says)
 }
 
 #[tokio::test(start_paused = true)]
 async fn silence_is_shown_and_then_ends_the_session() {
-    let (s, _peer) = mute().await;
+    let (s, _peer) = mute(0).await;
     assert_eq!(s.status().link, Link::Up);
     let begin = tokio::time::Instant::now();
     let at = loc(b"a");
@@ -262,6 +266,18 @@ async fn silence_is_shown_and_then_ends_the_session() {
     assert_eq!(error.kind, ErrorKind::Unreachable);
     assert!(error.detail.contains("said nothing for 30 seconds"), "{error}");
     assert!(begin.elapsed() < Duration::from_secs(45));
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_ends_a_span_even_if_the_home_is_heard_again() {
+    let (s, mut peer) = mute(super::super::verbs::FEATURES).await;
+    let first = s.epoch().unwrap();
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    assert_eq!((s.epoch(), s.status().watches), (None, false));
+    let sign = Frame::new(Type::Notice, Class::Control, 0, Vec::new());
+    peer.write_all(&sign.to_vec()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(s.epoch().unwrap() > first);
 }
 
 #[tokio::test]
