@@ -153,6 +153,8 @@ pub enum Stamp {
 pub enum Happened {
     /// Events were lost.
     Overflow,
+    /// Something was mounted or unmounted somewhere; of no watch.
+    Mounts,
     /// The watch is over, because the directory or its file system went away or was moved.
     Ended,
     /// Its own attributes changed.

@@ -8,8 +8,7 @@
 //! just that is there, nothing is told of the name. While a batch runs, its names wait.
 //!
 //! Only file systems that this machine's kernel alone changes are watched. The kernel does not tell of what is done to a
-//! file by a name in another directory, of stores through a shared mapping before the file is closed, nor of what is
-//! mounted on a directory.
+//! file by a name in another directory, nor of stores through a shared mapping before the file is closed.
 
 use super::apply::staging;
 use super::memo::Recent;
@@ -42,6 +41,8 @@ struct State {
     full_until: i64,
     /// The kernel tells nothing any more.
     over: bool,
+    /// Where what is mounted, as of the last look.
+    mounts: HashSet<(u64, Vec<u8>)>,
     /// What happened to names of the batch that runs, and to directories meanwhile.
     waiting: BTreeMap<i32, Touched>,
     /// Names of the batch that runs.
@@ -91,6 +92,7 @@ impl<S: Sys> Watches<S> {
             dropped: Vec::new(),
             full_until: i64::MIN,
             over: false,
+            mounts: HashSet::new(),
             waiting: BTreeMap::new(),
             running: HashSet::new(),
             left: Recent::new(OWN_KEPT),
@@ -172,7 +174,11 @@ fn is_local<S: Sys>(home: &Posix<S>, dir: &Found<S>) -> bool {
 
 /// From now on everything is told of a directory once. Answers false where it cannot be watched.
 fn arm<S: Sys>(home: &Posix<S>, dir: &Found<S>, path: &HomePath, mark: u64) -> bool {
-    let kernel = home.watches.kernel.get_or_init(|| home.sys.watches().ok());
+    let kernel = home.watches.kernel.get_or_init(|| {
+        let kernel = home.sys.watches().ok();
+        lock(&home.watches.state).mounts = mounts(home);
+        kernel
+    });
     let Some(kernel) = kernel else { return false };
     let now = home.sys.now().sec;
     // Held over the system call: an event may come before it returns.
@@ -229,6 +235,9 @@ pub(super) fn changes<S: Sys>(home: &Posix<S>) -> Result<News> {
             lose(home, kernel, false);
             return Ok(None);
         }
+        if events.iter().any(|(_, what)| *what == Happened::Mounts) {
+            look_at_mounts(home);
+        }
         let changed = tell(home, kernel, examine(home, sort(&watches.state, events)));
         if !changed.is_empty() {
             return Ok(Some(changed));
@@ -246,6 +255,40 @@ fn lose<S: Sys>(home: &Posix<S>, kernel: &S::Fd, over: bool) {
     dirs.keys().for_each(|watch| home.sys.unwatch(kernel, *watch));
 }
 
+/// Ends the watches of directories in which something was mounted or unmounted, and of those below it: other ones are there
+/// now, or are again.
+fn look_at_mounts<S: Sys>(home: &Posix<S>) {
+    let now = mounts(home);
+    let mut state = lock(&home.watches.state);
+    let changed: Vec<Vec<u8>> =
+        now.symmetric_difference(&state.mounts).map(|(_, point)| point.clone()).collect();
+    state.mounts = now;
+    let is_below = |path: &[u8], point: &[u8]| {
+        path.strip_prefix(point)
+            .is_some_and(|rest| rest.is_empty() || rest[0] == b'/' || point.ends_with(b"/"))
+    };
+    let holds = |path: &[u8], point: &[u8]| {
+        let parent = point.iter().rposition(|b| *b == b'/').map_or(&[][..], |at| &point[..at.max(1)]);
+        path == parent
+    };
+    let root = home.root_path.strip_suffix(b"/").unwrap_or(&home.root_path);
+    let State { dirs, waiting, .. } = &mut *state;
+    for (watch, dir) in dirs.iter() {
+        let path = match dir.path.is_root() {
+            true if root.is_empty() => b"/".to_vec(),
+            true => root.to_vec(),
+            false => [root, b"/", dir.path.as_bytes()].concat(),
+        };
+        if changed.iter().any(|point| is_below(&path, point) || holds(&path, point)) {
+            waiting.entry(*watch).or_default().ended = true;
+        }
+    }
+}
+
+fn mounts<S: Sys>(home: &Posix<S>) -> HashSet<(u64, Vec<u8>)> {
+    home.sys.mounts().unwrap_or_default().into_iter().map(|m| (m.dev, m.point)).collect()
+}
+
 /// Events by directory, with what waited, and without what was told.
 fn sort(state: &Mutex<State>, events: Vec<(i32, Happened)>) -> Vec<(i32, Dir, Touched)> {
     let mut state = lock(state);
@@ -253,7 +296,7 @@ fn sort(state: &Mutex<State>, events: Vec<(i32, Happened)>) -> Vec<(i32, Dir, To
     for (watch, what) in events {
         let touched = all.entry(watch).or_default();
         match what {
-            Happened::Overflow => {}
+            Happened::Overflow | Happened::Mounts => {}
             Happened::Ended => touched.ended = true,
             Happened::Itself => touched.itself = true,
             // Attributes of a directory are told where it is watched itself.

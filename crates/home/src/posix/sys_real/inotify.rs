@@ -7,7 +7,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::{Errno, retry_on_intr};
+use std::fs::File;
 use std::mem::MaybeUninit;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// What is told of a directory. Stores through a shared mapping tell nothing before the file is closed: hence
@@ -32,6 +34,8 @@ const ENTRIES: ReadFlags =
     ReadFlags::CREATE.union(ReadFlags::DELETE).union(ReadFlags::MOVED_FROM).union(ReadFlags::MOVED_TO);
 
 pub(super) fn watches() -> Sysult<OwnedFd> {
+    // What is mounted from now on is told.
+    mount_table();
     inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
 }
 
@@ -51,13 +55,16 @@ pub(super) fn unwatch(watches: &OwnedFd, watch: i32) {
 
 pub(super) fn happened(watches: &OwnedFd, wait: Option<Duration>) -> Sysult<Vec<(i32, Happened)>> {
     let wait = wait.map(|w| Timespec { tv_sec: w.as_secs() as i64, tv_nsec: w.subsec_nanos().into() });
-    let mut ready = [PollFd::new(watches, PollFlags::IN)];
-    if retry_on_intr(|| poll(&mut ready, wait.as_ref()))? == 0 {
-        return Ok(Vec::new());
+    let mut ready = vec![PollFd::new(watches, PollFlags::IN)];
+    ready.extend(mount_table().map(|table| PollFd::new(table, PollFlags::PRI)));
+    retry_on_intr(|| poll(&mut ready, wait.as_ref()))?;
+    let mounts = ready.get(1).is_some_and(|table| !table.revents().is_empty());
+    if ready[0].revents().is_empty() {
+        return Ok(if mounts { vec![(0, Happened::Mounts)] } else { Vec::new() });
     }
     let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BUFFER];
     let mut reader = inotify::Reader::new(watches, &mut buffer);
-    let mut all = Vec::new();
+    let mut all = Vec::from_iter(mounts.then_some((0, Happened::Mounts)));
     loop {
         match reader.next() {
             Ok(event) => all.extend(meaning(&event).map(|what| (event.wd(), what))),
@@ -70,6 +77,12 @@ pub(super) fn happened(watches: &OwnedFd, wait: Option<Duration>) -> Sysult<Vec<
             return Ok(all);
         }
     }
+}
+
+/// The mount table, of which poll(2) tells each change once (proc_pid_mounts(5)). One for the process: an agent has one home.
+fn mount_table() -> Option<&'static File> {
+    static TABLE: OnceLock<Option<File>> = OnceLock::new();
+    TABLE.get_or_init(|| File::open("/proc/self/mountinfo").ok()).as_ref()
 }
 
 fn meaning(event: &inotify::Event<'_>) -> Option<Happened> {

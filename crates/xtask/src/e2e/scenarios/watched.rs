@@ -228,6 +228,13 @@ fn changes_are_seen(world: &World, work: &Path) -> Result<()> {
     ensure!(far.shell("ls dir13")?.lines().count() == FILES + 100);
     fs::set_permissions(there("dir14/file0"), fs::Permissions::from_mode(0o600))?;
     wait_for("a mode", SEEN, || (far.shell("stat -c %a dir14/file0").ok()?.trim() == "600").then_some(()))?;
+    let mut mount = Command::new("mount");
+    run::output(mount.args(["-t", "tmpfs", "none"]).arg(there("dir16")))?;
+    write("dir16/mounted", "on a folder")?;
+    sees("a mounted file system", "dir16/mounted", Some("on a folder"))?;
+    run::output(Command::new("umount").arg(there("dir16")))?;
+    sees("what was below it", "dir16/file0", Some("content 0"))?;
+    sees("that it is not mounted any more", "dir16/mounted", None)?;
     growing(&far, &there("dir15/file0"))
 }
 
