@@ -229,7 +229,9 @@ impl<'a, S: Sys> Batch<'a, S> {
 
     /// Executes one operation; whether it was done.
     fn run(&mut self, placed: &Placed) -> bool {
-        if let Some(first) = lock(&self.home.memo).outcome(placed.id).cloned() {
+        // Not held while it is made durable: to find a directory needs it, too.
+        let first = lock(&self.home.memo).outcome(placed.id).cloned();
+        if let Some(first) = first {
             self.note_place(&placed.op, &first);
             let unsettled = self.claim.as_ref().is_some_and(|claim| claim.is_unsettled(placed.id.seq));
             if unsettled && let Err(Fail::Refused(kind)) = self.secure(placed) {

@@ -493,3 +493,29 @@ fn after_a_power_cut_the_durable_is_known_and_the_torn_is_done_again() {
     }
     assert!(torn > 2 && early <= 2, "{torn} {early}");
 }
+
+#[test]
+fn an_operation_whose_directory_was_replaced_since_does_not_hang_when_it_is_made_durable() {
+    for calls in 0.. {
+        let place = begin();
+        let dir = Loc { id: Some(place.open(Linux::default()).stat(&at("w")).unwrap().attr.id), ..at("w") };
+        let ops = vec![placed(Op::Create { dir, name: name("new"), new: New::File, mode: 0o644 })];
+        let dying = place.open(Meddler::new(Lacks::default()));
+        dying.claim(GATEWAY, VOLUME, vec![]).unwrap().unwrap();
+        dying.sys.after(calls, Event::Death);
+        let _ = dying.apply(ops.clone());
+        let died = dying.sys.happened();
+        drop(dying);
+        std::fs::rename(place.path("w"), place.path("aside")).unwrap();
+        std::fs::create_dir(place.path("w")).unwrap();
+        let next = place.open(Linux::default());
+        let ops = again(&ops, &may_be_done(&next, &ops));
+        let (ended, end) = std::sync::mpsc::channel();
+        std::thread::spawn(move || ended.send(next.apply(ops)));
+        end.recv_timeout(std::time::Duration::from_secs(20)).expect("it hangs").unwrap();
+        if !died {
+            assert!(calls > 10, "{calls} calls");
+            break;
+        }
+    }
+}
