@@ -293,9 +293,9 @@ impl Shared {
 
 impl State {
     /// The connection that works.
-    fn up(&self) -> Option<Arc<dyn Connection>> {
+    fn up(&self) -> Option<&Arc<dyn Connection>> {
         match &self.phase {
-            Phase::Up(connection) => Some(connection.clone()),
+            Phase::Up(connection) => Some(connection),
             _ => None,
         }
     }
@@ -498,7 +498,7 @@ impl Home for RemoteHome {
         let mut moved = self.shared.moved.subscribe();
         loop {
             moved.mark_unchanged();
-            let up = self.shared.state.lock().up();
+            let up = self.shared.state.lock().up().cloned();
             let another = moved.changed();
             match up {
                 Some(connection) => tokio::select! {

@@ -22,8 +22,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const RTT: Duration = Duration::from_millis(60);
-/// The attribute timeout of FUSE (1 s), the way, and time for processes to be scheduled.
-const SEEN: Duration = Duration::from_millis(2500);
+/// The attribute timeout of FUSE (1 s), the way, and time for processes to be scheduled on a busy machine.
+const SEEN: Duration = Duration::from_secs(5);
 const DIRS: usize = 40;
 const FILES: usize = 10;
 
