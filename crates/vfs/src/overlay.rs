@@ -253,6 +253,7 @@ fn lay_attributes(tree: &mut Tree, id: u64, changes: impl Iterator<Item = Change
 /// Recovery: lays what a change that the home has did to attributes over those that were kept from before it. The home
 /// may have shown others since.
 pub fn overlay_outcome(tree: &mut Tree, change: &Change) {
+    let ctimes = ctimes(tree, change);
     for id in objects(change) {
         if lay_attributes(tree, id, std::iter::once(change.clone())).is_ok()
             && let Ok(inode) = tree.get(id)
@@ -261,17 +262,17 @@ pub fn overlay_outcome(tree: &mut Tree, change: &Change) {
             inode.recalled = true;
         }
     }
+    put_back(tree, ctimes);
 }
 
-/// Recovery: lays a change over names, but not over attributes, which were kept with it: `lay` does all.
-pub fn overlay_kept(tree: &mut Tree, change: &Change, lay: impl FnOnce(&mut Tree)) {
-    let as_kept = |tree: &mut Tree, id| {
-        let inode = tree.get(id).ok().filter(|inode| inode.recalled)?;
-        Some((id, inode.attr?))
-    };
-    let kept: Vec<_> = objects(change).filter_map(|id| as_kept(tree, id)).collect();
+/// Recovery: `lay` lays a change that has no outcome over names and attributes. `kept`: attributes that were kept have
+/// it already.
+pub fn overlay_again(tree: &mut Tree, change: &Change, kept: bool, lay: impl FnOnce(&mut Tree)) {
+    let attr = |tree: &mut Tree, id| tree.get(id).ok().filter(|inode| inode.recalled)?.attr;
+    let attrs: Vec<(u64, Attr)> = objects(change).filter_map(|id| Some((id, attr(tree, id)?))).collect();
+    let ctimes = ctimes(tree, change);
     lay(tree);
-    for (id, attr) in kept {
+    for (id, attr) in attrs.into_iter().filter(|_| kept) {
         // Where the change tells the attributes themselves, those are as good as any.
         let Some(inode) = tree.get(id).ok().filter(|inode| inode.recalled) else { continue };
         inode.attr = Some(attr);
@@ -279,14 +280,34 @@ pub fn overlay_kept(tree: &mut Tree, change: &Change, lay: impl FnOnce(&mut Tree
             inode.gone = inode.link.is_none() && attr.nlink == 0;
         }
     }
+    put_back(tree, ctimes);
 }
 
-/// Recovery: directories show no earlier ctime than before.
+/// The ctimes that the directories of a change show by what was kept and [`restore_ctimes`]: they count the change already.
+fn ctimes(tree: &mut Tree, change: &Change) -> Vec<(u64, Time)> {
+    let shown = |tree: &mut Tree, id| {
+        let inode = tree.get(id).ok().filter(|inode| inode.recalled && inode.kind == home::Kind::Dir)?;
+        Some((id, inode.shown?.1))
+    };
+    objects(change).filter_map(|id| shown(tree, id)).collect()
+}
+
+fn put_back(tree: &mut Tree, ctimes: Vec<(u64, Time)>) {
+    for (id, time) in ctimes {
+        if let Some(inode) = tree.get(id).ok().filter(|inode| inode.recalled) {
+            inode.shown = inode.shown.map(|(of, _)| (of, time));
+            inode.attr = inode.attr.map(|attr| Attr { ctime: time, ..attr });
+        }
+    }
+}
+
+/// Recovery: a change that is not in what was kept counts for the ctimes of its directories, which show none that is earlier
+/// than before.
 pub fn restore_ctimes(tree: &mut Tree, change: &Change) {
     for (dir, _) in crate::sync::queue::names(change) {
         tree.unsaved(dir);
         if let (Ok(inode), false) = (tree.get(dir), change.plain) {
-            // Where the home's ctimes were not later, each change counted on; one that the store knows counts twice.
+            // Where the home's ctimes were not later, each change counted on.
             let shown = inode.shown.map_or(change.time, |(_, t)| change.time.max(t.next()));
             inode.shown = Some((None, shown));
         }

@@ -13,7 +13,7 @@ use crate::inode::{Tree, TreeLock, local};
 use crate::journal::{Binding, Body, Change, Fate, Journal, Lane};
 use crate::mode::Modes;
 use crate::mutate::{enqueue, keep_only_base};
-use crate::overlay::{lay_bytes, overlay_kept, overlay_outcome, restore_ctimes};
+use crate::overlay::{lay_bytes, overlay_again, overlay_outcome, restore_ctimes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
 use crate::sync::queue::objects;
@@ -505,13 +505,9 @@ fn recover(
             Err(e) if e.kind == ErrorKind::NoSpace => drop(tree.unlaid.insert(change.object)),
             done => done?,
         }
-        let kept = change.clone();
+        let again = change.clone();
         let lay = |tree: &mut Tree| enqueue(tree, seq, change, 0, now, laid, None);
-        if seq > saved {
-            lay(tree)
-        } else {
-            overlay_kept(tree, &kept, lay)
-        }
+        overlay_again(tree, &again, seq <= saved, lay);
         if let Some(op) = tree.queue.get_mut(seq) {
             op.late = late;
         }
@@ -545,7 +541,9 @@ fn unretired(
                 if let Some(key) = change.retry {
                     replies.insert(key, Oid { volume, id: change.object });
                 }
-                restore_ctimes(tree, &change);
+                if seq > saved {
+                    restore_ctimes(tree, &change);
+                }
                 open.insert(seq, (change, false));
             }
             Body::Amend(amend) => {
