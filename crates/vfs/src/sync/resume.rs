@@ -81,7 +81,7 @@ impl Volume {
         let traces = self.look(sent, class).await?;
         let mut proven = proven(&traces, executed);
         if let Some(torn) = torn {
-            again(&mut proven, &torn, executed);
+            again(&mut proven, &sent_with(&traces, torn), executed);
         }
         let shown: HashSet<u64> = proven.iter().map(|(t, _)| t.seq).collect();
         proven.extend(traces.iter().filter(|t| t.moot && !shown.contains(&t.seq)).map(|t| (t, None)));
@@ -275,6 +275,19 @@ fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
     proven
 }
 
+/// Writes that may have been sent as one, with those that `torn` names: what is sent together has the last one's number.
+fn sent_with(traces: &[Trace], torn: HashSet<u64>) -> HashSet<u64> {
+    let ends = run_ends(traces);
+    let mut last: HashMap<u64, u64> = HashMap::new();
+    for seq in torn {
+        let end = ends.get(&seq).copied().unwrap_or(seq);
+        last.entry(end).and_modify(|last| *last = seq.max(*last)).or_insert(seq);
+    }
+    let is_torn =
+        |t: &&Trace| ends.get(&t.seq).and_then(|end| last.get(end)).is_some_and(|last| t.seq <= *last);
+    traces.iter().filter(is_torn).map(|t| t.seq).collect()
+}
+
 /// Leaves what has to be done again.
 fn again(proven: &mut Vec<(&Trace, Option<Attr>)>, torn: &HashSet<u64>, executed: u64) {
     let mut files: HashSet<u64> = HashSet::new();
@@ -396,5 +409,29 @@ mod tests {
         let proven: Vec<_> = proven(&traces, 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
         // The rename itself may be half done.
         assert_eq!(proven, [(1, Some(there)), (2, Some(there))]);
+    }
+
+    #[test]
+    fn what_was_sent_with_a_torn_write_is_done_again() {
+        let write = || Op::Write { file: 7, base: None, pieces: vec![] };
+        let there = Some(attr(Kind::File, 9));
+        let set = Op::SetXattr {
+            object: 7,
+            name: home::XattrName::new(b"user.a").unwrap(),
+            value: None,
+            how: home::XattrHow::Any,
+        };
+        let traces = [
+            trace(1, write(), "f", there),
+            trace(2, set, "f", None),
+            trace(3, write(), "f", there),
+            trace(4, write(), "f", there),
+            trace(5, write(), "f", there),
+        ];
+        let torn = sent_with(&traces, HashSet::from([4]));
+        assert_eq!(torn, HashSet::from([3, 4]));
+        let mut proven = proven(&traces, 5);
+        again(&mut proven, &torn, 5);
+        assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), [1, 2]);
     }
 }
