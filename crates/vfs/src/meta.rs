@@ -155,7 +155,8 @@ pub fn merge_name(
     let node = tree.names_mut(dir)?;
     let known = node.slot(name).map(|s| s.child).or(node.complete.then_some(None));
     let slot = node.slot(name).unwrap_or_default();
-    if slot.pending > 0 || !asked.knows(&slot.settled) {
+    // An answer to an older question may come after that to a younger one.
+    if slot.pending > 0 || !asked.knows(&slot.settled) || asked.at < slot.at {
         return Ok(None);
     }
     let Some(attr) = attr else {
@@ -251,4 +252,37 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
 fn note_unlinked(tree: &mut Tree, dir: u64, name: &Name, id: u64) {
     tree.notes.entry(dir, name, 0);
     tree.notes.attributes(id, 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::ROOT_ID;
+    use crate::inode::tests::attr;
+    use crate::store::MemStore;
+    use home::Entry;
+    use std::sync::Arc;
+
+    fn asked(seconds: u64) -> Asked {
+        Asked { at: Duration::from_secs(seconds), tick: 1, applied: 0 }
+    }
+
+    /// Questions wait for a home that hangs, and are answered in any order when it goes on.
+    #[test]
+    fn an_answer_that_comes_after_a_younger_one_takes_nothing_away() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let name = Name::new(b"f").unwrap();
+        let (dir, file) = (attr(Kind::Dir, 2), attr(Kind::File, 3));
+        let entry = Entry { name: name.clone(), attr: Some(file), target: None, bare: false };
+        let page = Page { dir, entries: vec![entry], more: false, applied: 0 };
+        merge_page(&mut tree, ROOT_ID, page, asked(2)).unwrap();
+        merge_name(&mut tree, ROOT_ID, &name, Some(&file), asked(1)).unwrap();
+        finish_listing(&mut tree, ROOT_ID, asked(2)).unwrap();
+        let found = tree.names(ROOT_ID).unwrap().slot(&name).and_then(|slot| slot.child);
+        assert!(found.is_some(), "it was listed");
+        merge_name(&mut tree, ROOT_ID, &name, None, asked(1)).unwrap();
+        assert_eq!(tree.names(ROOT_ID).unwrap().slot(&name).and_then(|slot| slot.child), found);
+        merge_name(&mut tree, ROOT_ID, &name, None, asked(3)).unwrap();
+        assert_eq!(tree.names(ROOT_ID).unwrap().slot(&name).and_then(|slot| slot.child), None);
+    }
 }

@@ -10,6 +10,7 @@ use crate::e2e::trees;
 use crate::e2e::world::World;
 use crate::run;
 use anyhow::{Result, ensure};
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -28,6 +29,11 @@ mkdir made && echo unsent >made/file
 mv d00 moved && rm -r d01
 echo more >>moved/e0/'file 1.dat' && ln -s file made/link && ln made/file made/hard
 "#;
+
+/// Files of one directory, more than one page of a listing has.
+const MANY: usize = 4000;
+/// Walks through the tree from the host's return on.
+const WALKS: usize = 3;
 
 /// How long a person waits for a look at a host that refuses connections.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -50,6 +56,9 @@ pub fn run(world: &World) -> Result<()> {
 fn restarted(world: &World, lab: &mut Sshd, (how, goes, returns): Way) -> Result<()> {
     let work = world.home_dir(ANN, how)?;
     trees::make_source(&work, 1200)?;
+    for n in 0..MANY {
+        fs::write(work.join(format!("d03/many-{n}")), n.to_string())?;
+    }
     run::run(Command::new("chown").arg("-R").arg(ANN.uid.to_string()).arg(&work))?;
     let mut server = world.serve_as(how, &[])?;
     let tree = fuse::mount(world, &server, how)?;
@@ -72,7 +81,11 @@ fn restarted(world: &World, lab: &mut Sshd, (how, goes, returns): Way) -> Result
     same(&format!("{how}: after the restart"), &before, &after)?;
     ensure!(begun.elapsed() < PATIENCE, "{how}: it took {:?}", begun.elapsed());
 
+    // Whoever looks while the connection is made sees no less.
     returns(lab)?;
+    for _ in 0..WALKS {
+        same(&format!("{how}: after its return"), &before, &shell(SEEN)?)?;
+    }
     server.sync()?;
     same(&format!("{how}: at the home"), &before, &at_home(&work)?)?;
     server.run(&["umount", &tree.to_string_lossy()])?;
