@@ -530,10 +530,30 @@ pub async fn listen(volume: Weak<Volume>, home: Arc<dyn Home>) {
         let Some(volume) = volume.upgrade() else { return };
         let now = volume.env.clock.instant();
         for some in changes.chunks(limits::TOLD_AT_ONCE) {
-            let mut tree = volume.tree.lock();
-            some.iter().for_each(|changed| freshness::hear(&mut tree, changed, now));
+            let new = {
+                let mut tree = volume.tree.lock();
+                some.iter().for_each(|changed| freshness::hear(&mut tree, changed, now));
+                new_names(&mut tree, some)
+            };
+            // Each may be one more of a file that is known, which then has another link count and is told of no more.
+            new.into_iter().for_each(|(dir, name)| volume.ask_ahead(Want::Name(dir, name)));
         }
     }
+}
+
+/// Names that were told to have changed and that nothing was known by.
+fn new_names(tree: &mut Tree, changes: &[home::Changed]) -> Vec<(u64, Name)> {
+    let mut new = Vec::new();
+    for changed in changes {
+        if tree.peek(changed.mark).is_none() {
+            continue;
+        }
+        let Ok(node) = tree.names(changed.mark) else { continue };
+        let free =
+            |name: &&Name| node.slot(name).is_none_or(|slot| slot.child.is_none() && slot.pending == 0);
+        new.extend(changed.names.iter().filter(free).map(|name| (changed.mark, name.clone())));
+    }
+    new
 }
 
 /// Whether every byte is there.

@@ -211,6 +211,19 @@ async fn of_a_file_with_two_names_nothing_is_believed() {
     assert_eq!(place.content("d/a").await, b"by the other name");
 }
 
+/// The kernel at the home tells of the new name alone.
+#[tokio::test]
+async fn a_name_that_is_added_to_a_known_file_is_looked_at_at_once() {
+    let place = place(Mode::Wb).await;
+    let path = |text: &str| HomePath::parse(text.as_bytes()).unwrap();
+    place.walk().await;
+    place.world.memory.link_outside(&path("d/a"), &path("d/sub/linked"));
+    place.tell("d/sub/linked").await;
+    place.later(60);
+    place.world.write("d/sub/linked", b"by the other name");
+    assert_eq!(place.content("d/a").await, b"by the other name");
+}
+
 #[tokio::test]
 async fn our_own_changes_leave_what_is_told_in_force() {
     let place = place(Mode::Wb).await;
