@@ -260,10 +260,12 @@ impl Vfs {
         }
     }
 
-    /// Waits until everything that was acknowledged before is durable at the home, or says what is not.
+    /// Waits until everything that was acknowledged before is durable at the home, or says what is not. A home that let
+    /// nobody in is tried once more: the person who asks may have done something about the reason.
     pub async fn sync(&self, volume: Option<u32>, timeout: Duration) -> std::result::Result<(), Vec<Unsent>> {
         let volumes = self.all_volumes();
         let wanted = volumes.iter().filter(|v| volume.is_none_or(|id| v.id == id));
+        let wanted = wanted.inspect(|v| v.home.asked());
         let answers = futures_util::future::join_all(wanted.map(|v| v.drained(timeout))).await;
         let unsent: Vec<Unsent> = answers.into_iter().filter_map(|a| a.err()).collect();
         if unsent.is_empty() { Ok(()) } else { Err(unsent) }
