@@ -447,9 +447,8 @@ async fn chmod_one(
                     nothing is changed; `ssh` to the home and use its chmod";
         return Err(Error::new(ErrorKind::Unsupported, text));
     }
-    if mode != old {
-        tree.set(node, Set { mode: Some(mode), ..Set::default() }).await?;
-    }
+    // Also where it has that mode: whether it may be changed is for its owner and the home to say.
+    tree.set(node, Set { mode: Some(mode), ..Set::default() }).await?;
     if !args.recursive || !node.attr.is_dir() {
         return Ok(());
     }

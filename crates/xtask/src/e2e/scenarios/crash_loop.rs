@@ -57,10 +57,12 @@ pub fn run_sftp_long(world: &World) -> Result<()> {
 /// `kills` in each phase.
 fn crash_sftp(world: &World, kills: usize) -> Result<()> {
     let _box = world.host("box", "ForceCommand internal-sftp", None)?;
+    // Before anybody looks: a home without an agent tells nobody of a new one.
+    let (own, saved) = (world.home_dir(BOB, "own")?, world.home_dir(BOB, "saved")?);
     let mut server = world.serve(&[])?;
     let bob = |dir| Place { account: BOB, host: "box", dir };
-    alone(world, &mut server, kills, &bob(world.home_dir(BOB, "own")?), Worker::own_step)?;
-    alone(world, &mut server, kills, &bob(world.home_dir(BOB, "saved")?), Worker::save)
+    alone(world, &mut server, kills, &bob(own), Worker::own_step)?;
+    alone(world, &mut server, kills, &bob(saved), Worker::save)
 }
 
 /// `kills` in each phase.

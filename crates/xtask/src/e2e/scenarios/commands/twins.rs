@@ -55,6 +55,10 @@ const LINES: &[&str] = &[
     "chmod -R go-rwx R/d",
     "chmod a=rX R/d R/a",
     "chmod u+w R/d R/a",
+    // Somebody else's, which has that mode.
+    "ln -s /etc/passwd R/foreign",
+    "chmod 644 R/foreign",
+    "rm R/foreign",
     "ln R/a R/hard",
     "ln R/a R/hard",
     "ln -f R/b R/hard",
