@@ -594,6 +594,7 @@ fn forget_attributes(tree: &mut Tree, change: &Change) {
     for id in objects(change) {
         if let Ok(inode) = tree.get(id) {
             inode.attr = None;
+            tree.unsaved(id);
         }
     }
 }

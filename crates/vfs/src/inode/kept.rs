@@ -38,12 +38,12 @@ impl Tree {
 
     /// Gets the names of a directory from the store, if that was not done yet. What is in memory is newer.
     fn read_names(&mut self, dir: u64) -> Result<()> {
-        let unread = self.get(dir)?.dir.as_deref_mut().map(|node| &mut node.unread);
-        if !unread.is_some_and(std::mem::take) {
+        if !self.get(dir)?.dir.as_deref().is_some_and(|node| node.unread) {
             return Ok(());
         }
+        let children = self.listed_in(dir)?;
         let mut found: Vec<(Name, u64)> = Vec::new();
-        for child in self.listed_in(dir)? {
+        for child in children {
             let names = self.get(child).map(|inode| names_in(inode, dir)).unwrap_or_default();
             if names.is_empty() {
                 self.strays.push(self.entry_key(dir, child));
@@ -52,6 +52,7 @@ impl Tree {
         }
         let listed = self.kept(dir).is_some_and(|kept| kept.listed);
         let Some(node) = self.get(dir)?.dir.as_deref_mut() else { return Ok(()) };
+        node.unread = false;
         node.complete |= listed;
         // Where two claim a name, the younger one has it.
         for (name, child) in found.into_iter().rev() {

@@ -76,3 +76,31 @@ fn an_error_that_comes_again_is_told_once() {
     assert!(trouble.news(Ok(())).unwrap().contains("3 had failed"), "it is over");
     assert_eq!(trouble.news(Ok(())), None);
 }
+
+/// The store has attributes that contain the change: they must not come back when the record of its end is behind.
+#[test]
+fn attributes_that_are_forgotten_leave_the_store_too() {
+    use crate::inode::{ROOT_ID, tests::attr};
+    use home::{Kind, SetAttr};
+    let store = Arc::new(MemStore::new());
+    let mut tree = Tree::open(1, store.clone()).unwrap();
+    let name = Name::new(b"f").unwrap();
+    let id = tree.bind(ROOT_ID, &name, &attr(Kind::File, 50), None).unwrap();
+    tree.get(id).unwrap().attr = Some(attr(Kind::File, 50));
+    store.commit(tree.checkpoint(1).1).unwrap();
+    let known = |tree: &mut Tree| tree.get(id).unwrap().attr.is_some();
+    assert!(known(&mut Tree::open(1, store.clone()).unwrap()));
+
+    let change = Change {
+        time: home::Time::default(),
+        object: id,
+        after: None,
+        op: Op::SetAttr { object: id, base: None, set: SetAttr::default() },
+        retry: None,
+        verifier: None,
+        plain: false,
+    };
+    forget_attributes(&mut tree, &change);
+    store.commit(tree.checkpoint(2).1).unwrap();
+    assert!(!known(&mut Tree::open(1, store.clone()).unwrap()));
+}
