@@ -59,6 +59,8 @@ pub const LOOKS: usize = 256;
 pub const BATCH_OPS: usize = 512;
 /// Bytes in one batch that goes home.
 pub const BATCH_BYTES: u64 = 16 << 20;
+/// Batches for which bytes are staged before it is their turn. With the one that is under way they fit in what a home holds.
+pub const BATCHES_AHEAD: usize = 2;
 /// Payloads up to this size travel in the operation, longer ones are staged before it.
 pub const INLINE_PAYLOAD: u64 = 64 << 10;
 /// Bytes that travel in one operation at most; what its further payloads hold is staged, however short each is.

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use common::{Engine, World};
 use home::ErrorKind;
 use home::testing::fault::Fault;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -290,4 +292,68 @@ async fn the_bytes_of_many_files_go_home_together() {
     // One after the other they would take a round trip each.
     assert!(began.elapsed() < trip * 11, "{:?}", began.elapsed());
     assert_eq!(world.at_home("f59").await.unwrap(), content);
+}
+
+#[tokio::test]
+async fn the_next_batches_are_staged_while_the_home_is_busy() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    let part = |i: u64| vec![i as u8 + 1; 1 << 20];
+    for i in 0..50 {
+        e.vfs.write(e.ctx(), f, i << 20, part(i).into(), Stability::Unstable).await.unwrap();
+    }
+    // The first batch of 16 MiB gets no answer; two more wait for theirs.
+    until("staged", || world.memory.counters().stage == 48).await;
+    // What was staged last is never sent as it was.
+    e.vfs.write(e.ctx(), f, 20 << 20, part(99).into(), Stability::Unstable).await.unwrap();
+    e.vfs.write(e.ctx(), f, 49 << 20, part(100).into(), Stability::Unstable).await.unwrap();
+    world.fault(Fault::None);
+    e.sync().await;
+    let there = world.at_home("f").await.unwrap();
+    let expected = |i| {
+        if i == 20 {
+            100
+        } else if i == 49 {
+            101
+        } else {
+            i as u8 + 1
+        }
+    };
+    assert_eq!(there.len(), 50 << 20);
+    assert!(there.iter().enumerate().all(|(at, byte)| *byte == expected(at >> 20)));
+    assert_eq!(world.memory.counters().stage, 51, "some of it was staged twice, or travelled in vain");
+}
+
+#[tokio::test]
+async fn what_is_staged_ahead_is_what_goes_home_whatever_happens_meanwhile() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut expected = vec![0; 30 << 20];
+    e.write(f, 0, &expected[..1]).await.unwrap();
+    let faults =
+        [Fault::HangChanges, Fault::AnswersLost, Fault::NothingStaged, Fault::Unreachable, Fault::None];
+    for round in 0..20 {
+        world.fault(faults[round % faults.len()]);
+        for _ in 0..12 {
+            let len = rng.random_range(1..1 << 20);
+            let at = rng.random_range(0..expected.len() - len);
+            expected[at..at + len].fill(rng.random());
+            let data = Bytes::copy_from_slice(&expected[at..at + len]);
+            e.vfs.write(e.ctx(), f, at as u64, data, Stability::Unstable).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(40)).await;
+    }
+    e.write(f, expected.len() as u64 - 1, &[7]).await.unwrap();
+    *expected.last_mut().unwrap() = 7;
+    world.fault(Fault::None);
+    e.vfs.sync(None, Duration::from_secs(60)).await.unwrap();
+    assert!(world.at_home("f").await.unwrap() == expected);
+    assert_eq!(world.names_at_home("").await, ["f"]);
 }

@@ -425,11 +425,11 @@ impl Home for Session {
             }
         }
         let answers = futures_util::future::try_join_all(waits).await?;
-        // In the order of the parts: the last answer counts them all.
-        match answers.last() {
-            Some(Reply::Stage(held)) => Ok(*held),
-            other => Err(other.map_or_else(closed, unexpected)),
-        }
+        // Whichever was kept last counts them all.
+        answers.iter().try_fold(0, |most, answer| match answer {
+            Reply::Stage(held) => Ok(most.max(*held)),
+            other => Err(unexpected(other)),
+        })
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

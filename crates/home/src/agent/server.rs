@@ -1,7 +1,7 @@
 //! The far end: serves a home on a pair of byte streams, in the agent on its standard input and output.
 //!
 //! Synchronous, with a handful of threads and no runtime. One thread reads requests, a few answer reads and
-//! metadata at the same time, one executes changes in their order, and one writes the answers, the most
+//! metadata at the same time, one keeps what is staged, one executes changes in their order, and one writes the answers, the most
 //! urgent class first. Thus a read never waits behind a long change, nor a short answer behind a long one.
 //! All queues are bounded; when one is full, the thread that would fill it waits.
 //!
@@ -24,7 +24,7 @@ use crate::posix::{Posix, sys::Sys};
 use crate::{Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen};
 use crate::{StatFs, XattrName, Xattrs};
 use bytes::Bytes;
-use jobs::{Job, Jobs};
+use jobs::{For, Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
 use outbox::Outbox;
 use std::io::{self, Read, Write};
@@ -50,11 +50,11 @@ pub trait Serve: Send + Sync + 'static {
     fn statfs(&self, at: &Loc) -> Result<StatFs>;
     /// See [`crate::Home::xattrs`].
     fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs>;
-    /// See [`crate::Home::stage`]. Only one `stage` or `apply` runs at a time.
+    /// See [`crate::Home::stage`]. Only one runs at a time.
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
-    /// See [`crate::Home::apply`]. Only one `stage` or `apply` runs at a time.
+    /// See [`crate::Home::apply`]. Only one runs at a time.
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
-    /// See [`crate::Home::claim`]. Never runs beside `stage` or `apply`.
+    /// See [`crate::Home::claim`]. Never runs beside `apply`.
     fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>>;
     /// No operation begins from now on, not even one of a batch that runs: whoever sent it has gone, looks for what was
     /// done of it, and sends the rest by another agent.
@@ -151,12 +151,14 @@ pub fn serve<S: Serve>(
     spawn("writer", move || writer.outbox.write_to(output))?;
     for _ in 0..WORKERS {
         let worker = server.clone();
-        spawn("reads", move || worker.work(false))?;
+        spawn("reads", move || worker.work(For::Read))?;
     }
+    let worker = server.clone();
+    spawn("staged", move || worker.work(For::Staged))?;
     let (finished, changes_end) = mpsc::channel::<()>();
     let worker = server.clone();
     spawn("changes", move || {
-        worker.work(true);
+        worker.work(For::Change);
         drop(finished);
     })?;
     let end = server.read_requests(&mut input);
@@ -215,8 +217,12 @@ impl<S: Serve> Server<S> {
                 self.hello(offer)
             }
             Ok(request) if *greeted => {
-                let change = matches!(request, Request::Stage(_) | Request::Apply(_) | Request::Claim(_));
-                if self.jobs.push(Job { id: header.id, class: header.class, request, size }, change) {
+                let line = match request {
+                    Request::Apply(_) | Request::Claim(_) => For::Change,
+                    Request::Stage(_) => For::Staged,
+                    _ => For::Read,
+                };
+                if self.jobs.push(Job { id: header.id, class: header.class, request, size }, line) {
                     return Ok(());
                 }
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -231,8 +237,8 @@ impl<S: Serve> Server<S> {
         Ok(())
     }
 
-    fn work(self: &Arc<Self>, changes: bool) {
-        while let Some(job) = self.jobs.next(changes) {
+    fn work(self: &Arc<Self>, line: For) {
+        while let Some(job) = self.jobs.next(line) {
             let reply = self.execute(job.request);
             self.jobs.done(job.size);
             self.answer(job.class, job.id, reply);

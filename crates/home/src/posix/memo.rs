@@ -183,7 +183,8 @@ pub(crate) struct StagedStore {
 }
 
 impl StagedStore {
-    /// Keeps bytes at a position; answers how many are held from the start without a gap.
+    /// Keeps bytes at a position, instead of those that were there; answers how many are held from the start without a
+    /// gap.
     pub fn put(&mut self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
         let own: usize = self.ops.get(&op).map_or(0, |parts| parts.values().map(Bytes::len).sum());
         if own + data.len() > limits::STAGED_BYTES {
@@ -196,9 +197,26 @@ impl StagedStore {
             self.order.push_back(op);
         }
         self.held += data.len();
-        if let Some(old) = self.ops.entry(op).or_default().insert(at, data) {
+        let parts = self.ops.entry(op).or_default();
+        let end = at + data.len() as u64;
+        let hit: Vec<u64> = parts
+            .range(..end)
+            .rev()
+            .map_while(|(start, old)| (start + old.len() as u64 > at).then_some(*start))
+            .collect();
+        for start in hit {
+            let Some(old) = parts.remove(&start) else { continue };
+            let kept =
+                |from: u64, to: u64| old.slice((from - start) as usize..(to.max(from) - start) as usize);
+            let stop = start + old.len() as u64;
+            let around = [(start, kept(start, at)), (end.min(stop), kept(end.min(stop), stop))];
             self.held -= old.len();
+            for (from, rest) in around.into_iter().filter(|(_, rest)| !rest.is_empty()) {
+                self.held += rest.len();
+                parts.insert(from, rest);
+            }
         }
+        parts.insert(at, data);
         while self.held > limits::STAGED_BYTES {
             match self.order.iter().find(|o| **o != op).copied() {
                 Some(oldest) => self.forget(oldest),
@@ -231,7 +249,7 @@ impl StagedStore {
         }
         let end = range.at + range.len;
         let parts = self.ops.get(&range.op)?;
-        let mut out = BytesMut::new();
+        let mut out = BytesMut::with_capacity(range.len as usize);
         let mut at = range.at;
         for (start, data) in parts {
             let stop = start + data.len() as u64;
@@ -279,6 +297,23 @@ mod tests {
         assert_eq!(&got[..], b"bcde");
         assert!(store.get(&Staged { op: op(1), at: 1, len: 6 }).is_none());
         assert!(store.get(&Staged { op: op(1), at: u64::MAX, len: 2 }).is_none());
+    }
+
+    #[test]
+    fn what_is_staged_again_takes_the_place_of_what_was_there() {
+        let mut store = StagedStore::default();
+        store.put(op(1), 0, Bytes::from_static(b"aaaa")).unwrap();
+        store.put(op(1), 4, Bytes::from_static(b"bbbb")).unwrap();
+        store.put(op(1), 8, Bytes::from_static(b"cccc")).unwrap();
+        let all = |store: &StagedStore, len| store.get(&Staged { op: op(1), at: 0, len }).unwrap();
+        assert_eq!(store.put(op(1), 2, Bytes::from_static(b"xxxxxxx")).unwrap(), 12);
+        assert_eq!(&all(&store, 12)[..], b"aaxxxxxxxccc");
+        store.put(op(1), 0, Bytes::from_static(b"yy")).unwrap();
+        store.put(op(1), 4, Bytes::from_static(b"z")).unwrap();
+        assert_eq!(&all(&store, 12)[..], b"yyxxzxxxxccc");
+        assert_eq!(store.held, 12);
+        store.forget(op(1));
+        assert_eq!(store.held, 0);
     }
 
     #[test]

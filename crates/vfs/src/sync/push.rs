@@ -1,5 +1,6 @@
 //! Sends what is unsent, one batch after the other: the only caller of `Home::stage` and `Home::apply`.
 
+use super::ahead::{Ahead, Inline, Staging, staged};
 use super::content::Slice;
 use super::place::{Ready, place};
 use super::queue::Group;
@@ -10,7 +11,7 @@ use crate::limits;
 use crate::volume::Volume;
 use bytes::Bytes;
 use home::op::Staged;
-use home::{Error, ErrorKind, OpId, Outcome, Payload, Placed, Result};
+use home::{Error, ErrorKind, Home, Op, OpId, Outcome, Payload, Placed, Result};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use std::time::Duration;
 /// Sends until the volume is gone. Back-off is here and nowhere else.
 pub async fn run(volume: Weak<Volume>) {
     let mut backoff = Duration::ZERO;
+    let mut ahead = Ahead::default();
     loop {
         let Some(volume) = volume.upgrade() else { return };
         let now = volume.env.clock.instant();
@@ -33,7 +35,7 @@ pub async fn run(volume: Weak<Volume>) {
             }
             Some(_) => {}
         }
-        let pushed = volume.push().await;
+        let pushed = volume.push(&mut ahead).await;
         // Whoever waits looks again, whatever became of it: a part may be done, or nothing more can be.
         volume.outcomes.send_modify(|n| *n += 1);
         match pushed {
@@ -45,6 +47,7 @@ pub async fn run(volume: Weak<Volume>) {
                 let _ = tokio::time::timeout(Duration::from_secs(1), volume.wake.notified()).await;
             }
             Err(e) => {
+                ahead.clear();
                 if crate::fetch::is_out_of_reach(&e) {
                     volume.unheard();
                     volume.suspect(&e);
@@ -81,7 +84,7 @@ pub fn parked(tree: &mut Tree) -> Vec<Parked> {
 
 impl Volume {
     /// Sends one batch and takes its outcomes in.
-    async fn push(self: &Arc<Self>) -> Result<Sent> {
+    async fn push(self: &Arc<Self>, ahead: &mut Ahead) -> Result<Sent> {
         let hello = self.greeted().await?;
         let claimed_before = self.claimed.load(Ordering::Relaxed);
         self.resume(hello.class).await?;
@@ -95,16 +98,20 @@ impl Volume {
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
-        let (ready, placed) = self.load_all(ready, hello.stages).await?;
+        let (ready, placed) = self.load_all(ready, hello.stages, ahead).await?;
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
         self.tree.lock().queue.begin(ready.iter().flat_map(|r| r.group.seqs.clone()));
+        if hello.stages {
+            self.stage_ahead(&ready.iter().map(|r| &r.group).collect::<Vec<_>>(), ahead);
+        }
         let answer = self.home.apply(placed).await;
         let failure = answer.as_ref().err().map(|e| e.kind);
         let taken_over = failure == Some(ErrorKind::NotClaimed);
         if taken_over {
             self.claimed.store(false, Ordering::Relaxed);
+            ahead.clear();
         }
         // For any other reason a part may have been executed.
         let lost = failure.is_some_and(|kind| kind != ErrorKind::NotStaged && !taken_over);
@@ -162,9 +169,21 @@ impl Volume {
 
     /// Loads a batch; what is staged for its operations is on its way together, and costs one round trip. It ends before
     /// an operation whose bytes the local disk does not give back.
-    async fn load_all(&self, mut ready: Vec<Ready>, stages: bool) -> Result<(Vec<Ready>, Vec<Placed>)> {
+    async fn load_all(
+        &self,
+        mut ready: Vec<Ready>,
+        stages: bool,
+        ahead: &mut Ahead,
+    ) -> Result<(Vec<Ready>, Vec<Placed>)> {
         let mut placed = Vec::with_capacity(ready.len());
-        let loads = futures_util::future::join_all(ready.iter().map(|one| self.load(one, stages))).await;
+        let loads = ready.iter().map(|one| {
+            let staging = match &one.op {
+                Op::Write { pieces, .. } => ahead.take(one.id, &staged(pieces)),
+                _ => None,
+            };
+            self.load(one, stages, staging)
+        });
+        let loads = futures_util::future::join_all(loads).await;
         for (one, loaded) in ready.iter().zip(loads) {
             match loaded {
                 Ok(loaded) => placed.push(loaded),
@@ -181,35 +200,38 @@ impl Volume {
     }
 
     fn is_damaged(&self, ready: &Ready) -> bool {
-        let home::Op::Write { pieces, .. } = &ready.op else { return false };
+        let Op::Write { pieces, .. } = &ready.op else { return false };
         pieces.iter().any(|piece| match piece {
             home::Piece::Data(_, slice) => self.bytes_of(slice).is_err(),
             home::Piece::Truncate(_) => false,
         })
     }
 
-    /// Fetches the bytes of an operation from the data log; long ones go ahead of it.
-    async fn load(&self, ready: &Ready, stages: bool) -> Result<Placed> {
-        let (mut staged, mut inline) = (0, 0);
-        let mut ahead: Vec<Bytes> = Vec::new();
+    /// Fetches the bytes of an operation from the data log; long ones go ahead of it, or did so already.
+    async fn load(&self, ready: &Ready, stages: bool, staging: Option<Staging>) -> Result<Placed> {
+        let (mut staged, mut inline) = (0, Inline::default());
+        let mut rest: Vec<Bytes> = Vec::new();
         let op = ready.op.clone().try_map(Ok::<_, Error>, |slice| {
-            let bytes = self.bytes_of(&slice).map_err(local)?;
-            let len = bytes.len() as u64;
-            let short = len <= limits::INLINE_PAYLOAD && inline + len <= limits::INLINE_OP;
-            if !stages || short {
-                inline += len;
-                return Ok(Payload::Inline(bytes));
+            let len = slice.len as u64;
+            if !stages || inline.takes(len) {
+                return Ok(Payload::Inline(self.bytes_of(&slice).map_err(local)?));
+            }
+            if staging.is_none() {
+                rest.push(self.bytes_of(&slice).map_err(local)?);
             }
             let at = staged;
-            ahead.push(bytes);
             staged += len;
             Ok(Payload::Staged(Staged { op: ready.id, at, len }))
         })?;
-        self.stage(ready.id, ahead).await?;
+        match staging {
+            Some(staging) => staging.held().await?,
+            None => stage(&*self.home, ready.id, rest).await?,
+        }
         Ok(Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op })
     }
 
-    fn bytes_of(&self, slice: &Slice) -> crate::env::Result<Bytes> {
+    /// The bytes of a slice.
+    pub(super) fn bytes_of(&self, slice: &Slice) -> crate::env::Result<Bytes> {
         let bytes = match &slice.stored {
             Stored::Inline(bytes) => bytes.clone(),
             Stored::Extent(extent) => self.data.read_extent(extent)?,
@@ -217,12 +239,6 @@ impl Volume {
         let part = bytes.slice(slice.skip..slice.skip + slice.len);
         // What is not wanted of a large buffer would stay in memory with it.
         Ok(if part.len() < bytes.len() / 2 { Bytes::copy_from_slice(&part) } else { part })
-    }
-
-    /// Sends what an operation refers to, one payload behind the other; short ones go together.
-    async fn stage(&self, id: OpId, ahead: Vec<Bytes>) -> Result<()> {
-        let sends = joined(ahead).into_iter().map(|(at, bytes)| self.home.stage(id, at, bytes));
-        futures_util::future::try_join_all(sends).await.map(drop)
     }
 
     /// Takes outcomes in. They are a prefix of the batch; the rest stays in the queue.
@@ -239,6 +255,12 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// Sends what an operation refers to, one payload behind the other; short ones go together.
+pub(super) async fn stage(home: &dyn Home, id: OpId, payloads: Vec<Bytes>) -> Result<()> {
+    let sends = joined(payloads).into_iter().map(|(at, bytes)| home.stage(id, at, bytes));
+    futures_util::future::try_join_all(sends).await.map(drop)
 }
 
 /// Neighbours joined while they are short, with the position of each result.

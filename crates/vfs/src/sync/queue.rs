@@ -360,16 +360,34 @@ impl Queue {
 
     /// The operations up to number `last` that go next.
     pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
+        self.gather(now, self.ops.range(..=last)).0
+    }
+
+    /// The operations that go next when these are done, if no later one can join them.
+    pub fn select_after(&self, now: Duration, done: &HashSet<u64>) -> Vec<Group> {
+        let (groups, ended) = self.gather(now, self.ops.iter().filter(|(seq, _)| !done.contains(*seq)));
+        let wanted = || self.ops.last_key_value().is_some_and(|(last, _)| *last <= self.urgent);
+        if ended || wanted() { groups } else { Vec::new() }
+    }
+
+    /// A batch of these operations, and whether it ended before the last of them.
+    fn gather<'a>(
+        &self,
+        now: Duration,
+        ops: impl Iterator<Item = (&'a u64, &'a Pending)>,
+    ) -> (Vec<Group>, bool) {
         let mut batch = Selection { now, ..Selection::default() };
-        for (seq, op) in self.ops.range(..=last) {
-            if batch.is_full() || !batch.take(*seq, op, &self.known) {
+        let mut ended = false;
+        for (seq, op) in ops {
+            ended = batch.is_full() || !batch.take(*seq, op, &self.known);
+            if ended {
                 break;
             }
         }
         // What has not come to the last record of what it was stands where that one does.
         let is_whole = |last: &u64| !self.travelled.contains_key(last);
         batch.groups.retain(|g| g.seqs.last().is_some_and(is_whole));
-        batch.groups
+        (batch.groups, ended)
     }
 }
 

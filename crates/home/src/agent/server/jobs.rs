@@ -1,4 +1,5 @@
-//! Requests that wait for a thread: two lines, one for reads by urgency, one for changes in their order.
+//! Requests that wait for a thread: a line for reads by urgency, and in their order one for what is staged and one for
+//! changes.
 
 use super::super::frame::{CLASSES, Class};
 use super::super::verbs::Request;
@@ -19,27 +20,30 @@ pub(super) struct Job {
 #[derive(Default)]
 struct State {
     reads: [VecDeque<Job>; CLASSES],
+    staged: VecDeque<Job>,
     changes: VecDeque<Job>,
     count: usize,
     bytes: usize,
     closed: bool,
-    /// Threads that wait: for a read, for a change, for room. Each is woken only for what it can use, because to wake
+    /// Threads that wait, by [`For`]. Each is woken only for what it can use, because to wake
     /// all of them for each job would cost more than a short job takes.
-    waiting: [usize; 3],
+    waiting: [usize; 4],
 }
 
-/// What a thread waits for.
+/// What a thread waits for: a job of one line, or room for a job.
 #[derive(Clone, Copy)]
-enum For {
+pub(super) enum For {
     Read,
+    /// Not behind changes, which wait for disks.
+    Staged,
     Change,
     Room,
 }
 
-/// Both lines.
+/// All lines.
 pub(super) struct Jobs {
     state: Mutex<State>,
-    news: [Condvar; 3],
+    news: [Condvar; 4],
 }
 
 impl Jobs {
@@ -48,7 +52,7 @@ impl Jobs {
     }
 
     /// Waits for room. Answers false once closed.
-    pub fn push(&self, job: Job, change: bool) -> bool {
+    pub fn push(&self, job: Job, line: For) -> bool {
         let mut state = self.lock();
         while !state.closed && (state.count >= IN_FLIGHT_MAX || state.bytes >= 2 * REQUESTS_MAX) {
             state = self.wait(state, For::Room);
@@ -58,30 +62,31 @@ impl Jobs {
         }
         state.count += 1;
         state.bytes += job.size;
-        if change {
-            state.changes.push_back(job);
-        } else {
-            state.reads[job.class as usize].push_back(job);
+        match line {
+            For::Change => state.changes.push_back(job),
+            For::Staged => state.staged.push_back(job),
+            For::Read | For::Room => state.reads[job.class as usize].push_back(job),
         }
-        self.tell(&state, if change { For::Change } else { For::Read });
+        self.tell(&state, line);
         true
     }
 
     /// Waits for a job of one line; `None` once closed. [`Jobs::done`] must follow.
-    pub fn next(&self, change: bool) -> Option<Job> {
+    pub fn next(&self, line: For) -> Option<Job> {
         let mut state = self.lock();
         loop {
             if state.closed {
                 return None;
             }
-            let job = match change {
-                true => state.changes.pop_front(),
-                false => state.reads.iter_mut().find_map(VecDeque::pop_front),
+            let job = match line {
+                For::Change => state.changes.pop_front(),
+                For::Staged => state.staged.pop_front(),
+                For::Read | For::Room => state.reads.iter_mut().find_map(VecDeque::pop_front),
             };
             if job.is_some() {
                 return job;
             }
-            state = self.wait(state, if change { For::Change } else { For::Read });
+            state = self.wait(state, line);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the agent's server over a pipe.
 
+use super::super::verbs::StageArgs;
 use super::*;
 use crate::{Access, Attr, Claimed, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
@@ -151,7 +152,7 @@ fn an_apply() -> Request {
 }
 
 #[test]
-fn a_read_does_not_wait_behind_a_change_and_the_end_of_input_is_the_end() {
+fn nothing_waits_behind_a_change_and_the_end_of_input_is_the_end() {
     let home = Arc::new(Gated::default());
     let (mut stream, server) = start(home.clone());
     greet(&mut stream);
@@ -162,6 +163,11 @@ fn a_read_does_not_wait_behind_a_change_and_the_end_of_input_is_the_end() {
     let Reply::Stat(results) = Reply::from_bytes(body).unwrap() else { panic!("no STAT") };
     assert!(matches!(&results[0], StatResult::Seen(seen) if seen.attr.size == 3));
     assert!(matches!(&results[1], StatResult::Failed(f) if f.0.kind == ErrorKind::NotFound));
+    let next = OpId { gateway: 1, volume: 1, seq: 2 };
+    let stage = StageArgs { op: next, at: 5, data: Bytes::from_static(b"next") };
+    send(&mut stream, Class::Bulk, 4, &Request::Stage(stage));
+    let (header, body) = receive(&mut stream);
+    assert_eq!((header.id, Reply::from_bytes(body).unwrap()), (4, Reply::Stage(9)), "the change went first");
     home.open();
     let (header, body) = receive(&mut stream);
     assert_eq!(header.id, 2);
@@ -231,10 +237,11 @@ fn a_sign_of_life_is_answered_and_a_cancelled_read_is_not() {
 fn a_cancelled_job_leaves_the_line() {
     let jobs = Jobs::new();
     let job = |id| Job { id, class: Class::Metadata, request: Request::Readlink(loc(b"x")), size: 10 };
-    assert!(jobs.push(job(1), false) && jobs.push(job(2), false));
+    assert!(jobs.push(job(1), For::Read) && jobs.push(job(2), For::Read));
     jobs.cancel(1);
     jobs.cancel(7);
-    assert_eq!(jobs.next(false).map(|j| j.id), Some(2));
+    assert_eq!(jobs.next(For::Read).map(|j| j.id), Some(2));
     jobs.close();
-    assert!(jobs.next(false).is_none() && jobs.next(true).is_none() && !jobs.push(job(3), true));
+    assert!([For::Read, For::Staged, For::Change].into_iter().all(|line| jobs.next(line).is_none()));
+    assert!(!jobs.push(job(3), For::Change));
 }
