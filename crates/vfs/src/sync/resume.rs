@@ -8,6 +8,7 @@
 //! operation whose mark is found proves all before it. Only a write may have travelled later than its place, with
 //! the last one of a run of writes to the same file: it counts as done if that one is proven, or if its own object
 //! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them.
+//! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
 //! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it.
 
@@ -18,7 +19,7 @@ use crate::limits;
 use crate::volume::Volume;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
-use home::{Attr, Class, Done, HomePath, Loc, Op, Result};
+use home::{Attr, Class, Done, HomePath, Kind, Loc, New, Op, Result, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -29,8 +30,17 @@ struct Trace {
     /// It was refused once.
     late: bool,
     mark: Option<Attr>,
+    /// What is where it leaves its mark, and what has the name that it takes away.
+    there: Option<Attr>,
+    at_old_name: Option<Attr>,
     /// Where it leaves its mark.
     place: Option<HomePath>,
+    /// It has two steps, and the second may be missing: what had the name goes away only after the mark is there.
+    half: bool,
+    /// The name that it takes away leads nowhere.
+    left: bool,
+    /// What has the old name of a move that is half done: what it was to replace.
+    replaced: Option<Attr>,
     /// It changes an object that a later one of them removes, and that is gone.
     moot: bool,
 }
@@ -78,7 +88,7 @@ impl Volume {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
-        let traces = self.look(sent, class).await?;
+        let traces = self.look(sent, class, executed, torn.is_some()).await?;
         let mut proven = proven(&traces, executed);
         if let Some(torn) = torn {
             again(&mut proven, &sent_with(&traces, torn), executed);
@@ -88,9 +98,10 @@ impl Volume {
         proven.sort_by_key(|(t, _)| t.seq);
         let mut identities = self.identify(&proven).await?;
         // A power cut between exchange and removal: each of both has the other's name, though the move is not over.
-        for t in &traces {
+        for t in traces.iter().filter(|t| t.half) {
             if let (Op::Rename { replaced: Some((old, _)), .. }, Some(mark)) = (&t.change.op, t.mark) {
                 identities.remove(old);
+                identities.extend(t.replaced.map(|there| (*old, there)));
                 identities.insert(t.change.object, mark);
             }
         }
@@ -119,8 +130,10 @@ impl Volume {
         placed.into_iter().filter_map(|(_, ready)| ready.ok()).collect()
     }
 
-    /// Asks once for each place, however many records left their marks there.
-    async fn look(&self, sent: Vec<Ready>, class: Class) -> Result<Vec<Trace>> {
+    /// Asks once for each place, however many records left their marks there. `cut`: the power may have failed. Then less is
+    /// left of what was done, and more of it has to be told from what is there. Else what seems done without its own mark
+    /// is rather repeated, which sets the times of its directories.
+    async fn look(&self, sent: Vec<Ready>, class: Class, executed: u64, cut: bool) -> Result<Vec<Trace>> {
         let left: Vec<_> = sent.iter().filter_map(place_that_is_left).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
         let marks = sent.iter().filter_map(|(_, place)| place.as_ref());
@@ -135,30 +148,96 @@ impl Volume {
         let found: Vec<Option<(HomePath, Attr)>> =
             stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
         let found: HashMap<HomePath, Attr> = found.into_iter().flatten().collect();
-        let vacant = left.into_iter().filter(|(_, place)| !found.contains_key(place));
-        let vacant: HashSet<u64> = vacant.map(|(seq, _)| seq).collect();
+        let old_names: HashMap<u64, Option<Attr>> =
+            left.into_iter().map(|(seq, place)| (seq, found.get(&place).copied())).collect();
+        let times = if cut { self.times(sent.iter().map(|(seq, _)| *seq)) } else { HashMap::new() };
         let traces = sent.into_iter().filter_map(|(seq, place)| {
             let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
-            let place_was_its_own =
-                place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
-            let attr = place.as_ref().and_then(|place| found.get(place)).copied();
-            let mark = attr.filter(|attr| self.is_marked(&change, attr, class, place_was_its_own));
-            Some(Trace { seq, change, late, mark, place, moot: false })
+            let was_there = place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
+            let there = place.as_ref().and_then(|place| found.get(place)).copied();
+            let mark = there.filter(|attr| self.is_marked(&change, attr, class, was_there, &times));
+            let at_old_name = old_names.get(&seq).copied().flatten();
+            let left = old_names.contains_key(&seq) && at_old_name.is_none();
+            let replaces = replaced(&change);
+            let is_replaced = |old: &Attr| {
+                mark.is_some_and(|moved| moved.id != old.id)
+                    && replaces.is_some_and(|id| self.shows(id, old, &times))
+            };
+            let half = replaces.is_some() && !(cut && left);
+            let replaced = at_old_name.filter(is_replaced);
+            Some(Trace {
+                seq,
+                change,
+                late,
+                mark,
+                there,
+                at_old_name,
+                half,
+                left,
+                replaced,
+                moot: false,
+                place,
+            })
         });
         let mut traces: Vec<Trace> = traces.collect();
-        let gone = self.gone(&traces, &vacant);
+        let nowhere = if cut { self.nowhere(&traces, last_shown(&traces, executed)) } else { HashSet::new() };
+        let gone = self.gone(&traces, &nowhere);
         for t in &mut traces {
             let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. });
-            t.moot = is_content && gone.get(&t.change.object).is_some_and(|removal| t.seq < *removal);
+            let is_life = matches!(t.change.op, Op::Create { .. } | Op::Rename { .. });
+            let matters_not = is_content || is_life && nowhere.contains(&t.change.object);
+            t.moot = matters_not && gone.get(&t.change.object).is_some_and(|removal| t.seq < *removal);
         }
         Ok(traces)
     }
 
+    /// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
+    /// never seen to have it, because nothing is there. All up to `last` was done. What is to be made only now and then to
+    /// replace another, is not among them.
+    fn nowhere(&self, traces: &[Trace], last: u64) -> HashSet<u64> {
+        let mut somewhere = HashSet::new();
+        let to_be_made = |t: &&Trace| t.seq > last && matches!(t.change.op, Op::Create { .. });
+        let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
+        for t in traces {
+            let known = self.known(t.change.object);
+            let is_it = |there: &Attr| known.is_none_or(|id| id == there.id);
+            let is_there = t.there.iter().chain(&t.at_old_name).any(is_it);
+            if is_there || replaced(&t.change).is_some() && to_be_made.contains(&t.change.object) {
+                somewhere.insert(t.change.object);
+            }
+        }
+        traces.iter().map(|t| t.change.object).filter(|id| !somewhere.contains(id)).collect()
+    }
+
+    /// The exact times of records that make a file or write to it, by the file: whatever has one is that file.
+    fn times(&self, sent: impl Iterator<Item = u64>) -> HashMap<u64, HashSet<Time>> {
+        let tree = self.tree.lock();
+        let mut times: HashMap<u64, HashSet<Time>> = HashMap::new();
+        let changes = sent.filter_map(|seq| tree.queue.get(seq));
+        for change in changes.map(|p| &p.change) {
+            let is_content = matches!(change.op, Op::Create { new: New::File, .. } | Op::Write { .. });
+            if is_content && change.after.is_some_and(|after| after.mtime == change.time) {
+                times.entry(change.object).or_default().insert(change.time);
+            }
+        }
+        times
+    }
+
+    /// Whether attributes at the home are those of a file, as far as is known here.
+    fn shows(&self, id: u64, there: &Attr, times: &HashMap<u64, HashSet<Time>>) -> bool {
+        self.known(id).map_or_else(|| has_time(id, there, times), |known| known == there.id)
+    }
+
+    /// The identity that an object was seen to have at the home.
+    fn known(&self, id: u64) -> Option<home::HomeId> {
+        self.tree.lock().peek(id).map(|n| n.home_id).filter(|id| id.ino != 0)
+    }
+
     /// Objects that have no name any more, with the number of the operation that took it: the only one of what the home
-    /// has had was removed, or another object has it. `vacant`: removals and moves whose old name leads nowhere.
-    /// What the home was never seen to have cannot be told from what has its name: once that is another object, as the
-    /// mark of a rename shows, nothing more is written there for it, though the rename may be half done.
-    fn gone(&self, traces: &[Trace], vacant: &HashSet<u64>) -> HashMap<u64, u64> {
+    /// has had was removed, or another object has it. What the home was never seen to have cannot be told from what has its name: it is gone if that is nothing, wherever it
+    /// was; and once it is another object, as the mark of a rename shows, nothing more is written there for it, though the
+    /// rename may be half done.
+    fn gone(&self, traces: &[Trace], nowhere: &HashSet<u64>) -> HashMap<u64, u64> {
         let mut tree = self.tree.lock();
         let linked: HashSet<u64> = tree.queue.iter().filter_map(|(_, p)| linked(&p.change)).collect();
         let mut gone = HashMap::new();
@@ -171,7 +250,8 @@ impl Volume {
             let Ok(inode) = tree.get(id) else { continue };
             let seen = inode.home_id.ino != 0;
             let alone = !linked.contains(&id) && inode.more_bindings.is_empty();
-            let has_gone = if seen { vacant.contains(&t.seq) } else { !is_removal };
+            let is_vacant = t.left && (seen || nowhere.contains(&id));
+            let has_gone = is_vacant || !(seen || is_removal);
             if alone && has_gone {
                 gone.insert(id, t.seq);
             }
@@ -181,7 +261,14 @@ impl Volume {
 
     /// Whether attributes at the home are those that a record left: its type, size and time. A link or a rename
     /// leaves the times alone; there the identity tells, where it was known before and elsewhere.
-    fn is_marked(&self, change: &Change, attr: &Attr, class: Class, was_there: bool) -> bool {
+    fn is_marked(
+        &self,
+        change: &Change,
+        attr: &Attr,
+        class: Class,
+        was_there: bool,
+        times: &HashMap<u64, HashSet<Time>>,
+    ) -> bool {
         let Some(after) = change.after else { return false };
         let same_time = match class {
             Class::Posix => after.mtime == attr.mtime,
@@ -190,17 +277,15 @@ impl Volume {
         let same = after.kind == attr.kind
             && same_time
             && (after.kind == home::Kind::Dir || after.size == attr.size);
-        let (known, base) = match self.tree.lock().peek(change.object) {
-            Some(n) => (Some(n.home_id).filter(|id| id.ino != 0), n.base),
-            None => (None, None),
-        };
-        if base == Some(attr.version()) {
+        if self.tree.lock().peek(change.object).and_then(|n| n.base) == Some(attr.version()) {
             return false;
         }
+        let is_it = same || has_time(change.object, attr, times);
         match &change.op {
             Op::Rename { .. } | Op::Link { .. } => {
-                !was_there && known.map_or(same, |id| id == attr.id || same)
+                !was_there && (is_it || self.known(change.object) == Some(attr.id))
             }
+            Op::Create { .. } => is_it,
             // What a chmod or chown leaves is no proof: it may have been so before.
             Op::SetAttr { set, .. } => set.mtime.is_some() && same,
             // It moves nothing but ctime, which others move too.
@@ -244,16 +329,20 @@ impl Volume {
     }
 }
 
+/// The last record that is proven by its place before another.
+fn last_shown(traces: &[Trace], executed: u64) -> u64 {
+    let marked = traces.iter().filter(|t| t.mark.is_some() && !t.late);
+    marked.map(|t| earliest(traces, t) - u64::from(t.half)).max().unwrap_or(0).max(executed)
+}
+
 /// The records whose effect the home shows, in order, each with the mark of its object that it or a later record left.
 /// All up to `executed` was.
 fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
-    let marks = |late| traces.iter().filter(move |t| t.mark.is_some() && t.late == late);
-    let shows = |t| earliest(traces, t) - u64::from(replaces(t));
-    let last = marks(false).map(shows).max().unwrap_or(0).max(executed);
+    let last = last_shown(traces, executed);
     let counts = |t: &&Trace| t.seq <= last || t.late;
     let mut shown: HashMap<u64, (u64, Attr)> = HashMap::new();
     // Of a rename over another name the mark is there before it is over.
-    for t in traces.iter().filter(|t| counts(t) || replaces(t)) {
+    for t in traces.iter().filter(|t| counts(t) || t.half) {
         if let Some(attr) = t.mark {
             shown.insert(t.change.object, (t.seq, attr));
         }
@@ -301,9 +390,9 @@ fn again(proven: &mut Vec<(&Trace, Option<Attr>)>, torn: &HashSet<u64>, executed
     });
 }
 
-/// Whether it is done in two steps: what had the name goes away only after the mark is there.
-fn replaces(t: &Trace) -> bool {
-    matches!(t.change.op, Op::Rename { replaced: Some(_), .. })
+/// Whether a file at the home has the exact time of a record that made or wrote the one that is meant.
+fn has_time(id: u64, there: &Attr, times: &HashMap<u64, HashSet<Time>>) -> bool {
+    there.kind == Kind::File && times.get(&id).is_some_and(|times| times.contains(&there.mtime))
 }
 
 /// The first record that leaves the same mark as `t`.
@@ -341,6 +430,14 @@ fn run_ends(traces: &[Trace]) -> HashMap<u64, u64> {
     ends.collect()
 }
 
+/// The object whose name a move gives to another.
+fn replaced(change: &Change) -> Option<u64> {
+    match &change.op {
+        Op::Rename { replaced: Some((old, _)), .. } => Some(*old),
+        _ => None,
+    }
+}
+
 /// The object that gets a further name.
 fn linked(change: &Change) -> Option<u64> {
     matches!(change.op, Op::Link { .. }).then_some(change.object)
@@ -371,7 +468,7 @@ fn place_of_mark<D>(op: &Op<Loc, D>) -> Option<HomePath> {
 mod tests {
     use super::*;
     use crate::inode::tests::attr;
-    use home::{Kind, Name, New};
+    use home::Name;
 
     fn trace(seq: u64, op: Op<u64, crate::journal::Stored>, at: &str, mark: Option<Attr>) -> Trace {
         let change = Change {
@@ -384,7 +481,9 @@ mod tests {
             plain: false,
         };
         let place = Some(HomePath::root().join(&Name::new(at.as_bytes()).unwrap()));
-        Trace { seq, change, late: false, mark, place, moot: false }
+        let (there, at_old_name, replaced) = (mark, None, None);
+        let (late, half, left, moot) = (false, false, false, false);
+        Trace { seq, change, late, mark, there, at_old_name, place, half, left, replaced, moot }
     }
 
     #[test]
@@ -401,14 +500,16 @@ mod tests {
             replaced: Some((6, None)),
         };
         let there = attr(Kind::File, 9);
-        let traces = [
+        let mut traces = [
             trace(1, create, "new", None),
             trace(2, write, "new", None),
             trace(3, rename, "old", Some(there)),
         ];
-        let proven: Vec<_> = proven(&traces, 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
-        // The rename itself may be half done.
-        assert_eq!(proven, [(1, Some(there)), (2, Some(there))]);
+        for (half, last) in [(true, 2), (false, 3)] {
+            traces[2].half = half;
+            let proven: Vec<_> = proven(&traces, 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
+            assert_eq!(proven, (1..=last).map(|seq| (seq, Some(there))).collect::<Vec<_>>());
+        }
     }
 
     #[test]

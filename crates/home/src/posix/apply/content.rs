@@ -318,7 +318,30 @@ impl<S: Sys> Batch<'_, S> {
             || self.same(Some(base.id), attr.id)
                 && is_append(base.size, pieces)
                 && (base.size..=size).contains(&attr.size)
-                && self.holds(file, pieces, base.size, attr.size)
+                && self.holds_no_other(file, pieces, base.size)
+    }
+
+    /// Whether all that the file has behind its first `end` bytes comes from the pieces, of which the last may be missing:
+    /// their bytes, and zeros where one makes the file longer.
+    fn holds_no_other(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64) -> bool {
+        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
+        let mut there = vec![0; file.attr.size.saturating_sub(end) as usize];
+        if self.read_all(&fd, end, &mut there) != Ok(there.len()) {
+            return false;
+        }
+        let mut ours = vec![false; there.len()];
+        for (n, piece) in pieces.iter().enumerate() {
+            let at = |offset: u64| (offset.saturating_sub(end) as usize).min(there.len());
+            let longer = at(final_size(end, &pieces[..=n]));
+            let (from, data) = match piece {
+                Piece::Truncate(_) => (longer, &[][..]),
+                Piece::Data(from, data) => (at(*from), &data[..]),
+            };
+            ours[..from.min(longer)].iter_mut().zip(&there).for_each(|(ours, b)| *ours |= *b == 0);
+            let written = ours[from..].iter_mut().zip(&there[from..]).zip(data);
+            written.for_each(|((ours, there), wanted)| *ours |= there == wanted);
+        }
+        ours.into_iter().all(|ours| ours)
     }
 
     /// Whether the file shows that the first of the pieces was begun: else it was somebody else who changed it. A killed

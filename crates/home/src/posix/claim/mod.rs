@@ -210,8 +210,7 @@ impl<S: Sys> Claim<S> {
             }
             Record::Intent(intent) => drop(self.doubt.insert(self.current, Some(intent))),
             Record::Ended(ended) => {
-                self.doubt.remove(&ended.seq);
-                self.unknown.remove(&ended.seq);
+                self.clear(&ended);
                 if matches!(ended.outcome, Outcome::Done(_)) {
                     self.unsettled.insert(ended.seq);
                     self.keep(ended);
@@ -223,6 +222,21 @@ impl<S: Sys> Claim<S> {
             }
             Record::Staged(stage) => self.stages.push(stage),
             Record::Unknown(all) => self.unknown.extend(all.into_iter().map(|one| (one.seq, one.in_place))),
+        }
+    }
+
+    /// The outcome of an operation is known. One that changed a file's content had in it what earlier ones were to write
+    /// there that are not known: the gateway may send what it had sent in parts as one.
+    fn clear(&mut self, ended: &Ended) {
+        self.doubt.remove(&ended.seq);
+        self.unknown.remove(&ended.seq);
+        if let (true, Outcome::Done(Done { attr: Some(attr), .. })) = (ended.wrote, &ended.outcome) {
+            let is_it = |file: &HomeId| *file == attr.id || Some(*file) == ended.succeeds;
+            let later = |seq: &u64| *seq > ended.seq;
+            self.unknown.retain(|seq, file| later(seq) || !file.as_ref().is_some_and(is_it));
+            let in_place =
+                |intent: &Option<Intent>| matches!(intent, Some(Intent::InPlace(file)) if is_it(file));
+            self.doubt.retain(|seq, intent| later(seq) || !in_place(intent));
         }
     }
 
@@ -353,14 +367,15 @@ impl<S: Sys> Claim<S> {
         self.sync(sys);
     }
 
-    /// Whether an earlier agent was about to write this file in place for an operation that it did not end.
+    /// Whether an earlier agent was about to write this file in place for an operation that it did not end: this one, or
+    /// one whose bytes this one has in it.
     pub fn was_in_place(&self, seq: u64, file: HomeId) -> bool {
-        self.doubt.get(&seq) == Some(&Some(Intent::InPlace(file)))
+        self.doubt.range(..=seq).any(|(_, intent)| *intent == Some(Intent::InPlace(file)))
     }
 
     /// The same before the power failed: of what should be in the file any part may be.
     pub fn was_torn(&self, seq: u64, file: HomeId) -> bool {
-        self.unknown.get(&seq) == Some(&Some(file))
+        self.unknown.range(..=seq).any(|(_, torn)| *torn == Some(file))
     }
 
     /// Whether that happened to a file after this operation: if it has the name that the operation was to give, it is what
@@ -371,8 +386,7 @@ impl<S: Sys> Claim<S> {
 
     /// The operation that had begun has an outcome.
     pub fn end(&mut self, sys: &S, ended: Ended) {
-        self.doubt.remove(&ended.seq);
-        self.unknown.remove(&ended.seq);
+        self.clear(&ended);
         self.append(sys, &Record::Ended(ended.clone()));
         if matches!(ended.outcome, Outcome::Done(_)) {
             self.unsettled.insert(ended.seq);
