@@ -5,7 +5,7 @@
 
 use crate::control::client::Client;
 use crate::state::StateDir;
-use crate::{limits, show};
+use crate::{limits, log, show};
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
@@ -142,7 +142,8 @@ fn last_words(log: &Path, since: u64) -> String {
     let text = std::fs::read(log).unwrap_or_default();
     let new = String::from_utf8_lossy(text.get(since as usize..).unwrap_or(&text)).into_owned();
     // Whoever passes them on gives its own name.
-    let lines: Vec<&str> = new.lines().map(|l| l.strip_prefix("trellis: ").unwrap_or(l)).collect();
+    let lines = new.lines().map(log::unstamped);
+    let lines: Vec<&str> = lines.map(|l| l.strip_prefix("trellis: ").unwrap_or(l)).collect();
     let last = &lines[lines.len().saturating_sub(limits::LAST_WORDS)..];
     show::message(&last.join("\n"))
 }
@@ -171,7 +172,7 @@ mod tests {
     fn the_last_words_are_those_of_the_last_start() {
         let temp = tempfile::tempdir().unwrap();
         let state = StateDir::create(Some(&temp.path().join("s")), true).unwrap();
-        std::fs::write(log_path(&state), "old\ntrellis: new \x1b[31m\n").unwrap();
+        std::fs::write(log_path(&state), "old\n2026-11-22T15:41:01.5Z [7] trellis: new \x1b[31m\n").unwrap();
         let words = last_words(&log_path(&state), 4);
         assert!(words.starts_with("new") && !words.contains("old") && !words.contains('\x1b'), "{words}");
     }

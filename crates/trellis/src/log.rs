@@ -2,13 +2,17 @@
 //!
 //! The same text is written once; when it comes again a minute later, or when something else is said then, the log tells
 //! how often it had come meanwhile. So an error that is met every second costs two lines a minute, and its end is seen.
+//! Servers that follow each other write to one file, so that each line has its time and its process.
 
 use crate::{limits, show};
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 /// What is written, if not warnings and errors, and then all of it (see [`EnvFilter`]).
 const WANTED: &str = "TRELLIS_LOG";
@@ -20,11 +24,48 @@ pub fn begin() {
     let said = Arc::new(Mutex::new(Said::default()));
     tracing_subscriber::fmt()
         .with_env_filter(wanted.unwrap_or_else(|_| EnvFilter::new("warn")))
+        .with_timer(Stamp)
         .with_writer(move || Lines(if all { None } else { Some(Arc::clone(&said)) }))
         // It tells of what it could not write by a panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+}
+
+/// Says what is no event of the program's parts: as it is to a person at a terminal, else as a line of the log.
+pub fn say(text: &str) {
+    let stamp = if std::io::stderr().is_terminal() { String::new() } else { stamped() };
+    // Nobody may be listening any more, or the disk of the log may be full.
+    let _ = writeln!(std::io::stderr(), "{stamp}{text}");
+}
+
+/// A line of the log without its time and process.
+pub fn unstamped(line: &str) -> &str {
+    let said = || {
+        let (time, rest) = line.split_once(" [")?;
+        let (pid, said) = rest.split_once("] ")?;
+        let is_time = time.ends_with('Z') && time.starts_with(|c: char| c.is_ascii_digit());
+        (is_time && pid.parse::<u32>().is_ok()).then_some(said)
+    };
+    said().unwrap_or(line)
+}
+
+/// What begins each line: the time, in UTC, and the process.
+struct Stamp;
+
+impl FormatTime for Stamp {
+    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
+        SystemTime.format_time(w)?;
+        write!(w, " [{}]", std::process::id())
+    }
+}
+
+/// The beginning of a line that is said now.
+fn stamped() -> String {
+    let mut text = String::new();
+    // Nothing but the memory could fail here.
+    let _ = Stamp.format_time(&mut Writer::new(&mut text));
+    text + " "
 }
 
 /// Writes events, each of which comes in one piece.
@@ -115,6 +156,16 @@ mod tests {
             take("t200 well again\n", 200.0),
             "t200 1 times more in 2m20s: disk full\nt200 well again\n"
         );
+    }
+
+    #[test]
+    fn a_line_has_time_and_process_which_can_be_taken_away() {
+        let line = stamped() + "[1] said";
+        assert!(line.contains(&format!("Z [{}] ", std::process::id())), "{line}");
+        assert_eq!(unstamped(&line), "[1] said");
+        for plain in ["", "serving [1] Z", "Z [x] y", "a Z [1] y"] {
+            assert_eq!(unstamped(plain), plain);
+        }
     }
 
     #[test]

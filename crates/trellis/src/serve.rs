@@ -12,7 +12,7 @@ use crate::mounts::OwnMounts;
 use crate::options::Options;
 use crate::root::{Dynamic, Root};
 use crate::state::{self, StateDir};
-use crate::{limits, show, unsent};
+use crate::{limits, log, show, unsent};
 use frontend::nfs::{Access, Allow, ExportPolicy, NfsServer};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -26,10 +26,10 @@ use tokio::task::JoinHandle;
 use vfs::store::FjallStore;
 use vfs::{Cred, Namespace, Vfs};
 
-/// Says something to whoever started us; nobody may be listening any more, or the disk of the log may be full.
+/// Tells whoever started us what he asks for; nobody may be listening any more, or the disk of the log may be full.
 macro_rules! tell {
-    ($to:expr, $($text:tt)*) => {
-        let _ = writeln!($to, $($text)*);
+    ($($text:tt)*) => {
+        let _ = writeln!(std::io::stdout(), $($text)*);
     };
 }
 
@@ -198,9 +198,8 @@ async fn networks(options: &Options) -> Result<Vec<Allow>, String> {
     if allow.is_empty() {
         allow = Allow::loopback();
         if options.listen.iter().any(|l| !l.ip().is_loopback()) {
-            tell!(
-                std::io::stderr(),
-                "only this machine may connect: allow others with --allow ADDRESS or --allow NETWORK/PREFIX"
+            log::say(
+                "only this machine may connect: allow others with --allow ADDRESS or --allow NETWORK/PREFIX",
             );
         }
     }
@@ -219,9 +218,8 @@ fn dynamic(options: &Options, nfs: &[SocketAddr]) -> Dynamic {
 /// Said at the start, because a client that finds no host sees only "no such file".
 fn tell_of_hosts(dynamic: &Dynamic) {
     if *dynamic == Dynamic::Only(Vec::new()) {
-        tell!(
-            std::io::stderr(),
-            "other machines may reach this port, so only configured homes have names: allow more hosts with --hosts PATTERN"
+        log::say(
+            "other machines may reach this port, so only configured homes have names: allow more hosts with --hosts PATTERN",
         );
     }
 }
@@ -299,16 +297,13 @@ fn serve_nfs(
 }
 
 fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
+    log::say(concat!("trellis ", env!("CARGO_PKG_VERSION"), " serves"));
     if nfs.is_empty() {
         let added = crate::advice::addition();
-        tell!(std::io::stdout(), "serving mounts by FUSE alone; mount the tree with\n  trellis mount{added}");
+        tell!("serving mounts by FUSE alone; mount the tree with\n  trellis mount{added}");
     }
     for address in nfs {
-        tell!(
-            std::io::stdout(),
-            "serving NFS on {address}; mount it as root with\n  {}",
-            mount_line(*address)
-        );
+        tell!("serving NFS on {address}; mount it as root with\n  {}", mount_line(*address));
     }
     match ready {
         Some(path) => {
@@ -431,7 +426,7 @@ async fn finish(
     signals: &mut Signals,
 ) -> Result<(), String> {
     let Ending { drain, done } = ending;
-    tell!(std::io::stderr(), "stopping; unsent changes have {} to go home", show::span(drain.as_secs_f64()));
+    log::say(&format!("stopping; unsent changes have {} to go home", show::span(drain.as_secs_f64())));
     let close = async {
         let busy = serving.end().await;
         let volumes = vfs.close(Some(drain)).await;
@@ -447,9 +442,8 @@ async fn finish(
         tracing::warn!("{why}; until a server has run again, commands without one are refused");
     }
     let left = left_over(&volumes);
-    for home in &left {
-        tell!(std::io::stderr(), "{}", unsent_line(home));
-    }
+    left.iter().for_each(|home| log::say(&unsent_line(home)));
+    log::say("ended");
     if let Some(done) = done
         && done.send(left).is_ok()
     {

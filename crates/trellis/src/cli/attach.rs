@@ -41,8 +41,8 @@ pub struct RelayArgs {
     #[command(flatten)]
     at: AtArgs,
 
-    #[arg(long)]
-    state: Option<String>,
+    #[command(flatten)]
+    state: StateArg,
 
     #[arg(long)]
     make: bool,
@@ -144,7 +144,8 @@ pub(super) async fn relay(args: RelayArgs) -> Done {
         let (dir, word) = (show::text(place.dir.as_os_str().as_bytes()), show::path_word(&place.dir));
         return Err(format!("{dir} is mounted already: `trellis umount {word}` takes it away").into());
     }
-    let record = args.at.record(&place.dir, args.state)?;
+    let state = args.state.dir.map(|s| s.to_string_lossy().into_owned());
+    let record = args.at.record(&place.dir, state)?;
     let at = record.at()?;
     // Mounted before anything is started at the other machine for it: what this one refuses leaves nothing there.
     let device = helper::mount(&place.dir, &format!("{}{}", mounts::RELAYED, at.target))?;

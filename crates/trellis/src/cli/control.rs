@@ -73,21 +73,33 @@ pub struct StopArgs {
     drain: Option<Seconds>,
 }
 
+#[cfg(test)]
+impl StopArgs {
+    pub(super) fn state(&self) -> &StateArg {
+        &self.state
+    }
+}
+
 /// A connection to the server, which must run.
 pub(super) async fn connect(state: &StateArg) -> Result<(Client, StateDir), Failure> {
-    let dir = state.existing()?;
-    if let Some(dir) = dir
-        && let Some(mut client) = Client::connect(&dir).await?
-    {
-        client.greet().await?;
-        return Ok((client, dir));
+    let none = "start one with `trellis mount` or `trellis serve`, or name another with --state DIR";
+    match running(state).await? {
+        Some(server) => Ok(server),
+        None => Err(format!("{}: {none}", no_server(state)?).into()),
     }
-    let shown = match &state.dir {
-        Some(dir) => dir.clone(),
-        None => crate::state::usual_dir()?,
-    };
-    let shown = show::text(shown.as_os_str().as_bytes());
-    Err(format!("no server runs with state directory {shown}: start one with `trellis mount` or `trellis serve`, or name another with --state DIR").into())
+}
+
+/// A connection to the server, if one runs.
+async fn running(state: &StateArg) -> Result<Option<(Client, StateDir)>, Failure> {
+    let Some(dir) = state.existing()? else { return Ok(None) };
+    let Some(mut client) = Client::connect(&dir).await? else { return Ok(None) };
+    client.greet().await?;
+    Ok(Some((client, dir)))
+}
+
+fn no_server(state: &StateArg) -> Result<String, Failure> {
+    let dir = state.dir.clone().map_or_else(crate::state::usual_dir, Ok)?;
+    Ok(format!("no server runs with state directory {}", show::text(dir.as_os_str().as_bytes())))
 }
 
 /// A running server: of this machine, or of another one whose server serves a mount here.
@@ -187,7 +199,27 @@ pub(super) async fn sync(args: SyncArgs) -> Done {
 }
 
 pub(super) async fn stop(args: StopArgs) -> Done {
-    let (mut client, dir) = connect(&args.state).await?;
+    match running(&args.state).await? {
+        Some(server) => end(server, &args).await,
+        None => {
+            let none = no_server(&args.state)?;
+            Err(format!("{none}, so there is nothing to stop; --state DIR names another").into())
+        }
+    }
+}
+
+/// The same for a service, which is stopped where nothing runs, as for systemctl(1).
+pub(super) async fn stop_service(args: StopArgs) -> Done {
+    match running(&args.state).await? {
+        Some(server) => end(server, &args).await,
+        None => {
+            super::note(&format!("{}: it is stopped already", no_server(&args.state)?));
+            Ok(())
+        }
+    }
+}
+
+async fn end((mut client, dir): (Client, StateDir), args: &StopArgs) -> Done {
     let drain_s = args.drain.map_or(limits::DRAIN_AT_SIGNAL, |t| t.0).as_secs_f64();
     let Reply::Unsent(left) = client.ask(Request::Stop { drain_s }).await? else {
         return Err(unexpected().into());

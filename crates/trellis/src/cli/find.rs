@@ -112,7 +112,7 @@ pub struct FindArgs {
 
 /// Writes the predicates of a `find` command with two dashes, as the parser of the command line wants them.
 pub(super) fn with_two_dashes(args: Vec<OsString>) -> Vec<OsString> {
-    if args.get(1).is_none_or(|c| c != "find") {
+    if args.get(super::command_at(&args)).is_none_or(|c| c != "find") {
         return args;
     }
     let mut is_value = false;
@@ -135,7 +135,10 @@ pub(super) fn with_two_dashes(args: Vec<OsString>) -> Vec<OsString> {
 
 /// The first word of a `find` command, whose predicates have two dashes, that looks like a predicate and is none.
 pub(super) fn unknown(args: &[OsString]) -> Option<Vec<u8>> {
-    let words = args.get(2..).filter(|_| args.get(1).is_some_and(|c| c == "find"))?;
+    let (command, words) = args.get(super::command_at(args)..)?.split_first()?;
+    if command != "find" {
+        return None;
+    }
     let mut is_value = false;
     for word in words.iter().map(|w| w.as_bytes()) {
         let known = PREDICATES.iter().find(|(name, _)| word.strip_prefix(b"--") == Some(name.as_bytes()));
@@ -393,7 +396,7 @@ mod tests {
 
     #[test]
     fn one_dash_is_enough() {
-        let args = parse("find lab:/x -name -name -type f -size -10k -maxdepth 2 -print0 --state /s");
+        let args = parse("find lab:/x -name -name -type f -size -10k -maxdepth 2 -print0");
         assert_eq!((args.name, args.maxdepth, args.print0), (vec!["-name".into()], Some(2), true));
         assert_eq!(args.size[0], Size { amount: Amount { sign: Some('-'), number: 10 }, unit: 1024 });
         assert_eq!(args.paths, ["lab:/x"]);

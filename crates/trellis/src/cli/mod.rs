@@ -48,6 +48,10 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(name = "trellis", version, max_term_width = 100)]
 pub struct Cli {
+    /// The server's state directory [default: $XDG_STATE_HOME/trellis or ~/.local/state/trellis]
+    #[arg(id = STATE, long = STATE, value_name = "DIR", global = true)]
+    state: Option<PathBuf>,
+
     #[command(subcommand)]
     command: Command,
 }
@@ -128,12 +132,31 @@ enum Command {
 /// How the parser calls the option that names a state directory.
 const STATE: &str = "state";
 
-/// Which server is meant.
-#[derive(Debug, Clone, Args)]
+/// Which server is meant: `--state` of [`Cli`], before or behind the command.
+#[derive(Debug, Clone)]
 pub struct StateArg {
-    /// The server's state directory [default: $XDG_STATE_HOME/trellis or ~/.local/state/trellis]
-    #[arg(id = STATE, long = STATE, value_name = "DIR")]
     dir: Option<PathBuf>,
+}
+
+impl Args for StateArg {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl FromArgMatches for StateArg {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<StateArg, clap::Error> {
+        // The parser of a command alone, without the program, does not know the option.
+        Ok(StateArg { dir: matches.try_get_one::<PathBuf>(STATE).ok().flatten().cloned() })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        StateArg::from_arg_matches(matches).map(|new| *self = new)
+    }
 }
 
 impl StateArg {
@@ -194,7 +217,7 @@ pub fn main() -> ExitCode {
         return probe::run(mount);
     }
     let args = find::with_two_dashes(args);
-    let name = args.get(1).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = args.get(command_at(&args)).map(|a| a.to_string_lossy().into_owned()).unwrap_or_default();
     let cli = match parse(&name, args) {
         Ok(cli) => cli,
         Err(code) => return code,
@@ -235,7 +258,20 @@ impl Failure {
 /// What a shell reports of a command that SIGINT ended.
 const INTERRUPTED: u8 = 130;
 
-/// The command with its arguments, or how the program ends without one. `name`: what the first argument is.
+/// Where the command stands among the arguments: behind the program, and the state directory if that is named first.
+fn command_at(args: &[OsString]) -> usize {
+    let mut at = 1;
+    while let Some(word) = args.get(at).map(|a| a.as_encoded_bytes()) {
+        match word.strip_prefix(b"--").and_then(|w| w.strip_prefix(STATE.as_bytes())) {
+            Some(b"") => at += 2,
+            Some([b'=', ..]) => at += 1,
+            _ => break,
+        }
+    }
+    at
+}
+
+/// The command with its arguments, or how the program ends without one. `name`: that of the command.
 fn parse(name: &str, args: Vec<OsString>) -> Result<Cli, ExitCode> {
     let unknown = find::unknown(&args);
     let parsed = manual::command().try_get_matches_from(args).and_then(|m| {
@@ -325,7 +361,12 @@ fn named(path: &[u8], e: &home::Error) -> Failure {
 /// Tells what went wrong; the text is already fit for a terminal.
 fn complain(text: &str) {
     // Where standard error is closed there is nobody to tell.
-    let _ = writeln!(std::io::stderr(), "trellis: {}", advice::complete(text));
+    let _ = writeln!(std::io::stderr(), "{}", complaint(text));
+}
+
+/// What went wrong as a line.
+fn complaint(text: &str) -> String {
+    format!("trellis: {}", advice::complete(text))
 }
 
 /// Says something that is no failure.

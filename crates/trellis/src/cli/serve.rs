@@ -1,8 +1,8 @@
 //! `trellis serve`.
 
-use super::{Done, StateArg};
+use super::{Done, Failure, StateArg, complaint};
 use crate::options::Options;
-use crate::{config, serve};
+use crate::{config, log, serve};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -29,7 +29,12 @@ pub struct ServeArgs {
 }
 
 pub(super) async fn serve(args: ServeArgs) -> Done {
-    let file = config::load(args.config.as_deref())?;
-    let options = args.options.over(file);
-    Ok(serve::run(serve::Serve { state: args.state.dir, ready: args.ready, options }).await?)
+    let served = async {
+        let options = args.options.over(config::load(args.config.as_deref())?);
+        serve::run(serve::Serve { state: args.state.dir, ready: args.ready, options }).await
+    };
+    served.await.map_err(|why| {
+        log::say(&complaint(&why));
+        Failure::Failed(None)
+    })
 }

@@ -34,7 +34,7 @@ enum ServiceCommand {
     Uninstall(PlainArgs),
     /// Start the server in the background, unless it runs
     Start(PlainArgs),
-    /// End the server
+    /// End the server, if one runs
     Stop(super::control::StopArgs),
     /// Show whether the server runs, and whether it survives the logout (exit code 3: it does not run)
     Status(StatusArgs),
@@ -91,7 +91,7 @@ pub(super) async fn service(args: ServiceArgs) -> Done {
         ServiceCommand::Install(args) => install(args).await,
         ServiceCommand::Uninstall(args) => Ok(service::uninstall(&made(&args.state)?).await?),
         ServiceCommand::Start(args) => start(args).await,
-        ServiceCommand::Stop(args) => super::control::stop(args).await,
+        ServiceCommand::Stop(args) => super::control::stop_service(args).await,
         ServiceCommand::Status(args) => status(args).await,
         ServiceCommand::Logs(args) => logs(args).await,
     }

@@ -55,9 +55,28 @@ fn wrong_usage_is_told_apart_from_failure() {
 
 #[test]
 fn every_command_understands_state() {
-    for line in ["serve", "status", "sync", "stop", "ls", "stat /x", "cat /x", "cp a scp:lab:/b"]
-        .map(|c| format!("{c} --state /s"))
+    for words in
+        ["serve", "status", "sync", "stop", "ls", "stat /x", "cat /x", "cp a scp:lab:/b", "service logs"]
     {
-        assert!(parse(&line).is_ok(), "{line}");
+        for line in [format!("{words} --state /s"), format!("--state /s {words}")] {
+            assert!(parse(&line).is_ok(), "{line}");
+        }
+    }
+    let Command::Stop(args) = parse("--state /s stop").unwrap().command else { panic!("not stop") };
+    assert_eq!(args.state().dir.as_deref(), Some(std::path::Path::new("/s")));
+}
+
+#[test]
+fn the_command_is_found_behind_the_state_directory() {
+    for (line, at) in [
+        ("trellis", 1),
+        ("trellis find x", 1),
+        ("trellis --state /s find", 3),
+        ("trellis --state=/s find", 2),
+        ("trellis --state", 3),
+        ("trellis --stateful", 1),
+    ] {
+        let args: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        assert_eq!(command_at(&args), at, "{line}");
     }
 }

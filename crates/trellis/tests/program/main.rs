@@ -132,11 +132,69 @@ fn files_without_a_server() {
 #[test]
 fn without_a_server_commands_say_so() {
     let place = Place::new();
-    for command in ["status", "sync", "stop"] {
-        let output = place.run(&[command]);
-        assert_eq!(output.status.code(), Some(1), "{command}");
-        assert!(stderr(&output).contains("trellis serve"), "{}", stderr(&output));
+    for (words, code, said) in [
+        ("status", 1, "`trellis serve --state"),
+        ("sync", 1, "`trellis serve --state"),
+        ("stop", 1, "nothing to stop"),
+        ("service stop", 0, "stopped already"),
+        ("service status", 3, ""),
+    ] {
+        let output = place.run(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(code), "{words}");
+        let state = place.path("state").display().to_string();
+        let told = stderr(&output);
+        assert!(said.is_empty() || told.contains(said) && told.contains(&state), "{words}: {told}");
     }
+}
+
+/// Each line of the log of servers that followed each other tells its time and its process.
+#[test]
+fn the_log_of_a_service_tells_when_and_who() {
+    let place = Place::new();
+    let mut pids = Vec::new();
+    for _ in 0..2 {
+        let started = place.run(&["service", "start"]);
+        assert_eq!(started.status.code(), Some(0), "{}", stderr(&started));
+        let status = place.run(&["service", "status", "--json"]);
+        let json: serde_json::Value = serde_json::from_slice(&status.stdout).unwrap();
+        pids.push(json["pid"].as_u64().unwrap());
+        assert_eq!(place.run(&["service", "stop"]).status.code(), Some(0));
+    }
+    let logs = stdout(&place.run(&["service", "logs"]));
+    for pid in pids {
+        for said in ["serves", "stopping; ", "ended"] {
+            let is_it = |l: &&str| l.contains(&format!("Z [{pid}] ")) && l.contains(said);
+            assert_eq!(logs.lines().filter(is_it).count(), 1, "{said} of {pid} in\n{logs}");
+        }
+    }
+}
+
+/// The state directory is named before the command or behind it.
+#[test]
+fn the_state_directory_is_named_anywhere() {
+    let place = Place::new();
+    let state = place.path("state").display().to_string();
+    let run = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_trellis"));
+        command.args(words).env("HOME", place.path("")).output().unwrap()
+    };
+    for words in [
+        &["--state", &state, "stop"][..],
+        &[&format!("--state={state}"), "service", "status"],
+        &["service", "--state", &state, "status"],
+        &["service", "status", "--state", &state],
+    ] {
+        let output = run(words);
+        let said = stdout(&output) + &stderr(&output);
+        assert!(matches!(output.status.code(), Some(1 | 3)) && said.contains(&state), "{words:?}: {said}");
+    }
+    // Whatever stands before it, a command is read as it is alone.
+    std::fs::write(place.path("srv/f"), "").unwrap();
+    let config = place.path("config.toml").display().to_string();
+    let found = run(&["--state", &state, "find", "/here", "-name", "f", "--config", &config]);
+    assert_eq!(stdout(&found), "/here/f\n", "{}", stderr(&found));
+    assert_eq!(run(&["--state", &state, "find", "/here", "-exec", "x"]).status.code(), Some(1));
+    assert_eq!(run(&["--state", &state, "ls", "--fast"]).status.code(), Some(2));
 }
 
 #[test]
