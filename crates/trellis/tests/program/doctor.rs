@@ -69,7 +69,7 @@ fn a_server_that_answers_nonsense_is_a_finding() {
 fn commands_in_messages_name_the_state_directory() {
     let place = Place::new();
     let state = place.path("state").display().to_string();
-    for args in [&["status"][..], &["sync"], &["stop"], &["conflicts"]] {
+    for args in [&["status"][..], &["sync"], &["conflicts"]] {
         let said = stderr(&place.run(args));
         for command in ["mount", "serve"] {
             assert!(said.contains(&format!("`trellis {command} --state {state}`")), "{args:?}: {said}");
