@@ -48,7 +48,7 @@ oncrpc::xdr! {
         Busy = 20,
         /// No connection; whether it happened is unknown.
         Unreachable = 21,
-        /// The home does not let us in; the text says what to do.
+        /// The home does not let us in unasked; `trellis login` answers its questions.
         Login = 22,
         /// No such host.
         UnknownHost = 23,
@@ -70,10 +70,25 @@ oncrpc::xdr! {
         NotClaimed = 31,
         /// No room here until the home has what is unsent; nothing happened, try again.
         Full = 32,
+        /// No login gets there before a person has put something else right; the text says what.
+        Setup = 33,
+        /// Whether there is such a host cannot be found out now: no name server answers.
+        NameServer = 34,
     }
 }
 
 impl ErrorKind {
+    /// Whether it lasts until a person has done something, at which nobody should knock often meanwhile.
+    pub fn needs_person(self) -> bool {
+        matches!(self, ErrorKind::Login | ErrorKind::Setup)
+    }
+
+    /// Whether it says more about the way to the home than about the home.
+    pub fn is_of_the_way(self) -> bool {
+        let lost = matches!(self, ErrorKind::Unreachable | ErrorKind::UnknownHost | ErrorKind::NameServer);
+        lost || self.needs_person()
+    }
+
     /// Whether nothing happened, and may happen if it is tried again.
     pub fn may_pass(self) -> bool {
         matches!(self, ErrorKind::Busy | ErrorKind::Full)
@@ -101,8 +116,15 @@ impl Error {
     /// From a number of errno(3).
     pub fn from_errno(errno: i32, doing: &str) -> Error {
         let io = std::io::Error::from_raw_os_error(errno);
-        Error::new(kind_of_errno(errno), format!("{doing}: {io}"))
+        Error::new(kind_of_errno(errno), format!("{doing}: {}", io_text(&io)))
     }
+}
+
+/// What the system says of an error, without its number: that is for programs.
+pub fn io_text(e: &std::io::Error) -> String {
+    let text = e.to_string();
+    let number = e.raw_os_error().map(|errno| format!(" (os error {errno})"));
+    number.and_then(|number| text.strip_suffix(&number)).unwrap_or(&text).to_owned()
 }
 
 impl From<ErrorKind> for Error {
@@ -151,6 +173,8 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NoLocks => "too many locks",
             ErrorKind::NoAttribute => "no such extended attribute",
             ErrorKind::NotClaimed => "another agent writes for the volume",
+            ErrorKind::Setup => "the way to the home has to be put right",
+            ErrorKind::NameServer => "no name server answers",
             ErrorKind::Full => "no room here until the home has what is unsent",
         })
     }
@@ -181,5 +205,17 @@ fn kind_of_errno(errno: i32) -> ErrorKind {
         libc::E2BIG => ErrorKind::TooBig,
         libc::ETXTBSY => ErrorKind::TextBusy,
         _ => ErrorKind::Io,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_number_of_an_error_reaches_a_person() {
+        let e = Error::from_errno(libc::EACCES, "/x");
+        assert_eq!((e.kind, e.detail.as_str()), (ErrorKind::Access, "/x: Permission denied"));
+        assert_eq!(io_text(&std::io::Error::other("why (os error 5)")), "why (os error 5)");
     }
 }

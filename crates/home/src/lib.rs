@@ -28,7 +28,7 @@ pub mod testing;
 pub mod xattr;
 
 pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
-pub use error::{Error, ErrorKind, Result};
+pub use error::{Error, ErrorKind, Result, io_text};
 pub use name::{HomePath, Name};
 pub use op::{Claimed, Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
 pub use xattr::{Xattr, XattrHow, XattrName, Xattrs};

@@ -266,7 +266,8 @@ impl Shared {
     /// An attempt came to nothing.
     fn failed(&self, mut why: Error) {
         let mut state = self.state.lock();
-        if why.kind == ErrorKind::UnknownHost && (state.first.is_some() || state.expected.is_some()) {
+        let is_lost = matches!(why.kind, ErrorKind::UnknownHost | ErrorKind::NameServer);
+        if is_lost && (state.first.is_some() || state.expected.is_some()) {
             // There is such a host: it is the way to its name that is lost.
             why.kind = ErrorKind::Unreachable;
         }
@@ -307,7 +308,7 @@ impl State {
             Some(first) if (first.token, first.uid) != (hello.token, hello.uid) => {
                 let text = "the account at the other end is not the one that it was; nothing is sent there \
                             until that is confirmed";
-                self.foreign = Some(Error::new(ErrorKind::Login, text));
+                self.foreign = Some(Error::new(ErrorKind::Setup, text));
             }
             Some(_) => self.foreign = None,
             None => self.first = Some(hello),
@@ -325,7 +326,7 @@ fn ahead(clock: crate::Time) -> f64 {
 /// many homes behind one dead network do not all come back in the same moment.
 fn pause(kind: ErrorKind, failures: u32) -> Duration {
     let pause = match kind {
-        ErrorKind::Login => PAUSE_LOGIN,
+        kind if kind.needs_person() => PAUSE_LOGIN,
         ErrorKind::UnknownHost => PAUSE_MAX,
         _ => PAUSE_MAX.min(PAUSE_MIN * 2u32.saturating_pow(failures.min(16))),
     };
@@ -367,9 +368,7 @@ impl Connector for Ssh {
     }
 
     fn login_for(&self, why: &Error) -> Option<String> {
-        // The advice for whatever a login can answer is that very command.
-        let command = self.target.login_command();
-        (why.kind == ErrorKind::Login && why.detail.contains(&format!("`{command}`"))).then_some(command)
+        (why.kind == ErrorKind::Login).then(|| self.target.login_command())
     }
 }
 
@@ -403,7 +402,7 @@ impl Ssh {
         let session = timeout(GREETING, session).await.map_err(|_| late())?;
         let session = session.map_err(|e| match e.kind {
             // Neither shell nor SFTP: tell both reasons.
-            ErrorKind::Unsupported => Error::new(ErrorKind::Login, format!("{}; {}", e.detail, why)),
+            ErrorKind::Unsupported => Error::new(ErrorKind::Setup, format!("{}; {}", e.detail, why)),
             _ => e,
         })?;
         *self.why_sftp.lock() = Some(why);
@@ -427,7 +426,7 @@ impl Home for RemoteHome {
         let class = state.first.as_ref().map(|h| h.class);
         let (login, refused) = match &state.phase {
             Phase::Down { why, .. } if state.foreign.is_none() => {
-                (self.shared.connector.login_for(why), why.kind == ErrorKind::Login)
+                (self.shared.connector.login_for(why), why.kind.needs_person())
             }
             _ => (None, false),
         };
@@ -456,7 +455,7 @@ impl Home for RemoteHome {
     fn wanted(&self) -> Option<Duration> {
         let mut state = self.shared.state.lock();
         let Phase::Down { why, since, until } = &mut state.phase else { return None };
-        if why.kind != ErrorKind::Login {
+        if !why.kind.needs_person() {
             *until = (*until).min(*since + PAUSE_WANTED);
         }
         Some(until.saturating_duration_since(Instant::now()))

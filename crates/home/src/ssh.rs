@@ -243,7 +243,7 @@ async fn ask_locally(target: &SshTarget, option: &str) -> Result<String> {
         Ok(output) if !output.said.is_empty() => {
             let text = format!("ssh {option} {}: {}", target.host, quote(&output.said));
             let farewell = Farewell { status: None, said: output.said };
-            Err(classify(target, &farewell).unwrap_or(Error::new(ErrorKind::Login, text)))
+            Err(classify(target, &farewell).unwrap_or(Error::new(ErrorKind::Setup, text)))
         }
         // Killed, or out of time: nothing that a person has to change first.
         _ => Err(Error::new(ErrorKind::Unreachable, format!("ssh {option} {} was interrupted", target.host))),

@@ -170,7 +170,7 @@ async fn noise_of_start_up_files_is_skipped() {
 async fn endless_noise_is_an_end() {
     let (_sshd, home) = start(force("/usr/bin/yes"));
     let error = home.attach().await.unwrap_err();
-    assert!(matches!(error.kind, ErrorKind::Login | ErrorKind::Unreachable), "{error}");
+    assert!(matches!(error.kind, ErrorKind::Setup | ErrorKind::Unreachable), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,7 +219,7 @@ async fn accounts_without_a_usable_shell_or_agent_are_served_by_sftp() {
 async fn an_account_with_neither_agent_nor_sftp_says_both_reasons() {
     let (_sshd, home) = start(force("/bin/false"));
     let error = home.attach().await.unwrap_err();
-    assert_eq!(error.kind, ErrorKind::Login);
+    assert_eq!(error.kind, ErrorKind::Setup);
     assert!(error.detail.contains("no SFTP server") && error.detail.contains("no shell"), "{error}");
 }
 

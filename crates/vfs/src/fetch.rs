@@ -229,7 +229,7 @@ impl Volume {
 
     /// A home that does not let us in any more may answer as another account next time.
     pub fn suspect(&self, e: &Error) {
-        if e.kind == ErrorKind::Login {
+        if e.kind.needs_person() {
             self.health.estranged.store(true, Ordering::Relaxed);
         }
     }
@@ -582,5 +582,5 @@ fn is_missing(e: &Error) -> bool {
 
 /// Whether an error says more about the way to the home than about the home.
 pub fn is_out_of_reach(e: &Error) -> bool {
-    matches!(e.kind, ErrorKind::Unreachable | ErrorKind::Login | ErrorKind::UnknownHost | ErrorKind::Busy)
+    e.kind.is_of_the_way() || e.kind == ErrorKind::Busy
 }

@@ -32,7 +32,7 @@ impl Failed {
     /// How long nobody is asked again.
     fn lasts(&self) -> Duration {
         match self.why.kind {
-            ErrorKind::Unreachable | ErrorKind::Busy => limits::FAILED_AWAY,
+            ErrorKind::Unreachable | ErrorKind::NameServer | ErrorKind::Busy => limits::FAILED_AWAY,
             // Nobody was asked: what the name means could not be found out here, which costs no home anything.
             _ if self.account.is_none() => limits::FAILED_AWAY,
             _ => limits::FAILED_NAME,
@@ -156,7 +156,7 @@ impl Vfs {
         let now = self.shared.env.clock.instant();
         // Who has to log in may read of it later; a mistyped name is not worth that.
         let lasts =
-            |f: &Failed| f.why.kind == ErrorKind::Login || now.saturating_sub(f.when) < limits::FAILED_NAME;
+            |f: &Failed| f.why.kind.needs_person() || now.saturating_sub(f.when) < limits::FAILED_NAME;
         let mut failed: Vec<_> = root.failed.iter().filter(|(_, f)| lasts(f)).collect();
         failed.retain(|(_, f)| f.account.as_ref().is_none_or(|account| !met.contains(account)));
         failed.sort_by_key(|(name, _)| (name.as_bytes().len(), name.as_bytes()));
@@ -300,7 +300,7 @@ impl Vfs {
                  choose another name",
                 mount.account, volume.account
             );
-            return Err(Error::new(ErrorKind::Login, text));
+            return Err(Error::new(ErrorKind::Setup, text));
         }
         volume.forget_name(name)?;
         Ok(None)

@@ -269,7 +269,7 @@ impl Volume {
         if let Some(why) = why {
             let text = format!("{}: {why}; nothing is sent there", self.account);
             *self.suspended.lock() = Some(text.clone());
-            return Err(Error::new(ErrorKind::Login, text));
+            return Err(Error::new(ErrorKind::Setup, text));
         }
         if record.token != hello.token && hello.token.is_some() {
             record.token = hello.token;

@@ -101,7 +101,7 @@ async fn nothing_unsent_goes_to_another_account_of_the_same_name() {
     other.set_token([7; 16]);
     let engine = start(&world, "ann@other:22", Arc::new(other.clone())).await;
     let refused = engine.find("/lab/f").await.unwrap_err();
-    assert_eq!(refused.kind, home::ErrorKind::Login);
+    assert_eq!(refused.kind, home::ErrorKind::Setup);
     assert!(refused.detail.contains("ann@10.0.0.5:22"), "{refused}");
     assert!(engine.vfs.sync(None, Duration::from_secs(2)).await.is_err());
     let root = home::Loc { path: home::HomePath::root(), id: None };

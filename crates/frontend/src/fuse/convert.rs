@@ -14,12 +14,12 @@ const FMODE_EXEC: i32 = 0x20;
 /// that it denies permission, nor for one that is not known, which is a name that does not exist.
 pub fn errno(kind: ErrorKind) -> Errno {
     match kind {
-        ErrorKind::NotFound | ErrorKind::UnknownHost => Errno::ENOENT,
+        ErrorKind::NotFound | ErrorKind::UnknownHost | ErrorKind::NameServer => Errno::ENOENT,
         ErrorKind::Exists => Errno::EEXIST,
         ErrorKind::NotDir => Errno::ENOTDIR,
         ErrorKind::IsDir => Errno::EISDIR,
         ErrorKind::NotEmpty => Errno::ENOTEMPTY,
-        ErrorKind::Access | ErrorKind::Login => Errno::EACCES,
+        ErrorKind::Access | ErrorKind::Login | ErrorKind::Setup => Errno::EACCES,
         ErrorKind::Perm => Errno::EPERM,
         ErrorKind::Stale => ESTALE,
         ErrorKind::NameTooLong => Errno::ENAMETOOLONG,

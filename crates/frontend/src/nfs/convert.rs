@@ -15,12 +15,12 @@ const MODE_BITS: u32 = 0o7777;
 /// does not exist is a name that does not.
 pub fn status(kind: ErrorKind) -> NfsStat3 {
     match kind {
-        ErrorKind::NotFound | ErrorKind::UnknownHost => NfsStat3::NoEnt,
+        ErrorKind::NotFound | ErrorKind::UnknownHost | ErrorKind::NameServer => NfsStat3::NoEnt,
         ErrorKind::Exists => NfsStat3::Exist,
         ErrorKind::NotDir => NfsStat3::NotDir,
         ErrorKind::IsDir => NfsStat3::IsDir,
         ErrorKind::NotEmpty => NfsStat3::NotEmpty,
-        ErrorKind::Access | ErrorKind::Login | ErrorKind::TextBusy => NfsStat3::Acces,
+        ErrorKind::Access | ErrorKind::Login | ErrorKind::Setup | ErrorKind::TextBusy => NfsStat3::Acces,
         ErrorKind::Perm => NfsStat3::Perm,
         ErrorKind::Stale => NfsStat3::Stale,
         ErrorKind::NameTooLong => NfsStat3::NameTooLong,
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     /// RFC 1813 §2.6 by number, so that a wrong name in the table above shows.
-    const STATUSES: [(ErrorKind, u32); 32] = [
+    const STATUSES: [(ErrorKind, u32); 34] = [
         (ErrorKind::NotFound, 2),
         (ErrorKind::Exists, 17),
         (ErrorKind::NotDir, 20),
@@ -194,6 +194,8 @@ mod tests {
         (ErrorKind::NoAttribute, 10006),
         (ErrorKind::NotClaimed, 10006),
         (ErrorKind::Full, 10008),
+        (ErrorKind::Setup, 13),
+        (ErrorKind::NameServer, 2),
     ];
 
     #[test]
@@ -201,7 +203,7 @@ mod tests {
         use oncrpc::xdr::Xdr;
         for (at, (kind, number)) in STATUSES.into_iter().enumerate() {
             assert_eq!(status(kind) as u32, number, "{kind:?}");
-            // The table lists every kind: their numbers on the wire are 1 to 32 in this order.
+            // The table lists every kind: their numbers on the wire are 1 to 34 in this order.
             assert_eq!(u32::from_bytes(kind.to_bytes()).unwrap() as usize, at + 1);
         }
         let next = (STATUSES.len() as u32 + 1).to_bytes();

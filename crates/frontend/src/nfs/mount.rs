@@ -110,8 +110,10 @@ async fn directory(vfs: &Vfs, policy: &ExportPolicy, path: &[u8]) -> Result<Oid,
 /// MOUNT has fewer words than NFS: "not yet" is an I/O error, which `mount` reports at once.
 fn status(kind: ErrorKind) -> MountStat3 {
     match kind {
-        ErrorKind::NotFound | ErrorKind::UnknownHost | ErrorKind::Stale => MountStat3::NoEnt,
-        ErrorKind::Access | ErrorKind::Login => MountStat3::Acces,
+        ErrorKind::NotFound | ErrorKind::UnknownHost | ErrorKind::NameServer | ErrorKind::Stale => {
+            MountStat3::NoEnt
+        }
+        ErrorKind::Access | ErrorKind::Login | ErrorKind::Setup => MountStat3::Acces,
         ErrorKind::Perm => MountStat3::Perm,
         ErrorKind::NotDir => MountStat3::NotDir,
         ErrorKind::Invalid | ErrorKind::Loop => MountStat3::Inval,

@@ -304,7 +304,7 @@ async fn another_account_gets_nothing_until_it_is_accepted() {
     first.end.send_replace(Some(gone()));
     tokio::time::sleep(Duration::from_millis(1)).await;
     let refused = home.apply(Vec::new()).await.unwrap_err();
-    assert_eq!(refused.kind, ErrorKind::Login);
+    assert_eq!(refused.kind, ErrorKind::Setup);
     assert!(matches!(home.status().link, Link::Down(text) if text.contains("not the one that it was")));
     assert_eq!(home.attach().await.unwrap().token, Some([2; 16]));
     assert_eq!(home.apply(Vec::new()).await, Ok(Vec::new()));

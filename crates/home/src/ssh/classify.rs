@@ -69,6 +69,16 @@ const RULES: &[Rule] = &[
         },
     },
     Rule {
+        needles: &["Temporary failure in name resolution"],
+        kind: ErrorKind::NameServer,
+        advice: |t| {
+            format!(
+                "no name server answers, so that it is not known whether there is a host {}; it is tried again",
+                t.host()
+            )
+        },
+    },
+    Rule {
         needles: &["Could not resolve hostname", "Name or service not known", "nodename nor servname"],
         kind: ErrorKind::UnknownHost,
         advice: |t| format!("no host {} is known. Check the name with `{}`", t.host(), t.command_line()),
@@ -80,14 +90,14 @@ const RULES: &[Rule] = &[
             "terminating, ",
             "Can't open user config",
         ],
-        kind: ErrorKind::Login,
+        kind: ErrorKind::Setup,
         advice: |t| {
             format!("ssh does not accept its configuration. Correct it until `{}` works", t.command_line())
         },
     },
     Rule {
         needles: &["no matching", "Unable to negotiate", "Bad packet length", "incompatible"],
-        kind: ErrorKind::Login,
+        kind: ErrorKind::Setup,
         advice: |t| {
             format!("ssh and {} have no algorithm in common. Make `{}` work", t.host(), t.command_line())
         },

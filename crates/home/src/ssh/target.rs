@@ -153,7 +153,7 @@ impl SshTarget {
         let text = ask_locally(self, "-G").await?;
         Facts::parse(&text).ok_or_else(|| {
             Error::new(
-                ErrorKind::Login,
+                ErrorKind::Setup,
                 format!("ssh -G {} does not tell user, host name and port", self.host),
             )
         })

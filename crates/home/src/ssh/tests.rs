@@ -52,6 +52,17 @@ fn every_reason_has_its_kind_and_says_what_to_do() {
             "`trellis login ann@lab`",
         ),
         ("Shared connection to lab closed.", ErrorKind::Unreachable, "tried again"),
+        (
+            "ssh: Could not resolve hostname lab: Temporary failure in name resolution",
+            ErrorKind::NameServer,
+            "no name server answers",
+        ),
+        (
+            "f: line 1: Bad configuration option: x\nf: terminating, 1 bad",
+            ErrorKind::Setup,
+            "its configuration",
+        ),
+        ("Unable to negotiate with ::1 port 22: no matching cipher found.", ErrorKind::Setup, "no algorithm"),
     ]);
     for (said, kind, advice) in cases {
         let error = classify(&target(), &farewell(255, said)).unwrap();
@@ -123,7 +134,7 @@ async fn only_what_ssh_says_itself_is_for_a_person_to_change() {
     let target = target().with_program(&script);
     assert_eq!(target.facts().await.unwrap_err().kind, ErrorKind::Unreachable);
     std::fs::write(dir.path().join("ssh.bad"), "").unwrap();
-    assert_eq!(target.facts().await.unwrap_err().kind, ErrorKind::Login);
+    assert_eq!(target.facts().await.unwrap_err().kind, ErrorKind::Setup);
 }
 
 #[tokio::test]

@@ -234,12 +234,26 @@ pub(super) async fn ln(args: LnArgs) -> Done {
         Err(e) if wants_directory(&to) => return Err(super::named(last.as_bytes(), &e)),
         _ => None,
     };
+    if into.is_none() && split(&to).0 == b"/" {
+        let text = "its first name is a host's, beside which no link is made: write HOST:PATH; on this machine `ln` makes links";
+        return Err(format!("{}: {text}", shown(last)).into());
+    }
     let sources = match args.symbolic {
         true => targets.iter().map(|t| link_text(t.as_bytes())).collect::<Result<Vec<_>, _>>()?,
         false => reach.tree_paths(targets)?,
     };
     let mut each = Each::new();
     for (arg, source) in targets.iter().zip(&sources) {
+        let object = match args.symbolic {
+            true => None,
+            false => match to_be_linked(&mut *reach.tree, source).await {
+                Ok(object) => Some(object),
+                Err(e) => {
+                    each.note(arg.as_bytes(), Err(e.into()))?;
+                    continue;
+                }
+            },
+        };
         let place = match &into {
             Some(dir) => Ok((dir.clone(), split(source).1)),
             None => follow(&mut *reach.tree, &split(&to).0).await.map(|dir| (dir, split(&to).1)),
@@ -247,7 +261,7 @@ pub(super) async fn ln(args: LnArgs) -> Done {
         let done = match place {
             Ok((dir, name)) => {
                 let beside = if into.is_some() { to.clone() } else { split(&to).0 };
-                ln_one(&mut *reach.tree, (arg, source), (&dir, &beside), &name, &args).await
+                ln_one(&mut *reach.tree, (source, object), (&dir, &beside), &name, &args).await
             }
             Err(e) => Err(e),
         };
@@ -275,24 +289,22 @@ fn link_text(target: &[u8]) -> Result<Vec<u8>, Failure> {
     }
 }
 
+/// What gets a further name.
+async fn to_be_linked(tree: &mut dyn Tree, source: &[u8]) -> home::Result<Node> {
+    let object = look(tree, source).await?;
+    match object.attr.is_dir() {
+        true => Err(Error::new(ErrorKind::Perm, "is a directory, which has one name only: use -s")),
+        false => Ok(object),
+    }
+}
+
 async fn ln_one(
     tree: &mut dyn Tree,
-    (arg, source): (&OsString, &[u8]),
+    (source, object): (&[u8], Option<Node>),
     (dir, beside): (&Node, &[u8]),
     name: &[u8],
     args: &LnArgs,
 ) -> home::Result<()> {
-    let object = match args.symbolic {
-        true => None,
-        false => Some(
-            look(tree, source)
-                .await
-                .map_err(|e| Error::new(e.kind, format!("{}: {}", shown(arg), e.detail)))?,
-        ),
-    };
-    if object.as_ref().is_some_and(|o| o.attr.is_dir()) {
-        return Err(Error::new(ErrorKind::Perm, "is a directory, which has one name only: use -s"));
-    }
     if args.force {
         if args.symbolic && leads_to(tree, beside, source, dir, name).await {
             let text = "is what the link would lead to: nothing would be left but the link";

@@ -3,9 +3,10 @@
 use super::reach::{PATHS, TreeArgs, umask};
 use super::transfer::{Links, Plan, interruptible, shared};
 use super::{Done, Failure};
-use crate::tree::copy::{Copy, Goal, Manner, Shared};
+use crate::tree::copy::{Copy, Manner, Shared, Trouble};
 use crate::tree::{follow, look};
 use clap::Args;
+use home::Error;
 use std::ffi::OsString;
 
 /// Arguments of `cp`.
@@ -67,14 +68,15 @@ pub(super) async fn cp(args: CpArgs) -> Done {
     let recursive = args.recursive || args.archive;
     let preserve = args.preserve || args.archive;
     let (keep, force) = (args.no_clobber, args.force);
-    let manner = Manner { recursive, preserve, keep, force, moves: false, umask: umask() };
+    let manner =
+        Manner { recursive, preserve, keep, force, moves: false, streams: !recursive, umask: umask() };
     let note = if recursive { Some(plan.note("cp", &mut reach).await?) } else { None };
     let shared = shared(manner, note, args.progress);
     let (mut copy, which) = plan.copy(&mut reach, &shared).await?;
     let work = async {
         for (at, tree) in which.into_iter().enumerate() {
             if let Err(e) = copy_one(&mut copy, &mut plan, at, tree, recursive).await {
-                shared.complain(&plan.sources[at].0, &e);
+                shared.not_copied(&plan.sources[at].0, &e);
             }
         }
         copy.finish().await;
@@ -99,16 +101,20 @@ async fn copy_one(
     at: usize,
     tree: usize,
     recursive: bool,
-) -> home::Result<()> {
+) -> Result<(), Trouble> {
     let path = plan.sources[at].1.path().to_vec();
     let node = match recursive {
-        true => look(copy.source(tree), &path).await?,
-        false => follow(copy.source(tree), &path).await?,
+        true => look(copy.source(tree), &path).await,
+        false => follow(copy.source(tree), &path).await,
     };
-    let (dir, name) = plan.goal(copy.target(), at, &node).await?;
-    let (dir, name) = match node.attr.is_file() {
-        true => plan.over_links(copy.target(), dir, name).await?,
-        false => (dir, name),
+    let node = node.map_err(|e| match &path[..] {
+        b"-" => Error::new(e.kind, format!("{}; standard input is /dev/stdin", e.detail)),
+        _ => e,
+    })?;
+    let place = plan.goal(copy.target(), at, &node).await?;
+    let place = match node.attr.is_dir() || node.attr.is_symlink() {
+        true => place,
+        false => plan.over_links(copy.target(), place).await?,
     };
-    copy.object(tree, &node, Goal { dir: &dir, name: &name }, &plan.sources[at].0).await
+    copy.object(tree, &node, place.goal(), &plan.sources[at].0).await
 }

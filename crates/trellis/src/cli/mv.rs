@@ -4,10 +4,10 @@ use super::reach::{Each, PATHS, TreeArgs};
 use super::transfer::{Links, Plan, interruptible, shared};
 use super::{Done, Failure, complain};
 use crate::show;
-use crate::tree::copy::{Copy, Goal, Manner, Shared};
+use crate::tree::copy::{Copy, Manner, Shared, Trouble};
 use crate::tree::{Node, Tree, bare, follow, list_all, look, same, split, wants_directory};
 use clap::Args;
-use home::{Error, ErrorKind, Result};
+use home::{Error, ErrorKind};
 use std::ffi::OsString;
 
 /// Arguments of `mv`.
@@ -72,7 +72,7 @@ pub(super) async fn mv(args: MvArgs) -> Done {
         for (at, tree) in which.into_iter().enumerate() {
             match move_one(&mut copy, &mut plan, at, tree, keep).await {
                 Ok(source) => copied.extend(source),
-                Err(e) => shared.complain(&plan.sources[at].0, &e),
+                Err(e) => shared.not_copied(&plan.sources[at].0, &e),
             }
         }
         let (mut from, mut to) = copy.finish().await;
@@ -97,25 +97,23 @@ async fn move_one(
     at: usize,
     tree: usize,
     keep: bool,
-) -> Result<Option<Source>> {
+) -> Result<Option<Source>, Trouble> {
     let path = plan.sources[at].1.path().to_vec();
     let node = look(copy.source(tree), &path).await?;
     if wants_directory(&path) && look(copy.source(tree), bare(&path)).await?.attr.is_symlink() {
-        return Err(Error::new(ErrorKind::NotDir, "is a link: write it without a slash at its end"));
+        return Err(Error::new(ErrorKind::NotDir, "is a link: write it without a slash at its end").into());
     }
     let (above, own) = split(&path);
     if own.is_empty() || matches!(&own[..], b"." | b"..") || !plan.sources[at].1.is_local() && above == b"/" {
-        return Err(Error::new(
-            ErrorKind::Invalid,
-            "is a whole home or has no name of its own: it is not moved",
-        ));
+        let text = "is a whole home or has no name of its own: it is not moved";
+        return Err(Error::new(ErrorKind::Invalid, text).into());
     }
     let from = follow(copy.source(tree), &above).await?;
-    let (dir, name) = plan.goal(copy.target(), at, &node).await?;
-    let there = match copy.target().lookup(&dir, &name).await {
+    let place = plan.goal(copy.target(), at, &node).await?;
+    let there = match copy.target().lookup(&place.dir, &place.name).await {
         Ok(there) => Some(there),
         Err(e) if e.kind == ErrorKind::NotFound => None,
-        Err(e) => return Err(e),
+        Err(e) => return Err(Trouble::at(&place.path, e)),
     };
     if keep && there.is_some() {
         return Ok(None);
@@ -126,23 +124,23 @@ async fn move_one(
         && same(&target, there)
     {
         let text = "is a link to what it would replace: nothing would be left but the link";
-        return Err(Error::new(ErrorKind::Invalid, text));
+        return Err(Error::new(ErrorKind::Invalid, text).into());
     }
     if plan.is_within(at) {
-        match copy.target().rename(&from, &own, &dir, &name).await {
+        match copy.target().rename(&from, &own, &place.dir, &place.name).await {
             Err(e) if e.kind == ErrorKind::CrossDevice => {}
             Err(e) if e.kind == ErrorKind::Invalid && node.attr.is_dir() => {
-                return Err(Error::new(e.kind, "is a directory, which cannot be moved into itself"));
+                return Err(Error::new(e.kind, "is a directory, which cannot be moved into itself").into());
             }
-            done => return done.map(|()| None),
+            done => return Ok(done.map(|()| None)?),
         }
     }
     let typed = plan.sources[at].0.clone();
-    copy.object(tree, &node, Goal { dir: &dir, name: &name }, &typed).await?;
+    copy.object(tree, &node, place.goal(), &typed).await?;
     Ok(Some(Source { tree, dir: from, name: own, node, typed }))
 }
 
-fn check(node: &Node, there: Option<&Node>) -> Result<()> {
+fn check(node: &Node, there: Option<&Node>) -> home::Result<()> {
     let Some(there) = there else { return Ok(()) };
     let wrong = |kind, text| Err(Error::new(kind, text));
     match (node.attr.is_dir(), there.attr.is_dir()) {
@@ -196,7 +194,13 @@ impl Removal<'_> {
         }
     }
 
-    async fn directory(&mut self, dir: &Node, name: &[u8], node: &Node, path: &mut Vec<u8>) -> Result<()> {
+    async fn directory(
+        &mut self,
+        dir: &Node,
+        name: &[u8],
+        node: &Node,
+        path: &mut Vec<u8>,
+    ) -> home::Result<()> {
         for (name, child) in list_all(self.tree, node).await? {
             let child = match child {
                 Some(child) => child,
@@ -213,7 +217,7 @@ impl Removal<'_> {
     }
 
     /// Only what was copied is removed: the same object, as it was then.
-    async fn file(&mut self, dir: &Node, name: &[u8], path: &[u8]) -> Result<()> {
+    async fn file(&mut self, dir: &Node, name: &[u8], path: &[u8]) -> home::Result<()> {
         let now = self.tree.lookup(dir, name).await?;
         match self.shared.notes().is_some_and(|n| n.has(path, &now.attr)) {
             true => self.tree.remove(dir, name, false).await,

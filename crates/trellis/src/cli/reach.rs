@@ -395,8 +395,7 @@ fn hint(arg: &[u8], failure: &str) -> Option<String> {
     if failure.contains("Transport endpoint is not connected") {
         return Some("the server of that mount has gone: `trellis doctor` says what to do".into());
     }
-    let path = Path::new(OsStr::from_bytes(arg));
-    let is_here = path.is_absolute() && path.symlink_metadata().is_ok();
+    let is_here = Path::new(OsStr::from_bytes(arg)).symlink_metadata().is_ok();
     (is_here && failure.contains("no host ")).then(|| {
         let arg = show::text(arg);
         format!(

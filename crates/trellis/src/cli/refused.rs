@@ -12,7 +12,7 @@ use crate::limits;
 use crate::options::Seconds;
 use crate::serve::unsent_line;
 use crate::show;
-use crate::tree::copy::{Copy, Goal, Manner};
+use crate::tree::copy::{Copy, Goal, Manner, Trouble};
 use crate::tree::served::{Served, node};
 use crate::tree::{Node, Tree, follow, list_all, local};
 use clap::Args;
@@ -166,7 +166,7 @@ pub(super) async fn export(args: ExportArgs) -> Done {
             for (path, object) in objects.into_iter().filter(|(path, _)| seen.insert(path.0.clone())) {
                 found += 1;
                 if let Err(e) = one(&mut copy, &top, &path.0, &node(object)).await {
-                    shared.complain(&path.0, &e);
+                    shared.not_copied(&path.0, &e);
                 }
             }
             after = next;
@@ -200,7 +200,7 @@ async fn new_directory(here: &mut local::Local, path: &[u8]) -> Result<Node, Fai
 }
 
 /// Copies an object to its path below `top`.
-async fn one(copy: &mut Copy, top: &Node, path: &[u8], node: &Node) -> home::Result<()> {
+async fn one(copy: &mut Copy, top: &Node, path: &[u8], node: &Node) -> Result<(), Trouble> {
     let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|name| !name.is_empty()).collect();
     let name = if node.attr.is_dir() { None } else { names.pop() };
     let mut dir = top.clone();
@@ -211,7 +211,7 @@ async fn one(copy: &mut Copy, top: &Node, path: &[u8], node: &Node) -> home::Res
         };
     }
     match name {
-        Some(name) => copy.object(0, node, Goal { dir: &dir, name }, path).await,
+        Some(name) => copy.object(0, node, Goal { dir: &dir, name, path, there: None }, path).await,
         None => Ok(()),
     }
 }

@@ -2,12 +2,11 @@
 
 use super::reach::{End, Reach, below};
 use super::{Done, Failure, named};
-use crate::show;
 use crate::tree::copy::note::Note;
 use crate::tree::copy::progress::Progress;
-use crate::tree::copy::{Copy, Manner, Shared};
+use crate::tree::copy::{Copy, Goal, Manner, Shared, Trouble};
 use crate::tree::{Node, Tree, follow, look, split, trace, wants_directory};
-use home::{Error, ErrorKind, Result};
+use home::{Error, ErrorKind};
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -48,7 +47,7 @@ impl Plan {
         paths: &[OsString],
         exact: bool,
         links: Links,
-    ) -> std::result::Result<Plan, Failure> {
+    ) -> Result<Plan, Failure> {
         let mut ends = Vec::new();
         for path in paths {
             ends.push((path.as_bytes().to_vec(), reach.end(path).await?));
@@ -65,7 +64,7 @@ impl Plan {
 
     /// The note of this command. Where an earlier run had made the target, it is the target again, and not a directory
     /// to go into.
-    pub(super) async fn note(&mut self, verb: &str, reach: &mut Reach) -> std::result::Result<Note, Failure> {
+    pub(super) async fn note(&mut self, verb: &str, reach: &mut Reach) -> Result<Note, Failure> {
         let absolute = |end: &End| match end {
             End::Local(path) => {
                 let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
@@ -89,7 +88,7 @@ impl Plan {
         &self,
         reach: &mut Reach,
         shared: &Arc<Shared>,
-    ) -> std::result::Result<(Copy, Vec<usize>), Failure> {
+    ) -> Result<(Copy, Vec<usize>), Failure> {
         let mut trees: Vec<Box<dyn Tree>> = Vec::new();
         let mut kinds = Vec::new();
         let mut which = Vec::new();
@@ -113,68 +112,84 @@ impl Plan {
         self.sources[source].1.is_local() == self.to.is_local()
     }
 
-    /// Where a source goes: directory and name.
+    /// Where a source goes.
     pub(super) async fn goal(
         &mut self,
         target: &mut dyn Tree,
         source: usize,
         node: &Node,
-    ) -> Result<(Node, Vec<u8>)> {
+    ) -> Result<Place, Trouble> {
         let (typed, end) = &self.sources[source];
         if self.typed.ends_with(b"/") && self.name.is_some() && !node.attr.is_dir() {
-            let text = format!("cannot be made as {}: not a directory", show::text(&self.typed));
-            return Err(Error::new(ErrorKind::NotDir, text));
+            let text =
+                "there is no such directory: make it first, or leave out the slash for a file of that name";
+            return Err(Trouble::at(&self.typed, Error::new(ErrorKind::NotDir, text)));
         }
         let last = typed.rsplit(|b| *b == b'/').find(|p| !p.is_empty()).unwrap_or_default();
         let own = match last {
             // What is in the directory goes into the target.
             b"." => Vec::new(),
             b".." => {
-                return Err(Error::new(
-                    ErrorKind::Invalid,
-                    "has no name of its own: say the new name with -T",
-                ));
+                let text = "has no name of its own: say the new name with -T";
+                return Err(Error::new(ErrorKind::Invalid, text).into());
             }
             _ => split(end.path()).1,
         };
-        let (dir, name) = match &self.name {
-            Some(name) => (self.dir.clone(), name.clone()),
+        let (dir, name, path) = match &self.name {
+            Some(name) => (self.dir.clone(), name.clone(), self.typed.clone()),
             None if own.is_empty() => {
-                let (dir, name, _) = trace(target, self.to.path()).await?;
-                (dir, name)
+                let found = trace(target, self.to.path()).await;
+                let (dir, name, _) = found.map_err(|e| Trouble::at(&self.typed, e))?;
+                (dir, name, self.typed.clone())
             }
-            None => (self.dir.clone(), own),
+            None => (self.dir.clone(), own.clone(), below(&self.typed, &own)),
         };
         if self.name.is_none() && !self.given.insert(name.clone()) && !node.attr.is_dir() {
             let text = "an object of that name was put there just now: it is not overwritten";
-            return Err(Error::new(ErrorKind::Exists, text));
+            return Err(Error::new(ErrorKind::Exists, text).into());
         }
-        Ok((dir, name))
+        Ok(Place { dir, name, path, there: None })
     }
 
     /// Where a file goes whose name is that of a link: to what the link leads to, which must exist (cp(1)).
-    pub(super) async fn over_links(
-        &self,
-        target: &mut dyn Tree,
-        dir: Node,
-        name: Vec<u8>,
-    ) -> Result<(Node, Vec<u8>)> {
-        match target.lookup(&dir, &name).await {
+    pub(super) async fn over_links(&self, target: &mut dyn Tree, place: Place) -> Result<Place, Trouble> {
+        match target.lookup(&place.dir, &place.name).await {
             Ok(there) if there.attr.is_symlink() => {}
-            _ => return Ok((dir, name)),
+            _ => return Ok(place),
         }
         let path = match self.name {
             Some(_) => self.to.path().to_vec(),
-            None => below(self.to.path(), &name),
+            None => below(self.to.path(), &place.name),
         };
         match trace(target, &path).await {
-            Ok((dir, name, _)) => Ok((dir, name)),
-            Err(e) if e.kind == ErrorKind::NotFound => Err(Error::new(
-                ErrorKind::Exists,
-                format!("{} is a link that leads nowhere: remove it first", show::text(&path)),
-            )),
-            Err(e) => Err(e),
+            Ok((dir, name, node)) => {
+                let there = Some(node).filter(|node| !node.attr.is_file() && !node.attr.is_dir());
+                Ok(Place { dir, name, there, ..place })
+            }
+            Err(e) if e.kind == ErrorKind::NotFound => {
+                let text = "is a link that leads nowhere: remove it first";
+                Err(Trouble::at(&place.path, Error::new(ErrorKind::Exists, text)))
+            }
+            Err(e) => Err(Trouble::at(&place.path, e)),
         }
+    }
+}
+
+/// Where a source goes.
+pub(super) struct Place {
+    /// The directory.
+    pub(super) dir: Node,
+    /// The name there.
+    pub(super) name: Vec<u8>,
+    /// Its path for a person.
+    pub(super) path: Vec<u8>,
+    /// What a link of that name leads to and is written to as it is: a pipe or a terminal.
+    there: Option<Node>,
+}
+
+impl Place {
+    pub(super) fn goal(&self) -> Goal<'_> {
+        Goal { dir: &self.dir, name: &self.name, path: &self.path, there: self.there.as_ref() }
     }
 }
 
@@ -186,7 +201,7 @@ async fn destination(
     sources: usize,
     exact: bool,
     links: Links,
-) -> Result<(Node, Option<Vec<u8>>, bool)> {
+) -> home::Result<(Node, Option<Vec<u8>>, bool)> {
     let taken = match follow(tree, path).await {
         Ok(node) if node.attr.is_dir() && !exact => return Ok((node, None, true)),
         Ok(_) if sources > 1 => return Err(ErrorKind::NotDir.into()),

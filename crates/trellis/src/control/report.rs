@@ -1,7 +1,7 @@
 //! What `trellis status --json` prints. The field names are an interface: docs/STATUS.md lists them.
 
 use super::proto::Raw;
-use home::{Class, Link};
+use home::{Class, ErrorKind, Link};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use vfs::{VfsStatus, VolumeStatus};
@@ -275,7 +275,7 @@ impl UnreachedReport {
     fn new(names: &[home::Name], why: &home::Error) -> Option<UnreachedReport> {
         let mut names = names.iter().map(|name| String::from_utf8_lossy(name.as_bytes()).into_owned());
         let name = names.next()?;
-        let asks = is_answered_by_login(&why.detail);
+        let asks = why.kind == ErrorKind::Login;
         Some(UnreachedReport {
             state: if asks { "login needed" } else { "down" }.into(),
             reason: why.detail.clone(),
@@ -284,12 +284,6 @@ impl UnreachedReport {
             also: names.collect(),
         })
     }
-}
-
-/// Whether a login would get past a reason, which says so then. A configuration that ssh does not accept, or a host with
-/// which it has no algorithm in common, needs something else.
-pub fn is_answered_by_login(why: &str) -> bool {
-    why.contains("`trellis login ")
 }
 
 impl From<&VolumeStatus> for HomeReport {
@@ -411,6 +405,18 @@ mod tests {
             parked: vec![vfs::Parked { seq: 9, what: "remove x".into(), kind: home::ErrorKind::Perm }],
             suspended: suspended.map(str::to_owned),
             journal: None,
+        }
+    }
+
+    #[test]
+    fn what_a_login_answers_is_told_by_its_kind() {
+        let names = [home::Name::new(b"lab").unwrap()];
+        for (kind, state) in
+            [(ErrorKind::Login, "login needed"), (ErrorKind::Setup, "down"), (ErrorKind::NameServer, "down")]
+        {
+            let why = home::Error::new(kind, "correct it, then run `trellis login lab`");
+            let report = UnreachedReport::new(&names, &why).unwrap();
+            assert_eq!((report.state.as_str(), report.login.is_some()), (state, state != "down"));
         }
     }
 

@@ -258,11 +258,7 @@ impl Control {
         let late =
             || Error::new(ErrorKind::Unreachable, "the home does not answer in time; it is tried again");
         match tokio::time::timeout(limits::LOGIN_TRY, home.stat(&root)).await.map_err(|_| late())? {
-            Err(e)
-                if matches!(e.kind, ErrorKind::Login | ErrorKind::Unreachable | ErrorKind::UnknownHost) =>
-            {
-                Err(e)
-            }
+            Err(e) if e.kind.is_of_the_way() => Err(e),
             // Whatever it says of its root, it answers.
             _ => Ok(Reply::Done),
         }

@@ -1,7 +1,7 @@
 //! The running server, and each home as it sees it.
 
 use super::Finding;
-use crate::control::report::{ExpiryReport, HomeReport, StatusReport, UnreachedReport, is_answered_by_login};
+use crate::control::report::{ExpiryReport, HomeReport, StatusReport, UnreachedReport};
 use crate::{limits, show};
 
 /// Whether the server is one of this program.
@@ -98,7 +98,7 @@ fn clock(name: &str, ahead: f64) -> Finding {
 /// A home that was never reached.
 pub fn unreached(home: &UnreachedReport) -> Finding {
     let found = format!("{}: {}", show::text(home.name.as_bytes()), show::message(&home.reason));
-    match home.login.as_ref().filter(|_| is_answered_by_login(&home.reason)) {
+    match &home.login {
         Some(command) => Finding::warn("home", found, format!("run `{}`", show::message(command))),
         None => {
             Finding::warn("home", found, "`ssh` to it shows more; check its name, and ssh's configuration")

@@ -9,7 +9,7 @@ use home::{Error, Result};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, FileExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,11 @@ impl Local {
 fn failed(path: &Path, e: &std::io::Error) -> Error {
     let kind = e.raw_os_error().map_or(home::ErrorKind::Io, |errno| Error::from_errno(errno, "").kind);
     let text = crate::show::text(path.as_os_str().as_bytes());
-    Error::new(kind, format!("{text}: {e}"))
+    Error::new(kind, format!("{text}: {}", home::io_text(e)))
+}
+
+fn has_no_offsets(e: &std::io::Error) -> bool {
+    e.raw_os_error() == Some(rustix::io::Errno::SPIPE.raw_os_error())
 }
 
 fn path_of(node: &Node) -> Result<&Path> {
@@ -109,9 +113,13 @@ fn look(path: PathBuf) -> Result<Node> {
     Ok(node(path, &meta))
 }
 
-/// The object that a path leads to over all links, by its own path.
+/// The object that a path leads to over all links, by its own path; a pipe that was opened has none.
 pub fn follow(path: &Path) -> Result<Node> {
-    look(path.canonicalize().map_err(|e| failed(path, &e))?)
+    match (path.canonicalize(), path.metadata()) {
+        (Ok(own), _) => look(own),
+        (Err(_), Ok(meta)) => Ok(node(path.to_owned(), &meta)),
+        (Err(e), Err(_)) => Err(failed(path, &e)),
+    }
 }
 
 /// Whether two paths are one object.
@@ -170,7 +178,14 @@ impl Tree for Local {
         let mut buffer = vec![0; limits::CONTROL_CHUNK];
         let mut len = 0;
         while len < buffer.len() {
-            match open.read_at(&mut buffer[len..], at + len as u64).map_err(|e| failed(path, &e))? {
+            let read = match open.read_at(&mut buffer[len..], at + len as u64) {
+                // A pipe or a terminal has no offsets, and may be read for long.
+                Err(e) if has_no_offsets(&e) => {
+                    tokio::task::block_in_place(|| (&*open).read(&mut buffer[len..]))
+                }
+                read => read,
+            };
+            match read.map_err(|e| failed(path, &e))? {
                 0 => break,
                 n => len += n,
             }
@@ -209,10 +224,7 @@ impl Tree for Local {
         let path = path_of(file)?;
         let mut file = self.file(path, true)?;
         let done = match file.write_all_at(&data, at) {
-            // A pipe or a terminal has no offsets.
-            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::SPIPE.raw_os_error()) => {
-                file.write_all(&data)
-            }
+            Err(e) if has_no_offsets(&e) => file.write_all(&data),
             done => done,
         };
         done.map_err(|e| failed(path, &e))

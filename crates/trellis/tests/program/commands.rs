@@ -438,3 +438,65 @@ fn twins_without_a_server() {
     everything(&place);
     assert_eq!(fs::read_dir(place.path("srv")).unwrap().count(), 0);
 }
+
+/// What fails is named: the source or the target, as it was typed, without names and numbers of ours.
+fn failures_name_their_path(place: &Place) {
+    expect(place, 0, "mkdir /here/dir");
+    fs::write(place.path("srv/file"), "text").unwrap();
+    fs::create_dir_all(place.path("local")).unwrap();
+    for (line, said) in [
+        // The kernel takes no file there, whoever asks.
+        ("cp /here/file /proc/copy", "/proc/copy: No such file or directory"),
+        ("cp /here/file HERE/none/", "HERE/none/: there is no such directory: make it first"),
+        ("cp /here/file /here/none/", "/here/none/: there is no such directory: make it first"),
+        ("cp HERE/none /here/x", "HERE/none: No such file or directory"),
+        ("cp - /here/x", "-: No such file or directory; standard input is /dev/stdin"),
+        ("ln /here/dir /here/x", "/here/dir: is a directory, which has one name only"),
+        ("ln /here/none /here/x", "/here/none: "),
+        ("ln /here/file x", "x: its first name is a host's"),
+    ] {
+        let output = run(place, line);
+        let told = stderr(&output).replace(&place.path("local").display().to_string(), "HERE");
+        assert_eq!(output.status.code(), Some(1), "{line}: {told}");
+        assert!(told.starts_with(&format!("trellis: {said}")), "{line}: {told}");
+        assert!(!told.contains(".trellis-part") && !told.contains("os error"), "{line}: {told}");
+    }
+    expect(place, 0, "rm -r /here/dir /here/file");
+}
+
+/// What comes through a pipe is copied in and out, as by the twin.
+fn pipes_are_copied(place: &Place) {
+    fs::create_dir_all(place.path("local")).unwrap();
+    let text = "x".repeat(300_000);
+    fs::write(place.path("local/long"), &text).unwrap();
+    let pipe = |from: &str, words: &[&str], to: &str| {
+        let script = format!("{from} \"$0\" \"$@\" {to}");
+        let command = place.files_command(words);
+        let mut shell = Command::new("bash");
+        shell.arg("-c").arg(script).arg(command.get_program()).args(command.get_args());
+        shell.current_dir(place.path("local")).env("HOME", place.path("")).output().unwrap()
+    };
+    let done = pipe("cat long |", &["cp", "/dev/stdin", "/here/piped"], "");
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    assert!(fs::read_to_string(place.path("srv/piped")).unwrap() == text, "other bytes arrived");
+    let done = pipe("", &["cp", "/here/piped", "/dev/stdout"], "| cat; exit ${PIPESTATUS[0]}");
+    assert_eq!(done.status.code(), Some(0), "{}", stderr(&done));
+    assert!(stdout(&done) == text, "other bytes came back");
+    let refused = pipe("cat long |", &["cp", "-r", "/dev/stdin", "/here/again"], "");
+    assert!(fs::symlink_metadata("/dev/stdin").unwrap().is_symlink());
+    assert_eq!(refused.status.code(), Some(0), "a link is copied as one: {}", stderr(&refused));
+    expect(place, 0, "rm /here/piped /here/again");
+}
+
+#[test]
+fn failures_and_pipes() {
+    let place = Place::new();
+    failures_name_their_path(&place);
+    pipes_are_copied(&place);
+    let place = Place::new();
+    let _server = place.serve();
+    failures_name_their_path(&place);
+    let sync = || assert_eq!(place.run(&["sync"]).status.code(), Some(0));
+    sync();
+    pipes_are_copied(&place);
+}

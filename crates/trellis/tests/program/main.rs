@@ -151,6 +151,10 @@ fn without_a_server_commands_say_so() {
 #[test]
 fn the_log_of_a_service_tells_when_and_who() {
     let place = Place::new();
+    let config = place.path("service.toml");
+    std::fs::write(&config, "no-nfs = true\nno-root-squash = true\nallow-network-state = true\n").unwrap();
+    let installed = place.run(&["service", "install", "--config", config.to_str().unwrap()]);
+    assert_eq!(installed.status.code(), Some(0), "{}", stderr(&installed));
     let mut pids = Vec::new();
     for _ in 0..2 {
         let started = place.run(&["service", "start"]);

@@ -1,17 +1,19 @@
 //! One file of a copy: under a temporary name until it is whole.
 
-use super::{Shared, note::same_time};
+use super::{Shared, Trouble, in_the_way, note::same_time};
 use crate::control::proto::Attr;
 use crate::limits;
 use crate::tree::{Node, Set, Taken, Tree, When, same};
 use bytes::Bytes;
-use home::{Error, ErrorKind, Result};
+use home::{Error, ErrorKind};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How the temporary names begin.
-pub const PART: &[u8] = b".trellis-part.";
+pub const PART: &[u8] = PART_TEXT.as_bytes();
+/// The same, as messages tell it.
+pub const PART_TEXT: &str = ".trellis-part.";
 
 /// A file to copy.
 pub struct Job {
@@ -25,6 +27,8 @@ pub struct Job {
     pub name: Vec<u8>,
     /// Its path for a person and for the note.
     pub path: Vec<u8>,
+    /// The path of the copy for a person.
+    pub to: Vec<u8>,
     /// What has the name now.
     pub there: Option<Node>,
     /// What an interrupted copy has left of it.
@@ -59,14 +63,26 @@ fn of_name(name: &[u8]) -> u64 {
     hasher.finish()
 }
 
+impl Job {
+    /// What failed at the target.
+    fn failed(&self, why: Error) -> Trouble {
+        Trouble::at(&self.to, why)
+    }
+}
+
+/// Nobody may write to what has the name: what replaces it is a new file, as with cp(1) -f.
+fn is_protected(there: &Node) -> bool {
+    there.attr.is_file() && there.attr.mode & 0o222 == 0
+}
+
 impl Worker {
     /// Copies a file, unless it is there already.
-    pub async fn copy(&mut self, job: &Job) -> Result<()> {
+    pub async fn copy(&mut self, job: &Job) -> Result<(), Trouble> {
         if let Some(there) = &job.there {
             match there.attr.kind {
-                'd' => return Err(Error::new(ErrorKind::IsDir, "a directory is in the way: move it aside")),
+                'd' => return Err(job.failed(in_the_way())),
                 _ if same(&job.from, there) => {
-                    return Err(Error::new(ErrorKind::Invalid, "source and target are the same file"));
+                    return Err(Error::new(ErrorKind::Invalid, "source and target are the same file").into());
                 }
                 '-' | 'l' => {}
                 _ => return self.feed(job).await,
@@ -76,9 +92,9 @@ impl Worker {
                 self.shared.progress().done();
                 return Ok(());
             }
-            if there.attr.is_file() && there.attr.mode & 0o222 == 0 && !self.shared.manner.force {
-                let text = "what has the name is write-protected: say -f to replace it";
-                return Err(Error::new(ErrorKind::Access, text));
+            if is_protected(there) && !self.shared.manner.force {
+                let text = "is write-protected: say -f to replace it";
+                return Err(job.failed(Error::new(ErrorKind::Access, text)));
             }
         }
         let part = part_name(&job.name, &job.from.attr);
@@ -90,11 +106,11 @@ impl Worker {
             Some(old) => old,
             None => match self.to.create(&job.dir, &part, self.mode(job) | 0o600, Taken::Empties).await {
                 Err(e) if self.may_write_over(job, &e) => return self.write_over(job, first).await,
-                made => made?,
+                made => made.map_err(|e| job.failed(e))?,
             },
         };
         let size = match self.pour(job, &made, at, first).await {
-            Err(e) if matches!(e.kind, ErrorKind::NoSpace | ErrorKind::Quota | ErrorKind::TooBig) => {
+            Err(e) if matches!(e.why.kind, ErrorKind::NoSpace | ErrorKind::Quota | ErrorKind::TooBig) => {
                 // Nobody would find under its hidden name what takes the last room. That it did not fit is what matters.
                 let _ = self.to.remove(&job.dir, &part, false).await;
                 return Err(e);
@@ -102,13 +118,13 @@ impl Worker {
             poured => poured?,
         };
         let (set, mtime) = self.last_touch(job, size, at > 0);
-        self.to.set(&made, set).await?;
+        self.to.set(&made, set).await.map_err(|e| job.failed(e))?;
         if let Err(e) = self.to.rename(&job.dir, &part, &job.dir, &job.name).await {
             if !self.may_write_over(job, &e) {
-                return Err(e);
+                return Err(job.failed(e));
             }
             // What has the name is another user's, in a directory where only he may replace it.
-            self.to.remove(&job.dir, &part, false).await?;
+            self.to.remove(&job.dir, &part, false).await.map_err(|e| job.failed(e))?;
             let first = self.from[job.source].read(&job.from, 0).await?;
             return self.write_over(job, first).await;
         }
@@ -128,7 +144,7 @@ impl Worker {
     }
 
     /// What an interrupted copy left and can be gone on with.
-    async fn begun(&mut self, job: &Job) -> Result<Option<Node>> {
+    async fn begun(&mut self, job: &Job) -> home::Result<Option<Node>> {
         let Some(old) = job.part.as_ref().filter(|p| p.attr.is_file() && p.attr.size <= job.from.attr.size)
         else {
             return Ok(None);
@@ -141,7 +157,7 @@ impl Worker {
     }
 
     /// Whether the last bytes of a part are those of the source.
-    async fn agrees(&mut self, job: &Job, part: &Node) -> Result<bool> {
+    async fn agrees(&mut self, job: &Job, part: &Node) -> home::Result<bool> {
         let Some(last) = part.attr.size.checked_sub(1) else { return Ok(true) };
         let begin = last - last % limits::CONTROL_CHUNK as u64;
         let (ours, _) = self.to.read(part, begin).await?;
@@ -151,7 +167,13 @@ impl Worker {
 
     /// Copies the bytes from an offset on, of which the first are given; answers the size. While a piece is written
     /// the next one is read.
-    async fn pour(&mut self, job: &Job, made: &Node, from: u64, first: (Bytes, bool)) -> Result<u64> {
+    async fn pour(
+        &mut self,
+        job: &Job,
+        made: &Node,
+        from: u64,
+        first: (Bytes, bool),
+    ) -> Result<u64, Trouble> {
         let source = &mut self.from[job.source];
         let sparse = job.from.attr.used < job.from.attr.size;
         let (mut at, mut written) = (from, from);
@@ -167,7 +189,7 @@ impl Worker {
                 }
             };
             let (wrote, read) = tokio::join!(write, read);
-            written = wrote?.max(written);
+            written = wrote.map_err(|e| job.failed(e))?.max(written);
             self.shared.progress().bytes(&job.name, next - at);
             (at, (data, eof)) = (next, read?);
             if last {
@@ -175,7 +197,8 @@ impl Worker {
             }
         }
         if written < at {
-            self.to.set(made, Set { size: Some(at), ..Set::default() }).await?;
+            let set = Set { size: Some(at), ..Set::default() };
+            self.to.set(made, set).await.map_err(|e| job.failed(e))?;
         }
         Ok(at)
     }
@@ -184,7 +207,7 @@ impl Worker {
         let manner = &self.shared.manner;
         match &job.there {
             _ if manner.preserve => job.from.attr.mode & 0o1777,
-            Some(there) if there.attr.is_file() => there.attr.mode & 0o777,
+            Some(there) if there.attr.is_file() && !is_protected(there) => there.attr.mode & 0o777,
             _ => job.from.attr.mode & 0o777 & !manner.umask,
         }
     }
@@ -209,19 +232,24 @@ impl Worker {
     /// Whether a file that may not be replaced is to be written over, as cp(1) does it: mv(1) does not.
     fn may_write_over(&self, job: &Job, e: &Error) -> bool {
         let refused = matches!(e.kind, ErrorKind::Access | ErrorKind::Perm);
-        refused && !self.shared.manner.moves && job.there.as_ref().is_some_and(|there| there.attr.is_file())
+        // What cannot be read a second time is not begun anew.
+        refused
+            && job.from.attr.is_file()
+            && !self.shared.manner.moves
+            && job.there.as_ref().is_some_and(|there| there.attr.is_file())
     }
 
     /// Writes over what has the name, of which nothing is left from here on: that is told where the new content does not
     /// become whole.
-    async fn write_over(&mut self, job: &Job, first: (Bytes, bool)) -> Result<()> {
-        let Some(there) = &job.there else { return Err(ErrorKind::NotFound.into()) };
+    async fn write_over(&mut self, job: &Job, first: (Bytes, bool)) -> Result<(), Trouble> {
+        let Some(there) = &job.there else { return Err(job.failed(ErrorKind::NotFound.into())) };
         // Fails, with nothing changed, where the file may not be written to.
-        self.to.set(there, Set { size: Some(0), ..Set::default() }).await?;
-        let size = self.pour(job, there, 0, first).await.map_err(|e| {
+        self.to.set(there, Set { size: Some(0), ..Set::default() }).await.map_err(|e| job.failed(e))?;
+        let size = self.pour(job, there, 0, first).await.map_err(|Trouble { target, why }| {
             let text = "was written over in its place, because its directory takes no new file, and is not whole: run the \
                         same command again";
-            Error::new(e.kind, format!("{}: {text}", e.detail))
+            let why = Error::new(why.kind, format!("{}: {text}", why.detail));
+            Trouble { target, why }
         })?;
         let manner = &self.shared.manner;
         let mtime = job.from.attr.mtime;
@@ -231,7 +259,7 @@ impl Worker {
             commit: size > 0,
             ..Set::default()
         };
-        self.to.set(there, set).await?;
+        self.to.set(there, set).await.map_err(|e| job.failed(e))?;
         if manner.preserve {
             self.shared.note(&job.path, &job.from.attr, (size, mtime));
         }
@@ -240,14 +268,15 @@ impl Worker {
     }
 
     /// Pipes, terminals and the like are written to as they are.
-    async fn feed(&mut self, job: &Job) -> Result<()> {
-        let made = self.to.create(&job.dir, &job.name, 0o600, Taken::Empties).await?;
+    async fn feed(&mut self, job: &Job) -> Result<(), Trouble> {
+        let made = self.to.create(&job.dir, &job.name, 0o600, Taken::Empties).await;
+        let made = made.map_err(|e| job.failed(e))?;
         let mut at = 0;
         loop {
             let (data, eof) = self.from[job.source].read(&job.from, at).await?;
             let last = eof || data.is_empty();
             let len = data.len() as u64;
-            self.to.write(&made, at, data).await?;
+            self.to.write(&made, at, data).await.map_err(|e| job.failed(e))?;
             at += len;
             if last {
                 self.shared.progress().done();
@@ -263,7 +292,7 @@ fn now() -> (i64, u32) {
 }
 
 /// Writes bytes, of a file with holes without the blocks of zeros; answers the end of what was written.
-async fn write(to: &mut dyn Tree, file: &Node, at: u64, data: &Bytes, sparse: bool) -> Result<u64> {
+async fn write(to: &mut dyn Tree, file: &Node, at: u64, data: &Bytes, sparse: bool) -> home::Result<u64> {
     if !sparse {
         if !data.is_empty() {
             to.write(file, at, data.clone()).await?;

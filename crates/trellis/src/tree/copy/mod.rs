@@ -11,8 +11,8 @@ pub mod progress;
 use super::{Node, Set, Tree, When, list_all, same};
 use crate::control::proto::Attr;
 use crate::{advice, limits, show};
-use file::{Job, PART, Worker, part_name, parts_of};
-use home::{Error, ErrorKind, Result};
+use file::{Job, PART, PART_TEXT, Worker, part_name, parts_of};
+use home::{Error, ErrorKind};
 use note::Note;
 use progress::Progress;
 use std::collections::HashMap;
@@ -35,6 +35,8 @@ pub struct Manner {
     pub force: bool,
     /// Sources are removed afterwards.
     pub moves: bool,
+    /// A pipe or a terminal is read, instead of refused.
+    pub streams: bool,
     /// Permission bits that new objects do not get, where modes are not kept.
     pub umask: u32,
 }
@@ -77,6 +79,11 @@ impl Shared {
         let _ = writeln!(std::io::stderr(), "trellis: {text}");
     }
 
+    /// The same, of the source at `path` or of its target.
+    pub fn not_copied(&self, path: &[u8], trouble: &Trouble) {
+        self.complain(trouble.target.as_deref().unwrap_or(path), &trouble.why);
+    }
+
     fn note(&self, path: &[u8], from: &Attr, to: (u64, (i64, u32))) {
         if let Some(note) = &self.note {
             note.add(path, from, to);
@@ -99,6 +106,41 @@ pub struct Goal<'a> {
     pub dir: &'a Node,
     /// The name there.
     pub name: &'a [u8],
+    /// Its path for a person.
+    pub path: &'a [u8],
+    /// What the name leads to where that is not to be looked up.
+    pub there: Option<&'a Node>,
+}
+
+impl Goal<'_> {
+    /// What failed there.
+    fn failed(&self, why: Error) -> Trouble {
+        Trouble::at(self.path, why)
+    }
+}
+
+/// Why something was not copied: an error of the source, unless the target is named.
+#[derive(Debug)]
+pub struct Trouble {
+    target: Option<Vec<u8>>,
+    why: Error,
+}
+
+impl From<Error> for Trouble {
+    fn from(why: Error) -> Trouble {
+        Trouble { target: None, why }
+    }
+}
+
+impl Trouble {
+    /// What failed at the target; `path` is its path for a person, who does not know the temporary name.
+    pub fn at(path: &[u8], mut why: Error) -> Trouble {
+        let behind = why.detail.find(PART_TEXT).and_then(|part| why.detail[part..].split_once(": "));
+        if let Some((_, reason)) = behind {
+            why.detail = reason.to_owned();
+        }
+        Trouble { target: Some(path.to_vec()), why }
+    }
 }
 
 /// A copy in progress.
@@ -135,8 +177,17 @@ impl Copy {
 
     /// Copies an object of a source tree to a name of a directory; `path` is its name for a person. Failures below a
     /// directory are complaints.
-    pub async fn object(&mut self, source: usize, from: &Node, goal: Goal<'_>, path: &[u8]) -> Result<()> {
-        let there = self.find(&goal, goal.name).await?;
+    pub async fn object(
+        &mut self,
+        source: usize,
+        from: &Node,
+        goal: Goal<'_>,
+        path: &[u8],
+    ) -> Result<(), Trouble> {
+        let there = match goal.there {
+            Some(there) => Some(there.clone()),
+            None => self.find(&goal, goal.name).await?,
+        };
         let part = match from.attr.is_file() && from.attr.size >= limits::COPY_RESUMES {
             true => self.find(&goal, &part_name(goal.name, &from.attr)).await?,
             false => None,
@@ -164,11 +215,11 @@ impl Copy {
         (self.from, self.to)
     }
 
-    async fn find(&mut self, goal: &Goal<'_>, name: &[u8]) -> Result<Option<Node>> {
+    async fn find(&mut self, goal: &Goal<'_>, name: &[u8]) -> Result<Option<Node>, Trouble> {
         match self.to.lookup(goal.dir, name).await {
             Ok(node) => Ok(Some(node)),
             Err(e) if e.kind == ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
+            Err(e) => Err(goal.failed(e)),
         }
     }
 
@@ -180,28 +231,34 @@ impl Copy {
         (there, part): (Option<Node>, Option<Node>),
         path: &mut Vec<u8>,
         depth: usize,
-    ) -> Result<()> {
+    ) -> Result<(), Trouble> {
         match from.attr.kind {
             '-' | 'l' if self.shared.manner.keep && there.is_some() => Ok(()),
-            '-' => {
+            'p' | 'c' if self.shared.manner.keep && there.is_some() => Ok(()),
+            kind if kind == '-' || matches!(kind, 'p' | 'c') && self.shared.manner.streams => {
                 self.shared.progress().found(from.attr.size);
-                let (from, dir, name) = (from.clone(), goal.dir.clone(), goal.name.to_vec());
-                self.hand_out(Job { source, from, dir, name, path: path.clone(), there, part }).await
+                let (from, dir, name, to) =
+                    (from.clone(), goal.dir.clone(), goal.name.to_vec(), goal.path.to_vec());
+                Ok(self
+                    .hand_out(Job { source, from, dir, name, path: path.clone(), to, there, part })
+                    .await?)
             }
             'l' => self.link(source, from, goal, there, path).await,
             'd' if !self.shared.manner.recursive => {
-                Err(Error::new(ErrorKind::IsDir, "is a directory: copy it with -r"))
+                Err(Error::new(ErrorKind::IsDir, "is a directory: copy it with -r").into())
             }
             'd' if depth >= limits::DEPTH => {
-                Err(Error::new(ErrorKind::Loop, "directories are nested too deeply"))
+                Err(Error::new(ErrorKind::Loop, "directories are nested too deeply").into())
             }
             'd' => Box::pin(self.directory(source, from, goal, there, path, depth)).await,
-            _ => Err(Error::new(ErrorKind::Unsupported, "neither file, directory nor link: not copied")),
+            _ => {
+                Err(Error::new(ErrorKind::Unsupported, "neither file, directory nor link: not copied").into())
+            }
         }
     }
 
     /// Gives a file to the workers, of which there are as many as there was work for.
-    async fn hand_out(&mut self, job: Job) -> Result<()> {
+    async fn hand_out(&mut self, job: Job) -> home::Result<()> {
         if self.workers.len() < limits::COPY_WORKERS {
             let mut from = Vec::new();
             for tree in &mut self.from {
@@ -222,27 +279,25 @@ impl Copy {
         goal: Goal<'_>,
         there: Option<Node>,
         path: &[u8],
-    ) -> Result<()> {
+    ) -> Result<(), Trouble> {
         let target = self.from[source].readlink(from).await?;
-        match there {
-            None => self.to.symlink(goal.dir, goal.name, &target).await?,
-            Some(old) if old.attr.is_dir() => {
-                return Err(Error::new(ErrorKind::IsDir, "a directory is in the way: move it aside"));
-            }
+        let made = match there {
+            None => self.to.symlink(goal.dir, goal.name, &target).await,
+            Some(old) if old.attr.is_dir() => Err(in_the_way()),
             Some(old) if same(from, &old) => {
-                return Err(Error::new(ErrorKind::Invalid, "source and target are the same link"));
+                return Err(Error::new(ErrorKind::Invalid, "source and target are the same link").into());
             }
-            Some(old) => {
-                if !old.attr.is_symlink() || self.to.readlink(&old).await? != target {
-                    self.replace(&goal, &part_name(goal.name, &from.attr), &target).await?;
-                }
+            Some(old) if old.attr.is_symlink() && self.to.readlink(&old).await.is_ok_and(|t| t == target) => {
+                Ok(())
             }
-        }
+            Some(_) => self.replace(&goal, &part_name(goal.name, &from.attr), &target).await,
+        };
+        made.map_err(|e| goal.failed(e))?;
         self.shared.note(path, &from.attr, (from.attr.size, from.attr.mtime));
         Ok(())
     }
 
-    async fn replace(&mut self, goal: &Goal<'_>, part: &[u8], target: &[u8]) -> Result<()> {
+    async fn replace(&mut self, goal: &Goal<'_>, part: &[u8], target: &[u8]) -> home::Result<()> {
         match self.to.symlink(goal.dir, part, target).await {
             Err(e) if e.kind == ErrorKind::Exists => {
                 self.to.remove(goal.dir, part, false).await?;
@@ -261,27 +316,28 @@ impl Copy {
         there: Option<Node>,
         path: &mut Vec<u8>,
         depth: usize,
-    ) -> Result<()> {
+    ) -> Result<(), Trouble> {
         if self.top.as_ref().is_some_and(|top| same(top, from)) {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                "is the target itself: a directory is not copied into itself",
-            ));
+            let text = "is the target itself: a directory is not copied into itself";
+            return Err(Error::new(ErrorKind::Invalid, text).into());
         }
         let manner = self.shared.manner;
         let mode = from.attr.mode & if manner.preserve { 0o1777 } else { 0o1777 & !manner.umask };
         let (made, fresh) = match there {
             Some(there) => (there, false),
             // Writable while it is filled, whatever it will be at the end.
-            None => (self.to.mkdir(goal.dir, goal.name, mode | 0o700).await?, true),
+            None => {
+                let made = self.to.mkdir(goal.dir, goal.name, mode | 0o700).await;
+                (made.map_err(|e| goal.failed(e))?, true)
+            }
         };
         if !made.attr.is_dir() {
-            return Err(Error::new(ErrorKind::NotDir, "is in the way: not a directory"));
+            return Err(goal.failed(Error::new(ErrorKind::NotDir, "is in the way: not a directory")));
         }
         self.top.get_or_insert_with(|| made.clone());
         let mut old = match fresh {
             true => Old::default(),
-            false => Old::new(list_all(&mut *self.to, &made).await?),
+            false => Old::new(list_all(&mut *self.to, &made).await.map_err(|e| goal.failed(e))?),
         };
         let set = Set {
             mode: Some(mode).filter(|_| manner.preserve || fresh && mode & 0o700 != 0o700),
@@ -289,14 +345,16 @@ impl Copy {
             ..Set::default()
         };
         if set != Set::default() {
-            self.dirs.push((made.clone(), set, path.clone()));
+            self.dirs.push((made.clone(), set, goal.path.to_vec()));
         }
         for (name, node) in list_all(&mut *self.from[source], from).await? {
             let len = path.len();
             path.push(b'/');
             path.extend_from_slice(&name);
-            if let Err(e) = self.entry(source, (from, &name, node), &made, &mut old, path, depth).await {
-                self.shared.complain(path, &e);
+            let below = [goal.path, b"/", &name].concat();
+            let goal = Goal { dir: &made, name: &name, path: &below, there: None };
+            if let Err(e) = self.entry(source, (from, node), goal, &mut old, path, depth).await {
+                self.shared.not_copied(path, &e);
             }
             path.truncate(len);
         }
@@ -307,17 +365,17 @@ impl Copy {
     async fn entry(
         &mut self,
         source: usize,
-        (from, name, node): (&Node, &[u8], Option<Node>),
-        dir: &Node,
+        (from, node): (&Node, Option<Node>),
+        goal: Goal<'_>,
         old: &mut Old,
         path: &mut Vec<u8>,
         depth: usize,
-    ) -> Result<()> {
+    ) -> Result<(), Trouble> {
+        let name = goal.name;
         let node = match node {
             Some(node) => node,
             None => self.from[source].lookup(from, name).await?,
         };
-        let goal = Goal { dir, name };
         let there = match old.names.remove(name) {
             None => None,
             Some(None) => self.find(&goal, name).await?,
@@ -328,11 +386,15 @@ impl Copy {
         for (name, node) in old.parts.extract_if(.., |(name, _)| name.starts_with(&all)) {
             match name == own {
                 true => part = node,
-                false => self.to.remove(dir, &name, false).await?,
+                false => self.to.remove(goal.dir, &name, false).await.map_err(|e| goal.failed(e))?,
             }
         }
         self.any(source, &node, goal, (there, part), path, depth + 1).await
     }
+}
+
+fn in_the_way() -> Error {
+    Error::new(ErrorKind::IsDir, "a directory is in the way: move it aside")
 }
 
 /// What was in a target directory before.
@@ -357,7 +419,7 @@ async fn work(mut worker: Worker, queue: Arc<tokio::sync::Mutex<mpsc::Receiver<J
         let job = queue.lock().await.recv().await;
         let Some(job) = job else { return };
         if let Err(e) = worker.copy(&job).await {
-            worker.shared.complain(&job.path, &e);
+            worker.shared.not_copied(&job.path, &e);
         }
     }
 }
