@@ -130,6 +130,8 @@ pub const UNREACHED_SHOWN: usize = 100;
 pub const HOSTS_MAX: usize = 10_000;
 /// Names of hosts that are being reached at the same time.
 pub const OPENINGS_MAX: usize = 256;
+/// Between two notes of a home's free space in the store.
+pub const SPACE_KEPT: Duration = Duration::from_secs(60);
 /// Between two checkpoints of identities.
 pub const CHECKPOINT: Duration = Duration::from_secs(1);
 /// Pause before an operation is tried again that the home refused for a reason that may pass.

@@ -156,6 +156,8 @@ pub struct Volume {
     pub guard: Mutex<Arc<Guard>>,
     /// Space of the home as of the last question, of this process or an earlier one.
     pub space: Mutex<Option<home::StatFs>>,
+    /// When the store was last told of it; monotonic.
+    space_kept: Mutex<Option<Duration>>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,
     /// Wakes the sender.
@@ -214,6 +216,7 @@ impl Volume {
             suspended: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
             space: Mutex::new(space),
+            space_kept: Mutex::new(None),
             claimed: AtomicBool::new(false),
             wake: Notify::new(),
             outcomes: news::Sender::new(0),
@@ -288,7 +291,14 @@ impl Volume {
 
     /// The home has this space; answers the same.
     pub fn has_space(&self, space: home::StatFs) -> home::StatFs {
-        if self.space.lock().replace(space) != Some(space) {
+        if self.space.lock().replace(space) == Some(space) {
+            return space;
+        }
+        // Free space changes with each write, and whoever asks after a restart is served well by an older answer.
+        let now = self.shared.env.clock.instant();
+        let mut last = self.space_kept.lock();
+        if last.is_none_or(|last| now.saturating_sub(last) >= limits::SPACE_KEPT) {
+            *last = Some(now);
             keep(&*self.shared.store, space_key(self.id), &space);
         }
         space

@@ -84,6 +84,26 @@ fn a_home_out_of_reach_is_shown_as_it_was() {
     }
 }
 
+/// Free space changes all the time; a note of it is not made each time.
+#[test]
+fn free_space_is_kept_once_in_a_while() {
+    in_fast_time(Mode::Wb, |world| async move {
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let mut seen = Vec::new();
+        for (space, seconds) in [(1 << 30, 0), (1 << 29, 5), (1 << 28, 90), (1 << 27, 5)] {
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+            world.memory.set_space(space);
+            seen.push(e.vfs.statfs(e.ctx(), lab).await.unwrap());
+        }
+        assert!(seen.windows(2).all(|two| two[0] != two[1]), "{seen:?}");
+        world.fault(Fault::Unreachable);
+        assert_eq!(e.vfs.statfs(e.ctx(), lab).await.as_ref(), Ok(&seen[3]));
+        let e = restart(&world, e).await;
+        assert_eq!(e.vfs.statfs(e.ctx(), e.lab().await).await, Ok(seen[2].clone()));
+    });
+}
+
 #[test]
 fn what_was_seen_to_go_does_not_come_back() {
     in_fast_time(Mode::Wb, |mut world| async move {

@@ -346,6 +346,9 @@ fn notes(out: &mut String, home: &HomeReport) {
     }
     lines.extend(home.modes.iter().map(|below| format!("{} is {}", below.folder, below.mode)));
     lines.extend(home.reason.iter().map(|why| format!("{}: {why}", home.state)));
+    if home.kept {
+        lines.push("shown as kept: it has not answered since the server started".into());
+    }
     lines.extend(home.login.iter().map(|command| format!("run: {command}")));
     lines.extend(home.master.iter().map(|m| match m.ends_after_idle_s {
         Some(idle) => format!("login: a master connection, ends {} after its last use", span(idle)),
@@ -395,6 +398,7 @@ mod tests {
             weaker: vec!["no hard links".into()],
             staleness_s: Some(5.0),
             freshness: "watched".into(),
+            kept: true,
             unsent_ops: 3,
             unsent_bytes: 2048,
             oldest_s: Some(75.0),
@@ -438,6 +442,7 @@ mod tests {
             "3 ops, 2.0 KiB",
             "1m15s",
             "watched, else ≤ 5.0s",
+            "shown as kept",
             "also named scp:ann@lab:",
             "no hard links",
             "parked 9: write x",

@@ -66,6 +66,9 @@ pub struct HomeReport {
     /// How it is seen that something has changed there: `watched`, `polled`, `asked` or `ignored`.
     #[serde(default)]
     pub freshness: String,
+    /// Names and attributes are shown as an earlier server kept them, until the home has answered this one.
+    #[serde(default)]
+    pub kept: bool,
     /// Operations that the home does not have yet.
     pub unsent_ops: u64,
     /// Their bytes.
@@ -322,6 +325,7 @@ impl From<&VolumeStatus> for HomeReport {
             weaker: v.home.weaker.clone(),
             staleness_s: v.staleness.map(|age| age.as_secs_f64()),
             freshness: freshness(v).into(),
+            kept: v.kept,
             unsent_ops: v.unsent_ops,
             unsent_bytes: v.unsent_bytes,
             oldest_s: v.oldest.map(|age| age.as_secs_f64()),
