@@ -172,6 +172,11 @@ impl Child {
         &self.target
     }
 
+    /// Forgets what ssh and the far side have printed.
+    pub fn forget_said(&self) {
+        self.stderr.lock().clear();
+    }
+
     /// Waits a moment for the exit, then ends the child by force.
     pub async fn farewell(mut self) -> Farewell {
         let status = timeout(FAREWELL, self.process.wait()).await.ok().and_then(|r| r.ok());

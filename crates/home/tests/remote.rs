@@ -166,6 +166,32 @@ async fn noise_of_start_up_files_is_skipped() {
     assert_eq!(home.attach().await.unwrap().class, Class::Posix);
 }
 
+/// What a start-up file complains of is not why the connection ends an hour later.
+#[tokio::test(flavor = "multi_thread")]
+async fn noise_of_start_up_files_is_no_reason_of_the_end() {
+    let noise =
+        "/bin/sh -c 'echo \"far: Permission denied (publickey).\" >&2; eval \"$SSH_ORIGINAL_COMMAND\"'";
+    let (mut sshd, home) = start(force(noise));
+    home.attach().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    sshd.stop();
+    for pid in sshd.sessions("trellis/agent-") {
+        sshd::signal(pid, libc::SIGKILL);
+    }
+    let at = loc(sshd.dir());
+    let ended = async {
+        loop {
+            match home.stat(&at).await {
+                Err(e) => break e,
+                Ok(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    };
+    let why = tokio::time::timeout(Duration::from_secs(30), ended).await.unwrap();
+    assert!(why.kind == ErrorKind::Unreachable && !why.detail.contains("publickey"), "{why}");
+    assert!(!home.status().needs_person, "{:?}", home.status());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn endless_noise_is_an_end() {
     let (_sshd, home) = start(force("/usr/bin/yes"));

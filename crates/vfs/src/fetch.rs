@@ -122,29 +122,31 @@ impl Volume {
         first: Shared<BoxFuture<'static, Result<()>>>,
     ) -> Result<Answer> {
         let _awaits = self.awaits();
+        let mut why = None;
         let attempts = async {
             let mut flight = first;
             loop {
                 match flight.await {
                     Ok(()) => return Ok(Answer::Fresh),
-                    Err(e) if e.kind == ErrorKind::Unreachable => {}
+                    Err(e) if e.kind == ErrorKind::Unreachable => why = Some(e.detail),
                     Err(e) => return Err(e),
                 }
                 self.unheard();
                 if self.is_given_up() {
-                    return Err(Error::new(ErrorKind::Io, format!("{} is out of reach", self.account)));
+                    return Err(self.out_of_reach(why.take()));
                 }
                 let pause = self.home.wanted().map_or(limits::ASK_AGAIN, |left| left.min(limits::ASK_AGAIN));
                 tokio::time::sleep(pause).await;
                 flight = self.flight(want.clone());
             }
         };
-        match tokio::time::timeout(limits::HOLD, attempts).await {
+        let answer = tokio::time::timeout(limits::HOLD, attempts).await;
+        match answer {
             Ok(answer) => answer,
             Err(_) => {
                 self.unheard();
                 let kind = if self.is_given_up() { ErrorKind::Io } else { ErrorKind::Busy };
-                Err(Error::new(kind, format!("{} does not answer", self.account)))
+                Err(Error { kind, ..self.out_of_reach(why) })
             }
         }
     }

@@ -32,10 +32,11 @@ impl Failed {
     /// How long nobody is asked again.
     fn lasts(&self) -> Duration {
         match self.why.kind {
-            ErrorKind::Unreachable | ErrorKind::NameServer | ErrorKind::Busy => limits::FAILED_AWAY,
             // Nobody was asked: what the name means could not be found out here, which costs no home anything.
             _ if self.account.is_none() => limits::FAILED_AWAY,
-            _ => limits::FAILED_NAME,
+            kind if kind == ErrorKind::UnknownHost || kind.needs_person() => limits::FAILED_NAME,
+            // What a home says of a path may be otherwise in a moment.
+            _ => limits::FAILED_AWAY,
         }
     }
 

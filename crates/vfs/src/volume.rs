@@ -282,6 +282,15 @@ impl Volume {
         Ok(())
     }
 
+    /// For whoever waited for the home long enough: why it was last asked in vain, else what its status says.
+    pub fn out_of_reach(&self, why: Option<String>) -> Error {
+        let why = why.unwrap_or_else(|| match self.home.status().link {
+            home::Link::Down(why) => why,
+            _ => ErrorKind::Unreachable.to_string(),
+        });
+        Error::new(ErrorKind::Io, format!("{}: {why}", self.account))
+    }
+
     /// The home said this of itself.
     pub fn is_greeted(&self, hello: &Hello) {
         keep(&*self.shared.store, hello_key(self.id), hello);

@@ -180,3 +180,39 @@ fn sync_does_not_wait_for_a_person_and_says_what_he_has_to_do() {
         assert!(world.at_home("unsent").await.is_some());
     });
 }
+
+#[test]
+fn a_reason_does_not_outlive_its_cause() {
+    for kind in [ErrorKind::Access, ErrorKind::Unreachable, ErrorKind::NameServer, ErrorKind::Io] {
+        run(Mode::Wb, |host, _world, e| async move {
+            host.goes(kind);
+            for _ in 0..5 {
+                assert_eq!(e.find("/lab").await.unwrap_err().kind, kind);
+                tokio::time::sleep(20 * SECOND).await;
+            }
+            host.is_back();
+            tokio::time::sleep(SOON).await;
+            let (took, found) = outage(&host, Duration::ZERO, e.find("/lab")).await;
+            assert!(found.is_ok() && took < SECOND, "{kind:?}: {found:?} after {took:?}");
+        });
+    }
+}
+
+#[test]
+fn who_has_waited_in_vain_hears_why() {
+    run(Mode::Wb, |host, world, e| async move {
+        world.write("theirs", b"1");
+        let theirs = {
+            e.lab().await;
+            e.find("/lab/theirs").await.unwrap()
+        };
+        host.goes(ErrorKind::Unreachable);
+        let failed = loop {
+            let failed = e.read(theirs).await.unwrap_err();
+            if failed.kind != ErrorKind::Busy {
+                break failed;
+            }
+        };
+        assert!(failed.kind == ErrorKind::Io && failed.detail.contains("nobody there"), "{failed}");
+    });
+}

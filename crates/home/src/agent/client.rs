@@ -77,6 +77,7 @@ impl Session {
         // Built before the greeting, so that the tasks end with it if the caller goes away.
         let mut session = Session { shared, accept: Accept::nothing(), tasks };
         session.accept = session.greet().await?;
+        session.shared.life.greeted();
         Ok(session)
     }
 

@@ -61,7 +61,7 @@ impl Life {
     pub fn link(&self) -> Link {
         match self.over() {
             Some(why) => Link::Down(why.detail),
-            None if self.silent.load(Ordering::Relaxed) => Link::Down("silent".into()),
+            None if self.silent.load(Ordering::Relaxed) => Link::Down(ErrorKind::Unreachable.to_string()),
             None => Link::Up,
         }
     }
@@ -70,6 +70,13 @@ impl Life {
     pub fn silences(&self) -> Option<u64> {
         let heard = !self.silent.load(Ordering::Relaxed) && self.end.borrow().is_none();
         heard.then(|| self.silences.load(Ordering::Relaxed))
+    }
+
+    /// The far side has greeted us: what it said before, as in scripts of the login, is no reason of a later end.
+    pub fn greeted(&self) {
+        if let Some(child) = &*self.child.lock() {
+            child.forget_said();
+        }
     }
 
     /// A better reason than that the pipe broke, if ssh has said one.

@@ -92,6 +92,7 @@ impl Link {
         if link.can.limits {
             link.ask_limits().await?;
         }
+        link.shared.life.greeted();
         Ok(link)
     }
 

@@ -168,7 +168,7 @@ fn refusals(place: &Place) {
     expect(place, 0, "touch -c ");
     for (line, words) in [
         ("rm ", "'': no such file or directory"),
-        ("cp /here/file /here/none/", "/here/file: cannot be made as /here/none/: not a directory"),
+        ("cp /here/file /here/none/", "/here/none/: there is no such directory"),
         (
             "find /here -exec ls {} ;",
             "unknown predicate `-exec'; what is found is passed on by `-print0 | xargs",

@@ -354,7 +354,7 @@ impl Volume {
                 return Err(Error::new(ErrorKind::Io, why));
             }
             if self.is_given_up() {
-                return Err(Error::new(ErrorKind::Io, format!("{} is out of reach", self.account)));
+                return Err(self.out_of_reach(None));
             }
         }
     }

@@ -261,7 +261,7 @@ async fn silence_is_shown_and_then_ends_the_session() {
     let call = s.stat(&at);
     tokio::pin!(call);
     assert!(tokio::time::timeout(Duration::from_secs(21), &mut call).await.is_err());
-    assert_eq!(s.status().link, Link::Down("silent".into()));
+    assert_eq!(s.status().link, Link::Down("the home does not answer".into()));
     let error = call.await.unwrap_err();
     assert_eq!(error.kind, ErrorKind::Unreachable);
     assert!(error.detail.contains("said nothing for 30 seconds"), "{error}");
