@@ -100,7 +100,7 @@ fn free_space_is_kept_once_in_a_while() {
         world.fault(Fault::Unreachable);
         assert_eq!(e.vfs.statfs(e.ctx(), lab).await.as_ref(), Ok(&seen[3]));
         let e = restart(&world, e).await;
-        assert_eq!(e.vfs.statfs(e.ctx(), e.lab().await).await, Ok(seen[2].clone()));
+        assert_eq!(e.vfs.statfs(e.ctx(), e.lab().await).await, Ok(seen[2]));
     });
 }
 

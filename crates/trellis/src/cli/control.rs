@@ -384,9 +384,9 @@ mod tests {
     use super::*;
     use crate::control::report::{CacheReport, MountReport, ParkedReport, UnreachedReport};
 
-    #[test]
-    fn a_person_sees_everything_and_no_escapes() {
-        let home = HomeReport {
+    /// A home of which there is all to say.
+    fn eventful() -> HomeReport {
+        HomeReport {
             names: vec!["lab".into(), "scp:ann@lab:".into()],
             account: "ann@lab:22".into(),
             volume: 1,
@@ -416,11 +416,15 @@ mod tests {
             master: None,
             clock_ahead_s: None,
             expires: vec![ExpiryReport { what: "the ticket".into(), in_s: 75.0, renew: "run kinit".into() }],
-        };
+        }
+    }
+
+    #[test]
+    fn a_person_sees_everything_and_no_escapes() {
         let cache = CacheReport { bytes: 1, cap: 1 << 30, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6 };
         let mounts = vec![MountReport { dir: "/home/me/trellis".into(), problem: Some("not empty".into()) }];
         let report = StatusReport {
-            homes: vec![home],
+            homes: vec![eventful()],
             cache,
             unreached: vec![UnreachedReport {
                 name: "far".into(),

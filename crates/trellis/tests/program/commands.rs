@@ -197,7 +197,7 @@ fn onto_names(place: &Place) {
     expect(place, 0, "rm /here/f");
     for line in ["cp HERE/new /here/dir", "cp HERE/new /here/dir/new"] {
         let said = stderr(&run(place, line));
-        assert!(said.contains("/here/dir/new is a link that leads nowhere: remove it first"), "{said}");
+        assert!(said.contains("/here/dir/new: is a link that leads nowhere: remove it first"), "{said}");
         expect(place, 1, line);
     }
     assert_eq!(expect(place, 0, "ls -1 /here"), "dir\n", "a refused copy made a file");
