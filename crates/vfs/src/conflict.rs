@@ -87,10 +87,13 @@ pub fn copy_of(name: &Name) -> Option<CopyOf> {
 }
 
 /// Whether what the home has is what one of our own sends left there: its size and its time, which is ours to the
-/// nanosecond, are those of a record that was under way.
-pub fn is_ours(theirs: &Attr, sent: impl Iterator<Item = Attr>) -> bool {
+/// nanosecond, are those of a record that was under way. A power cut (`half`) may have left less of it.
+pub fn is_ours(theirs: &Attr, sent: impl Iterator<Item = (Attr, bool)>) -> bool {
     let mut sent = sent;
-    sent.any(|ours| ours.kind == theirs.kind && ours.size == theirs.size && ours.mtime == theirs.mtime)
+    sent.any(|(ours, half)| {
+        let long_enough = theirs.size == ours.size || half && theirs.size < ours.size;
+        ours.kind == theirs.kind && long_enough && ours.mtime == theirs.mtime
+    })
 }
 
 #[cfg(test)]

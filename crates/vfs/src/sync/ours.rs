@@ -10,16 +10,28 @@ use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Result};
 impl Volume {
     /// Whether what the home has was left there by one of our own sends whose answer was lost.
     pub fn is_our_own(&self, one: &Ready, theirs: &Attr) -> bool {
-        let tree = self.tree.lock();
-        let sent = one.group.seqs.iter().filter_map(|s| tree.queue.get(*s)).filter(|p| p.resent);
-        conflict::is_ours(theirs, sent.filter_map(|p| p.change.after))
+        let (tree, exact) = (self.tree.lock(), !self.is_sftp());
+        let sent = one.group.seqs.iter().filter_map(|s| Some((*s, tree.queue.get(*s)?)));
+        let sent = sent.filter(|(_, p)| p.resent).filter_map(|(seq, p)| {
+            let after = p.change.after?;
+            let half = exact && after.mtime == p.change.time && tree.queue.may_be_half(seq);
+            Some((after, half))
+        });
+        conflict::is_ours(theirs, sent)
+    }
+
+    fn is_sftp(&self) -> bool {
+        self.hello.lock().as_ref().is_some_and(|hello| hello.class == Class::Sftp)
     }
 
     /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
-    /// in steps nothing else tells. It holds nothing that is not in ours, so nothing is lost when ours goes over it.
+    /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, so nothing is lost when ours goes over it.
     pub async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
-        let sftp = self.hello.lock().as_ref().is_some_and(|hello| hello.class == Class::Sftp);
-        if !one.resent || one.plain || !sftp || theirs.kind != Kind::File {
+        let in_steps = self.is_sftp() || {
+            let queue = &self.tree.lock().queue;
+            one.group.seqs.iter().any(|seq| queue.may_be_half(*seq))
+        };
+        if !one.resent || one.plain || !in_steps || theirs.kind != Kind::File {
             return Ok(false);
         }
         let path = match &one.op {

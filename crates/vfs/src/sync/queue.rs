@@ -70,7 +70,8 @@ pub struct Queue {
     under_way: HashSet<u64>,
     /// Operations that may have been executed and whose answers are lost.
     lost: BTreeSet<u64>,
-    /// Those that were looked for and not found: a power cut at the home may have left a part of them.
+    /// Those that were looked for and not found, or that the home does not know since its power failed: a part of them may
+    /// be left.
     half: HashSet<u64>,
     /// Answers were lost since the home was last asked about them.
     unasked: bool,
@@ -180,6 +181,11 @@ impl Queue {
         self.travelled.clear();
     }
 
+    /// Whether the home may have a part of it, left by a power cut.
+    pub fn may_be_half(&self, seq: u64) -> bool {
+        self.half.contains(&seq)
+    }
+
     /// What a home says that keeps no log.
     pub fn nothing_is_known(&self) -> Claimed {
         let unknown = self.ops.iter().filter(|(_, op)| op.resent).map(|(seq, _)| *seq).collect();
@@ -197,6 +203,7 @@ impl Queue {
     pub fn told(&mut self, claimed: &Claimed) {
         self.known = claimed.begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
         let unknown: HashSet<u64> = claimed.unknown.iter().copied().collect();
+        self.half.extend(unknown.iter().filter(|seq| self.ops.contains_key(seq)));
         // A write may have travelled with the next ones to its file, under the number of the last of them.
         self.travelled.clear();
         let mut last: HashMap<u64, u64> = HashMap::new();

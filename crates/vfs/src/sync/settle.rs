@@ -337,6 +337,9 @@ impl Volume {
             let mut tree = self.tree.lock();
             if matches!(one.op, Op::Write { .. }) {
                 let object = self.object(&tree, one)?;
+                // A copy of it may have its place: then it has another identity, too.
+                let binding = tree.get(object)?.binding.clone();
+                tree.rebind(object, attr.id, binding);
                 tree.get(object)?.base = Some(attr.version());
                 return Ok(());
             }
