@@ -76,7 +76,7 @@ async fn the_agent_passes_the_conformance_suite() {
 async fn an_unknown_host_a_refused_port_and_a_refused_key_have_their_errors() {
     let refused = connect(Sshd::start(&Options::default()).unwrap().target(), sshd::agents());
     // That server is gone again, and so is its configuration: ssh itself says so.
-    assert_eq!(refused.attach().await.unwrap_err().kind, ErrorKind::Login);
+    assert_eq!(refused.attach().await.unwrap_err().kind, ErrorKind::Setup);
 
     let (mut sshd, home) = start(Options::default());
     sshd.stop();
