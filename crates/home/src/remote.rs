@@ -21,8 +21,8 @@ mod tests;
 
 pub(crate) use life::{Life, closed, lost};
 
-use crate::agent::client::Session;
-use crate::agent::deploy::{AgentBinaries, Deployed, deploy, random};
+use crate::agent::client::{Opener, Session};
+use crate::agent::deploy::{AgentBinaries, Deployed, Pipe, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::ssh::{SshTarget, credentials};
 use crate::{
@@ -372,7 +372,28 @@ impl Connector for Ssh {
     }
 }
 
+/// A session with an agent that was started.
+async fn greeted(pipe: Pipe, meter: Arc<Meter>) -> Result<Session> {
+    let session = Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter);
+    let late = |_| Error::new(ErrorKind::Unreachable, "the agent was started, but does not greet");
+    timeout(GREETING, session).await.map_err(late)?
+}
+
 impl Ssh {
+    /// Makes further connections to the same agent's account; their waits are counted nowhere.
+    fn opener(&self, target: &SshTarget) -> Opener {
+        let (target, agents) = (target.clone(), self.agents.clone());
+        Arc::new(move || {
+            let (target, agents) = (target.clone(), agents.clone());
+            Box::pin(async move {
+                match deploy(&target, &agents).await? {
+                    Deployed::Agent(pipe) => greeted(*pipe, Arc::default()).await,
+                    Deployed::Impossible(why) => Err(Error::new(ErrorKind::Unsupported, why)),
+                }
+            })
+        })
+    }
+
     async fn connect_to(
         &self,
         target: &SshTarget,
@@ -384,11 +405,8 @@ impl Ssh {
             Some(why) => why,
             None => match deploy(target, &self.agents).await? {
                 Deployed::Agent(pipe) => {
-                    let session = Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter.clone());
-                    let session = timeout(GREETING, session).await;
-                    let late =
-                        || Error::new(ErrorKind::Unreachable, "the agent was started, but does not greet");
-                    return Ok(Arc::new(session.map_err(|_| late())??));
+                    let session = greeted(*pipe, meter.clone()).await?;
+                    return Ok(Arc::new(session.widened_by(self.opener(target))));
                 }
                 Deployed::Impossible(why) if class == Some(Class::Posix) => {
                     let text = format!("{target}: the agent ran there before, but cannot now: {why}");

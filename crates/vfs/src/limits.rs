@@ -15,7 +15,7 @@ pub const FETCH_CHUNK: u64 = 1 << 20;
 /// Fetched at least, in bytes.
 pub const FETCH_MIN: u64 = 4 << 10;
 /// Chunks that read-ahead keeps under way for one file.
-pub const READ_AHEAD_CHUNKS: u64 = 8;
+pub const READ_AHEAD_CHUNKS: u64 = 16;
 /// Entries asked for in one page of a listing.
 pub const LIST_PAGE: u32 = 4096;
 /// A directory of at most this many entries is listed whole where one name or attribute is wanted.

@@ -10,12 +10,13 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod told;
+mod wide;
 mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{BASES, CLAIMS, ClaimArgs, News, WATCHES, WatchArgs, XATTRS, XattrsArgs};
-use crate::limits::agent::{APPLY_MAX, BODY_MAX, READ_MAX, REQUESTS_MAX, STAGE_MAX};
+use crate::limits::agent::{APPLY_MAX, BODY_MAX, LONG_READ, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{
     Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome,
@@ -26,17 +27,21 @@ use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 use table::{Table, Waiter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use told::Told;
+pub use wide::Opener;
+use wide::Wide;
 
 /// One connection to an agent.
 pub struct Session {
     shared: Arc<Shared>,
     accept: Accept,
     tasks: Vec<AbortHandle>,
+    wide: Option<Wide>,
 }
 
 struct Shared {
@@ -75,10 +80,21 @@ impl Session {
             tokio::spawn(run(shared.clone(), keep_alive)).abort_handle(),
         ];
         // Built before the greeting, so that the tasks end with it if the caller goes away.
-        let mut session = Session { shared, accept: Accept::nothing(), tasks };
+        let mut session = Session { shared, accept: Accept::nothing(), tasks, wide: None };
         session.accept = session.greet().await?;
         session.shared.life.greeted();
         Ok(session)
+    }
+
+    /// The same, with further connections for long reads where one carries less than the wire does.
+    pub fn widened_by(mut self, opener: Opener) -> Session {
+        self.wide = Some(Wide::new(opener));
+        self
+    }
+
+    /// The shortest time that an answer has taken.
+    fn round_trip(&self) -> Duration {
+        self.shared.table.lock().fastest()
     }
 
     /// What the agent said of itself.
@@ -97,6 +113,14 @@ impl Session {
     /// Whether the agent knows extended attributes.
     fn has_xattrs(&self) -> bool {
         self.accept.features & XATTRS != 0
+    }
+
+    /// At most what one request carries.
+    async fn read_part(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        match &self.wide {
+            Some(wide) if len >= LONG_READ => wide.read(self, file, at, len).await,
+            _ => self.read_once(file, at, len).await,
+        }
     }
 
     async fn read_once(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
@@ -369,10 +393,10 @@ impl Home for Session {
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let len = len.min(limits::READ_MAX);
         if len <= READ_MAX {
-            return self.read_once(file, at, len).await;
+            return self.read_part(file, at, len).await;
         }
         let starts = (0..len).step_by(READ_MAX as usize);
-        let reads = starts.map(|i| self.read_once(file, at.saturating_add(i.into()), READ_MAX.min(len - i)));
+        let reads = starts.map(|i| self.read_part(file, at.saturating_add(i.into()), READ_MAX.min(len - i)));
         let chunks = futures_util::future::try_join_all(reads).await?;
         let mut data = BytesMut::with_capacity(chunks.iter().map(|c| c.data.len()).sum());
         // If the file changed between two reads, the last version differs from the one that the caller knows.

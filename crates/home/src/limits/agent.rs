@@ -32,6 +32,19 @@ pub const REQUESTS_MAX: usize = 8 << 20;
 pub const WINDOW_MIN: usize = 256 << 10;
 /// Bytes of one class under way at most.
 pub const WINDOW_MAX: usize = 16 << 20;
+/// Connections for long reads that are made besides the first. One channel of ssh carries 2 MiB in a round trip, and a
+/// host usually lets ten of a login be open at a time (`MaxSessions` of sshd_config(5)).
+pub const CHANNELS_MORE: usize = 4;
+/// Reads of at least this many bytes may go over them.
+pub const LONG_READ: u32 = 256 << 10;
+/// Bytes read in each round trip from which on they are made.
+pub const CHANNEL_FULL: u64 = 5 << 18;
+/// How long it is looked how much is read.
+pub const CHANNEL_PACE: Duration = Duration::from_millis(200);
+/// They are closed when nothing long was read for this long.
+pub const CHANNEL_IDLE: Duration = Duration::from_secs(30);
+/// How long it is not tried again where none could be made.
+pub const CHANNELS_PAUSE: Duration = Duration::from_secs(300);
 /// Threads of the server that answer reads and metadata.
 pub const WORKERS: usize = 4;
 /// Bytes of noise that may come before a preamble (messages of the day, output of start-up files).

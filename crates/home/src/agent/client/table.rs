@@ -10,6 +10,7 @@ use crate::{Error, ErrorKind, Loc, Result};
 use bytes::{BufMut, Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 use tokio::time::Instant;
 
 /// Who gets an answer.
@@ -47,6 +48,8 @@ pub(super) struct Table {
     parts: usize,
     rounds: Rounds,
     windows: [Window; CLASSES],
+    /// The shortest time that an answer has taken.
+    fastest: Duration,
     end: Option<Error>,
 }
 
@@ -60,6 +63,7 @@ impl Table {
             parts: 0,
             rounds: Rounds::default(),
             windows: std::array::from_fn(|_| Window::new()),
+            fastest: Duration::MAX,
             end: None,
         }
     }
@@ -191,7 +195,9 @@ impl Table {
         let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
         self.parts -= sent.parts.len();
         self.rounds.answered(sent.round);
-        self.windows[sent.class as usize].answered(sent.weight, sent.since.elapsed());
+        let elapsed = sent.since.elapsed();
+        self.fastest = self.fastest.min(elapsed);
+        self.windows[sent.class as usize].answered(sent.weight, elapsed);
         let body = if sent.parts.is_empty() {
             body
         } else {
@@ -199,6 +205,11 @@ impl Table {
             sent.parts.freeze()
         };
         Ok(Some((sent.waiter, body)))
+    }
+
+    /// The shortest time that an answer has taken.
+    pub fn fastest(&self) -> Duration {
+        self.fastest
     }
 
     /// Nothing more is taken or sent. Gives out all who wait.

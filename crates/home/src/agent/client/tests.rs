@@ -2,9 +2,9 @@
 
 use super::super::server::tests::{Gated, start};
 use super::*;
-use crate::limits::agent::CHANGES_MAX;
+use crate::limits::agent::{CHANGES_MAX, CHANNELS_MORE};
 use crate::{HomePath, Link, Op, SetAttr, Time};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::UnixStream;
 
@@ -389,4 +389,74 @@ async fn an_agent_that_watches_nothing_is_listed_as_ever() {
     let s = liar(move |header| one(header, &page)).await;
     assert_eq!(s.watch(&loc(b"d"), 10, 5).await.unwrap().epoch, None);
     assert_eq!((s.epoch(), s.status().watches), (None, false));
+}
+
+/// Sessions with a machine that was booted so.
+fn opener(opened: Arc<AtomicU64>, boot: &'static [u8]) -> Opener {
+    Arc::new(move || {
+        opened.fetch_add(1, Ordering::Relaxed);
+        Box::pin(async move {
+            let (mut session, _, _) = session().await;
+            let inner = Arc::get_mut(&mut session).unwrap();
+            inner.accept.home.boot_id = Bytes::from_static(boot);
+            Ok(Arc::into_inner(session).unwrap())
+        })
+    })
+}
+
+async fn widened(boot: &'static [u8]) -> (Session, Arc<AtomicU64>) {
+    let opened = Arc::new(AtomicU64::new(0));
+    let (first, _, _) = session().await;
+    let session = Arc::into_inner(first).unwrap().widened_by(opener(opened.clone(), boot));
+    session.wide.as_ref().unwrap().widen(session.accept.home.boot_id.clone());
+    for _ in 0..400 {
+        if session.wide.as_ref().unwrap().count() == CHANNELS_MORE || boot != b"boot" {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    (session, opened)
+}
+
+#[tokio::test]
+async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
+    let (session, opened) = widened(b"boot").await;
+    let wide = session.wide.as_ref().unwrap();
+    assert_eq!(wide.count(), CHANNELS_MORE);
+    wide.widen(session.accept.home.boot_id.clone());
+    let file = loc(b"f");
+    let reads = (0..20).map(|i| session.read(&file, i, READ_MAX));
+    for (i, chunk) in futures_util::future::try_join_all(reads).await.unwrap().iter().enumerate() {
+        assert!(chunk.data.len() == READ_MAX as usize && chunk.data.iter().all(|b| *b == i as u8));
+    }
+    assert!(wide.asked().iter().all(|asked| *asked == 0), "what was read counts as under way");
+    assert!(wide.read_over().iter().all(|bytes| *bytes > READ_MAX.into()), "one pipe for all");
+    wide.cut();
+    assert_eq!(session.read(&file, 3, READ_MAX).await.unwrap().data[0], 3);
+    assert_eq!((wide.count(), opened.load(Ordering::Relaxed)), (0, CHANNELS_MORE as u64));
+}
+
+#[tokio::test]
+async fn another_machine_behind_the_same_name_is_not_read_from() {
+    let (session, opened) = widened(b"another").await;
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(opened.load(Ordering::Relaxed), 1, "others are tried where the first is of no use");
+    assert_eq!(session.wide.as_ref().unwrap().count(), 0);
+    assert_eq!(session.read(&loc(b"f"), 3, READ_MAX).await.unwrap().data[0], 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn further_pipes_are_for_far_and_fast_wires() {
+    // Bytes in each read, milliseconds from one to the next and for a round trip.
+    for (bytes, every, round_trip, wants) in
+        [(1 << 20, 37, 60, true), (1 << 20, 84, 60, false), (1 << 20, 1, 1, false), (16 << 10, 1, 60, false)]
+    {
+        let wide = Wide::new(opener(Arc::default(), b""));
+        let mut full = false;
+        for _ in 0..1000 {
+            tokio::time::sleep(Duration::from_millis(every)).await;
+            full |= wide.is_full(bytes, Duration::from_millis(round_trip));
+        }
+        assert_eq!(full, wants, "{bytes} bytes each {every} ms, {round_trip} ms away");
+    }
 }
