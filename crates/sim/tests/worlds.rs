@@ -44,7 +44,10 @@ fn what_was_mended_stays_mended() {
         // A copy whose name another identity has; less than was written, with its time.
         (&home, &[102990, 104121]),
         // What was removed, or never durable; the time of a record without its length; a part of a new file.
-        (&home, &[1324, 2490, 30135, 30283, 30783, 40872, 41916, 42176, 43449, 50552, 50611, 50907, 51224, 51270]),
+        (
+            &home,
+            &[1324, 2490, 30135, 30283, 30783, 40872, 41916, 42176, 43449, 50552, 50611, 50907, 51224, 51270],
+        ),
         // New files, appends, copies that were written to, names that were taken away at once, removals of another's file.
         (&[Outsider], &[40, 44, 86, 179, 584, 654, 691, 695, 697, 945, 1264, 1946, 4725, 6124, 8596, 9281]),
     ];
