@@ -404,8 +404,11 @@ impl Tree {
     /// before: a home without identities keeps it as long as the type is the same.
     pub fn bind(&mut self, dir: u64, name: &Name, attr: &Attr, known: Option<u64>) -> Result<u64> {
         let known = known.filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind));
+        let place = (dir, name.clone());
         let found = if attr.id.ino == 0 {
-            known.filter(|id| self.get(*id).is_ok_and(|n| n.pending == 0))
+            // What is not sent yet is another one, unless the home has it there: then only changes of it wait.
+            let is_there = |n: &Inode| n.binding.as_ref() == Some(&place) || n.more_bindings.contains(&place);
+            known.filter(|id| self.get(*id).is_ok_and(|n| n.pending == 0 || is_there(n)))
         } else {
             let same = self.find_home(&attr.id).filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind));
             // An unsent write may have arrived already and have given the file another inode.
@@ -422,7 +425,6 @@ impl Tree {
                 id
             }
         };
-        let place = (dir, name.clone());
         self.copies.note(self.nameless.gateway, id, name);
         let inode = self.get(id)?;
         inode.gone = false;

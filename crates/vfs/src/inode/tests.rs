@@ -49,6 +49,19 @@ fn an_object_that_was_dropped_from_memory_keeps_its_identity() {
 }
 
 #[test]
+fn without_identities_what_the_home_has_stays_itself_and_what_is_unsent_is_another() {
+    let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+    let there = |kind| Attr { id: HomeId::default(), ..attr(kind, 0) };
+    let dir = tree.bind(ROOT_ID, &name(1), &there(Kind::Dir), None).unwrap();
+    tree.get(dir).unwrap().pending = 3;
+    assert_eq!(tree.bind(ROOT_ID, &name(1), &there(Kind::Dir), Some(dir)).unwrap(), dir);
+    let unsent = tree.new_id().unwrap();
+    tree.insert_new(unsent, there(Kind::File));
+    tree.get(unsent).unwrap().pending = 1;
+    assert_ne!(tree.bind(ROOT_ID, &name(2), &there(Kind::File), Some(unsent)).unwrap(), unsent);
+}
+
+#[test]
 fn an_object_of_many_names_is_told_in_few_words() {
     let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
     tree.nameless.gateway = 7;

@@ -10,6 +10,7 @@ pub mod confirm;
 pub mod content;
 pub mod decide;
 pub mod doubt;
+pub mod marks;
 pub mod moot;
 pub mod ours;
 pub mod place;

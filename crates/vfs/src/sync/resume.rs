@@ -7,11 +7,13 @@
 //! Operations run in order, and each leaves the exact time of its record on what it changed. So the last
 //! operation whose mark is found proves all before it. Only a write may have travelled later than its place, with
 //! the last one of a run of writes to the same file: it counts as done if that one is proven, or if its own object
-//! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them.
+//! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them; where times
+//! are whole seconds, these are all at one place whose bytes are the same.
 //! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
 //! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it.
 
+use super::marks::Mark;
 use super::place::{Ready, place, place_after};
 use super::queue::{Group, Waiting};
 use crate::journal::Change;
@@ -30,6 +32,8 @@ struct Trace {
     /// It was refused once.
     late: bool,
     mark: Option<Attr>,
+    /// At a home with whole seconds: the first record that leaves the same mark.
+    first: Option<u64>,
     /// What is where it leaves its mark, and what has the name that it takes away.
     there: Option<Attr>,
     at_old_name: Option<Attr>,
@@ -170,6 +174,7 @@ impl Volume {
                 change,
                 late,
                 mark,
+                first: None,
                 there,
                 at_old_name,
                 half,
@@ -180,6 +185,9 @@ impl Volume {
             })
         });
         let mut traces: Vec<Trace> = traces.collect();
+        if class == Class::Sftp {
+            self.tell_apart(&mut traces).await?;
+        }
         let nowhere = if cut { self.nowhere(&traces, last_shown(&traces, executed)) } else { HashSet::new() };
         let gone = self.gone(&traces, &nowhere);
         for t in &mut traces {
@@ -189,6 +197,29 @@ impl Volume {
             t.moot = matters_not && gone.get(&t.change.object).is_some_and(|removal| t.seq < *removal);
         }
         Ok(traces)
+    }
+
+    /// Takes the marks away that the bytes at the home belie, and finds the first record for each of the others. There a
+    /// move over another file is one step.
+    async fn tell_apart(&self, traces: &mut [Trace]) -> Result<()> {
+        let marks: Vec<Mark> = traces
+            .iter()
+            .filter_map(|t| {
+                let (place, there) = (t.place.clone()?, t.mark?);
+                Some(Mark { seq: t.seq, object: t.change.object, place, there })
+            })
+            .collect();
+        let belied = self.belied(&marks).await?;
+        let mut first: HashMap<HomePath, u64> = HashMap::new();
+        for mark in marks.iter().filter(|m| !belied.contains(&m.seq)) {
+            first.entry(mark.place.clone()).and_modify(|seq| *seq = mark.seq.min(*seq)).or_insert(mark.seq);
+        }
+        for t in traces {
+            t.mark = t.mark.filter(|_| !belied.contains(&t.seq));
+            t.first = t.place.as_ref().and_then(|place| first.get(place)).copied();
+            t.half = false;
+        }
+        Ok(())
     }
 
     /// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
@@ -397,6 +428,9 @@ fn has_time(id: u64, there: &Attr, times: &HashMap<u64, HashSet<Time>>) -> bool 
 
 /// The first record that leaves the same mark as `t`.
 fn earliest(traces: &[Trace], t: &Trace) -> u64 {
+    if let Some(first) = t.first {
+        return first;
+    }
     if !matches!(t.change.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. }) {
         return t.seq;
     }
@@ -483,7 +517,7 @@ mod tests {
         let place = Some(HomePath::root().join(&Name::new(at.as_bytes()).unwrap()));
         let (there, at_old_name, replaced) = (mark, None, None);
         let (late, half, left, moot) = (false, false, false, false);
-        Trace { seq, change, late, mark, there, at_old_name, place, half, left, replaced, moot }
+        Trace { seq, change, late, mark, first: None, there, at_old_name, place, half, left, replaced, moot }
     }
 
     #[test]

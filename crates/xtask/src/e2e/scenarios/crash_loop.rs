@@ -59,10 +59,64 @@ fn crash_sftp(world: &World, kills: usize) -> Result<()> {
     let _box = world.host("box", "ForceCommand internal-sftp", None)?;
     // Before anybody looks: a home without an agent tells nobody of a new one.
     let (own, saved) = (world.home_dir(BOB, "own")?, world.home_dir(BOB, "saved")?);
+    let one = world.home_dir(BOB, "one")?;
     let mut server = world.serve(&[])?;
     let bob = |dir| Place { account: BOB, host: "box", dir };
     alone(world, &mut server, kills, &bob(own), Worker::own_step)?;
-    alone(world, &mut server, kills, &bob(saved), Worker::save)
+    alone(world, &mut server, kills, &bob(saved), Worker::save)?;
+    one_name(&mut server, kills, &bob(one))
+}
+
+/// A file is saved again and again, always as long, many times within a second: the times of the home do not tell what
+/// arrived. Only the server is killed, so that what it had sent goes on arriving.
+fn one_name(server: &mut Server, kills: usize, at: &Place) -> Result<()> {
+    let path = format!("/{}@{}{}", at.account.name, at.host, at.dir.display());
+    for n in 0..kills {
+        let worker = Worker::new(server.addr, &path)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let work = saving(worker, stop.clone(), n as u32);
+        std::thread::sleep(Duration::from_millis(700));
+        server.kill_alone()?;
+        server.wait(PATIENCE)?;
+        server.restart()?;
+        stop.store(true, Relaxed);
+        let (mut worker, last) = work.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+        let seen = worker.content("one")?;
+        ensure!(seen == last, "kill {n}: {:?} is seen instead of {:?}", text(&seen), text(&last));
+        server.sync()?;
+        let there = fs::read(at.dir.join("one"))?;
+        ensure!(there == last, "kill {n}: the home has {:?} instead of {:?}", text(&there), text(&last));
+        let seen = worker.content("one")?;
+        ensure!(seen == last, "kill {n}: {:?} is seen instead of {:?} at the home", text(&seen), text(&last));
+    }
+    compare(&BTreeMap::from([("one".to_owned(), fs::read(at.dir.join("one"))?)]), &at.dir)
+}
+
+/// Saves until it is stopped. Answers the client, and what was saved last.
+fn saving(
+    mut worker: Worker,
+    stop: Arc<AtomicBool>,
+    n: u32,
+) -> std::thread::JoinHandle<Result<(Worker, Vec<u8>)>> {
+    std::thread::spawn(move || {
+        let mut last = Vec::new();
+        for i in 0u32.. {
+            if stop.load(Relaxed) {
+                break;
+            }
+            last = format!("{n:06}.{i:06}").into_bytes();
+            let file = worker.make(".new")?;
+            // Not synced: a server that is killed loses nothing of it, and so most are saved in a second.
+            let wrote = worker.write(file, 0, &last, StableHow::Unstable)?;
+            wrote.map_err(|e| anyhow::anyhow!("WRITE {i}: {e:?}"))?;
+            worker.put(".new", "one")?;
+        }
+        Ok((worker, last))
+    })
+}
+
+fn text(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
 }
 
 /// `kills` in each phase.
@@ -301,15 +355,34 @@ impl Worker {
 
     /// Saves one of a few files as editors do: a new one gets the name of the old.
     fn save(&mut self, n: u32) -> Result<()> {
-        let (new, name) = (format!(".new{n}"), format!("s{}", n % SAVED));
-        let file = self.create(&new)?.map_err(|e| anyhow::anyhow!("CREATE of step {n}: {e:?}"))?;
+        let name = format!("s{}", n % SAVED);
         let data = Noise::new(u64::from(n)).bytes(200 + n as usize % 700);
+        let file = self.make(&format!(".new{n}"))?;
         self.write_all(file, &data)?;
-        let args = RenameArgs { from: at(&self.dir, &new), to: at(&self.dir, &name) };
-        let renamed = self.call::<_, RenameWcc, RenameWcc>(procs::RENAME, &args)?;
-        renamed.map_err(|e| anyhow::anyhow!("RENAME of step {n}: {e:?}"))?;
+        self.put(&format!(".new{n}"), &name)?;
         self.promised.files.insert(name, data);
         Ok(())
+    }
+
+    fn make(&mut self, name: &str) -> Result<NfsFh3> {
+        self.create(name)?.map_err(|e| anyhow::anyhow!("CREATE of {name}: {e:?}"))
+    }
+
+    /// Gives a file a name that another may have.
+    fn put(&mut self, new: &str, name: &str) -> Result<()> {
+        let args = RenameArgs { from: at(&self.dir, new), to: at(&self.dir, name) };
+        let renamed = self.call::<_, RenameWcc, RenameWcc>(procs::RENAME, &args)?;
+        renamed.map_err(|e| anyhow::anyhow!("RENAME of {new}: {e:?}"))?;
+        Ok(())
+    }
+
+    /// What a name of a short file stands for.
+    fn content(&mut self, name: &str) -> Result<Vec<u8>> {
+        let found = self.call::<_, LookupOk, PostOpAttr>(procs::LOOKUP, &at(&self.dir, name))?;
+        let file = found.map_err(|e| anyhow::anyhow!("LOOKUP of {name}: {e:?}"))?.object;
+        let args = ReadArgs { file, offset: 0, count: 4096 };
+        let read = self.call::<_, ReadOk, PostOpAttr>(procs::READ, &args)?;
+        Ok(read.map_err(|e| anyhow::anyhow!("READ of {name}: {e:?}"))?.data.concat())
     }
 
     /// Work in a folder that another program changes too: what fails was not promised.
