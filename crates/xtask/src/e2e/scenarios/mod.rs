@@ -147,7 +147,7 @@ pub const ALL: &[Scenario] = &[
         name: "fuse-long-kill",
         shows: "the same 200 times",
         ci: false,
-        minutes: 30,
+        minutes: 60,
         run: fuse::kill::run_long,
     },
     Scenario {
