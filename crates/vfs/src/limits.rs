@@ -55,9 +55,10 @@ pub const IDS_RESERVED: u64 = 1 << 20;
 pub const BATCH_RECORDS: usize = 4096;
 /// Questions at a time about operations whose answers were lost.
 pub const LOOKS: usize = 256;
-
 /// Longest file that is read at a home with whole seconds to find out which of several records left it there, in bytes.
 pub const COMPARED_MAX: u64 = 1 << 20;
+/// Such files that are read at a time.
+pub const COMPARED_AT_ONCE: usize = 32;
 /// Operations in one batch that goes home; of writes to one file, the parts that are left.
 pub const BATCH_OPS: usize = 512;
 /// Bytes in one batch that goes home.

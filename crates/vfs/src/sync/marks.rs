@@ -1,9 +1,12 @@
 //! Which of several records left what the home has. Where a home tells whole seconds, files of one length that are saved
 //! again and again bear the same size and time: only their bytes tell them apart.
 
-use crate::journal::Stored;
+use super::content::{Content, Slice};
+use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
+use bytes::Bytes;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, HomePath, Kind, Loc, New, Op, Piece, Result};
 
@@ -19,34 +22,44 @@ pub struct Mark {
     pub there: Attr,
 }
 
-/// The bytes of an object that unsent records tell. `None`: what the home had before them.
-type Known = Vec<Option<u8>>;
-
 /// By object, the unsent records that make it or change its content, in order.
-type Records = HashMap<u64, Vec<(u64, Op<u64, Stored>)>>;
+type Records = HashMap<u64, Vec<(u64, Change)>>;
 
 impl Volume {
     /// The records among them that did not leave what is there: it has other bytes.
     pub async fn belied(&self, marks: &[Mark]) -> Result<HashSet<u64>> {
-        let mut by_place: HashMap<&HomePath, Vec<&Mark>> = HashMap::new();
-        let short = |m: &&Mark| m.there.kind == Kind::File && m.there.size <= limits::COMPARED_MAX;
-        for mark in marks.iter().filter(short) {
-            by_place.entry(&mark.place).or_default().push(mark);
-        }
         let records = self.records_of(marks.iter().map(|m| m.object).collect());
-        let mut belied = HashSet::new();
-        for (place, marks) in by_place {
-            let Some(theirs) = self.content_at(place, marks[0].there.size).await? else { continue };
-            for mark in marks {
-                let until =
-                    records.get(&mark.object).into_iter().flatten().take_while(|(seq, _)| *seq <= mark.seq);
-                let ours = self.bytes_after(until.map(|(_, op)| op), theirs.len());
-                if ours.iter().zip(&theirs).any(|(ours, theirs)| ours.is_some_and(|ours| ours != *theirs)) {
-                    belied.insert(mark.seq);
-                }
-            }
+        let short = |m: &&Mark| m.there.kind == Kind::File && m.there.size <= limits::COMPARED_MAX;
+        let mut by_place: HashMap<(HomePath, u64), Vec<(u64, u64)>> = HashMap::new();
+        for mark in marks.iter().filter(short) {
+            let place = (mark.place.clone(), mark.there.size);
+            by_place.entry(place).or_default().push((mark.seq, mark.object));
         }
-        Ok(belied)
+        // Compared as they come: all contents together may not fit in memory.
+        let compared = by_place.into_iter().map(|((place, size), marks)| {
+            let records = &records;
+            async move { self.belied_at(&place, size, marks, records).await }
+        });
+        let belied: Vec<Vec<u64>> =
+            stream::iter(compared).buffer_unordered(limits::COMPARED_AT_ONCE).try_collect().await?;
+        Ok(belied.into_iter().flatten().collect())
+    }
+
+    /// The same for records, with their objects, that may have left `size` bytes at one place.
+    async fn belied_at(
+        &self,
+        place: &HomePath,
+        size: u64,
+        marks: Vec<(u64, u64)>,
+        records: &Records,
+    ) -> Result<Vec<u64>> {
+        let Some(theirs) = self.content_at(place, size).await? else { return Ok(vec![]) };
+        let is_belied = |(seq, object): &(u64, u64)| {
+            let until = records.get(object).into_iter().flatten().take_while(|(n, _)| n <= seq);
+            let changes = until.map(|(_, change)| change);
+            theirs.len() as u64 != size || would_change(changes, &theirs, |slice| self.bytes_of(slice).ok())
+        };
+        Ok(marks.into_iter().filter(is_belied).map(|(seq, _)| seq).collect())
     }
 
     fn records_of(&self, objects: HashSet<u64>) -> Records {
@@ -54,36 +67,10 @@ impl Volume {
         let mut records = Records::new();
         for (seq, p) in tree.queue.iter().filter(|(_, p)| objects.contains(&p.change.object)) {
             if matches!(p.change.op, Op::Create { new: New::File, .. } | Op::Write { .. }) {
-                records.entry(p.change.object).or_default().push((seq, p.change.op.clone()));
+                records.entry(p.change.object).or_default().push((seq, p.change.clone()));
             }
         }
         records
-    }
-
-    /// What these records leave of the first `len` bytes.
-    fn bytes_after<'a>(&self, records: impl Iterator<Item = &'a Op<u64, Stored>>, len: usize) -> Known {
-        let mut known = vec![None; len];
-        for op in records {
-            let Op::Write { pieces, .. } = op else {
-                known = vec![Some(0); len];
-                continue;
-            };
-            for piece in pieces {
-                match piece {
-                    Piece::Truncate(size) => known[len.min(*size as usize)..].fill(Some(0)),
-                    Piece::Data(at, stored) => {
-                        let from = len.min(*at as usize);
-                        let bytes = match stored {
-                            Stored::Inline(bytes) => bytes.clone(),
-                            // What this disk does not give back tells nothing.
-                            Stored::Extent(extent) => self.data.read_extent(extent).unwrap_or_default(),
-                        };
-                        known[from..].iter_mut().zip(&bytes).for_each(|(known, b)| *known = Some(*b));
-                    }
-                }
-            }
-        }
-        known
     }
 
     /// The first `size` bytes of a file at the home; `None` if it may not be read.
@@ -100,5 +87,103 @@ impl Volume {
             }
         }
         Ok(Some(content))
+    }
+}
+
+/// Whether a content would be another one after these records were executed on it. What `read` does not give back
+/// tells nothing.
+fn would_change<'a>(
+    records: impl Iterator<Item = &'a Change>,
+    theirs: &[u8],
+    read: impl Fn(&Slice) -> Option<Bytes>,
+) -> bool {
+    let mut ours = theirs.to_vec();
+    let mut content = Content::default();
+    for change in records {
+        if matches!(change.op, Op::Create { .. }) {
+            ours.fill(0);
+            content = Content::default();
+        }
+        content.lay(change);
+    }
+    let end = ours.len();
+    let range = |at: u64, len: usize| {
+        let from = end.min(at as usize);
+        from..end.min(from + len)
+    };
+    for piece in content.into_pieces() {
+        match piece {
+            Piece::Truncate(size) => {
+                ours[range(size, end)].fill(0);
+            }
+            Piece::Data(at, slice) => {
+                let written = range(at, slice.len);
+                let bytes = read(&slice);
+                let bytes = bytes.as_deref().unwrap_or(&theirs[written.clone()]);
+                ours[written].iter_mut().zip(bytes).for_each(|(ours, byte)| *ours = *byte);
+            }
+        }
+    }
+    ours != theirs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::journal::{Extent, Stored};
+    use home::Name;
+
+    fn change(op: Op<u64, Stored>) -> Change {
+        let time = home::Time::default();
+        Change { time, object: 1, after: None, op, retry: None, verifier: None, plain: false }
+    }
+
+    fn made() -> Change {
+        change(Op::Create { dir: 2, name: Name::new(b"f").unwrap(), new: New::File, mode: 0o600 })
+    }
+
+    fn wrote(piece: Piece<Stored>) -> Change {
+        change(Op::Write { file: 1, base: None, pieces: vec![piece] })
+    }
+
+    fn bytes(at: u64, bytes: &'static str) -> Piece<Stored> {
+        Piece::Data(at, Stored::Inline(Bytes::from_static(bytes.as_bytes())))
+    }
+
+    fn read(slice: &Slice) -> Option<Bytes> {
+        match &slice.stored {
+            Stored::Inline(bytes) => Some(bytes.slice(slice.skip..slice.skip + slice.len)),
+            Stored::Extent(_) => None,
+        }
+    }
+
+    fn changes(records: &[Change], theirs: &str) -> bool {
+        would_change(records.iter(), theirs.as_bytes(), read)
+    }
+
+    #[test]
+    fn bytes_tell_which_save_is_there() {
+        let saves = [made(), wrote(bytes(0, "first")), wrote(bytes(0, "other")), wrote(Piece::Truncate(3))];
+        assert!(!changes(&saves[..2], "first"));
+        assert!(changes(&saves[..2], "other"));
+        assert!(!changes(&saves[..3], "other"));
+        assert!(changes(&saves[..3], "first"));
+        assert!(!changes(&saves, "oth"));
+        let hole = [made(), wrote(bytes(3, "end"))];
+        assert!(!changes(&hole, "\0\0\0end"));
+        assert!(changes(&hole, "theend"));
+        let grown = [wrote(Piece::Truncate(2)), wrote(Piece::Truncate(4))];
+        assert!(!changes(&grown, "it\0\0"));
+        assert!(changes(&grown, "item"));
+    }
+
+    #[test]
+    fn what_is_not_known_tells_nothing() {
+        assert!(!changes(&[wrote(bytes(2, "me"))], "some"), "what was before the records");
+        assert!(!changes(&[], "some"));
+        let lost = Stored::Extent(Extent { segment: 1, pos: 0, len: 4, crc: 0 });
+        let lost = [made(), wrote(Piece::Data(0, lost)), wrote(bytes(3, "e"))];
+        assert!(!changes(&lost, "some"), "what this disk does not give back");
+        assert!(changes(&lost, "soma"));
     }
 }

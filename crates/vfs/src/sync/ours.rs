@@ -25,7 +25,8 @@ impl Volume {
     }
 
     /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
-    /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, so nothing is lost when ours goes over it.
+    /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, so nothing is lost when
+    /// ours goes over it.
     pub async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let in_steps = self.is_sftp() || {
             let queue = &self.tree.lock().queue;

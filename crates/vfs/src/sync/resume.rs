@@ -7,8 +7,8 @@
 //! Operations run in order, and each leaves the exact time of its record on what it changed. So the last
 //! operation whose mark is found proves all before it. Only a write may have travelled later than its place, with
 //! the last one of a run of writes to the same file: it counts as done if that one is proven, or if its own object
-//! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them; where times
-//! are whole seconds, these are all at one place whose bytes are the same.
+//! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them; where
+//! times are whole seconds, these are all at one place whose bytes are the same.
 //! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
 //! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it.
@@ -21,7 +21,7 @@ use crate::limits;
 use crate::volume::Volume;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
-use home::{Attr, Class, Done, HomePath, Kind, Loc, New, Op, Result, Time};
+use home::{Attr, Class, Done, HomePath, Kind, Loc, Name, New, Op, Result, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -41,12 +41,29 @@ struct Trace {
     place: Option<HomePath>,
     /// It has two steps, and the second may be missing: what had the name goes away only after the mark is there.
     half: bool,
-    /// The name that it takes away leads nowhere.
-    left: bool,
     /// What has the old name of a move that is half done: what it was to replace.
     replaced: Option<Attr>,
     /// It changes an object that a later one of them removes, and that is gone.
     moot: bool,
+}
+
+impl Trace {
+    /// Whether it takes a name away, and that leads nowhere.
+    fn has_left(&self) -> bool {
+        name_that_is_left(&self.change.op).is_some() && self.at_old_name.is_none()
+    }
+}
+
+/// By file, the exact times of records that make it or write to it: whatever has one is that file.
+type Times = HashMap<u64, HashSet<Time>>;
+
+/// What a look at the home found, and what it is compared with.
+struct Seen {
+    found: HashMap<HomePath, Attr>,
+    times: Times,
+    class: Class,
+    /// The power may have failed.
+    cut: bool,
 }
 
 impl Volume {
@@ -134,56 +151,18 @@ impl Volume {
         placed.into_iter().filter_map(|(_, ready)| ready.ok()).collect()
     }
 
-    /// Asks once for each place, however many records left their marks there. `cut`: the power may have failed. Then less is
-    /// left of what was done, and more of it has to be told from what is there. Else what seems done without its own mark
-    /// is rather repeated, which sets the times of its directories.
+    /// Finds the traces of what was sent. `cut`: the power may have failed. Then less is left of what was done, and more
+    /// of it has to be told from what is there. Else what seems done without its own mark is rather repeated, which sets
+    /// the times of its directories.
     async fn look(&self, sent: Vec<Ready>, class: Class, executed: u64, cut: bool) -> Result<Vec<Trace>> {
-        let left: Vec<_> = sent.iter().filter_map(place_that_is_left).collect();
+        let left: HashMap<u64, HomePath> = sent.iter().filter_map(place_that_is_left).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
-        let marks = sent.iter().filter_map(|(_, place)| place.as_ref());
-        let places: HashSet<HomePath> = marks.chain(left.iter().map(|(_, place)| place)).cloned().collect();
-        let questions = places.into_iter().map(|path| async move {
-            match self.home.stat(&Loc { path: path.clone(), id: None }).await {
-                Ok(seen) => Ok(Some((path, seen.attr))),
-                Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
-                Err(_) => Ok(None),
-            }
-        });
-        let found: Vec<Option<(HomePath, Attr)>> =
-            stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
-        let found: HashMap<HomePath, Attr> = found.into_iter().flatten().collect();
-        let old_names: HashMap<u64, Option<Attr>> =
-            left.into_iter().map(|(seq, place)| (seq, found.get(&place).copied())).collect();
-        let times = if cut { self.times(sent.iter().map(|(seq, _)| *seq)) } else { HashMap::new() };
-        let traces = sent.into_iter().filter_map(|(seq, place)| {
-            let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
-            let was_there = place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
-            let there = place.as_ref().and_then(|place| found.get(place)).copied();
-            let mark = there.filter(|attr| self.is_marked(&change, attr, class, was_there, &times));
-            let at_old_name = old_names.get(&seq).copied().flatten();
-            let left = old_names.contains_key(&seq) && at_old_name.is_none();
-            let replaces = replaced(&change);
-            let is_replaced = |old: &Attr| {
-                mark.is_some_and(|moved| moved.id != old.id)
-                    && replaces.is_some_and(|id| self.shows(id, old, &times))
-            };
-            let half = replaces.is_some() && !(cut && left);
-            let replaced = at_old_name.filter(is_replaced);
-            Some(Trace {
-                seq,
-                change,
-                late,
-                mark,
-                first: None,
-                there,
-                at_old_name,
-                half,
-                left,
-                replaced,
-                moot: false,
-                place,
-            })
-        });
+        let places = sent.iter().filter_map(|(_, place)| place.as_ref()).chain(left.values());
+        let found = self.found(places.cloned().collect()).await?;
+        let times = if cut { self.times(sent.iter().map(|(seq, _)| *seq)) } else { Times::new() };
+        let seen = Seen { found, times, class, cut };
+        let traces =
+            sent.into_iter().filter_map(|(seq, place)| self.trace(seq, place, left.get(&seq), &seen));
         let mut traces: Vec<Trace> = traces.collect();
         if class == Class::Sftp {
             self.tell_apart(&mut traces).await?;
@@ -197,6 +176,39 @@ impl Volume {
             t.moot = matters_not && gone.get(&t.change.object).is_some_and(|removal| t.seq < *removal);
         }
         Ok(traces)
+    }
+
+    /// What is at these places: each is asked for once, however many records left their marks there.
+    async fn found(&self, places: HashSet<HomePath>) -> Result<HashMap<HomePath, Attr>> {
+        let questions = places.into_iter().map(|path| async move {
+            match self.home.stat(&Loc { path: path.clone(), id: None }).await {
+                Ok(seen) => Ok(Some((path, seen.attr))),
+                Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
+                Err(_) => Ok(None),
+            }
+        });
+        let found: Vec<Option<(HomePath, Attr)>> =
+            stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
+        Ok(found.into_iter().flatten().collect())
+    }
+
+    /// The trace of one record, of which `place` would have the mark, and which takes away the name `old`.
+    fn trace(&self, seq: u64, place: Option<HomePath>, old: Option<&HomePath>, seen: &Seen) -> Option<Trace> {
+        let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
+        let was_there = place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
+        let there = place.as_ref().and_then(|place| seen.found.get(place)).copied();
+        let mark = there.filter(|attr| self.is_marked(&change, attr, was_there, seen));
+        let at_old_name = old.and_then(|place| seen.found.get(place)).copied();
+        let replaces = replaced(&change);
+        let is_replaced = |old: &Attr| {
+            mark.is_some_and(|moved| moved.id != old.id)
+                && replaces.is_some_and(|id| self.shows(id, old, &seen.times))
+        };
+        let replaced = at_old_name.filter(is_replaced);
+        let (first, moot, half) = (None, false, replaces.is_some());
+        let mut t = Trace { seq, change, late, mark, first, there, at_old_name, place, half, replaced, moot };
+        t.half = half && !(seen.cut && t.has_left());
+        Some(t)
     }
 
     /// Takes the marks away that the bytes at the home belie, and finds the first record for each of the others. There a
@@ -240,10 +252,9 @@ impl Volume {
         traces.iter().map(|t| t.change.object).filter(|id| !somewhere.contains(id)).collect()
     }
 
-    /// The exact times of records that make a file or write to it, by the file: whatever has one is that file.
-    fn times(&self, sent: impl Iterator<Item = u64>) -> HashMap<u64, HashSet<Time>> {
+    fn times(&self, sent: impl Iterator<Item = u64>) -> Times {
         let tree = self.tree.lock();
-        let mut times: HashMap<u64, HashSet<Time>> = HashMap::new();
+        let mut times = Times::new();
         let changes = sent.filter_map(|seq| tree.queue.get(seq));
         for change in changes.map(|p| &p.change) {
             let is_content = matches!(change.op, Op::Create { new: New::File, .. } | Op::Write { .. });
@@ -255,7 +266,7 @@ impl Volume {
     }
 
     /// Whether attributes at the home are those of a file, as far as is known here.
-    fn shows(&self, id: u64, there: &Attr, times: &HashMap<u64, HashSet<Time>>) -> bool {
+    fn shows(&self, id: u64, there: &Attr, times: &Times) -> bool {
         self.known(id).map_or_else(|| has_time(id, there, times), |known| known == there.id)
     }
 
@@ -265,9 +276,9 @@ impl Volume {
     }
 
     /// Objects that have no name any more, with the number of the operation that took it: the only one of what the home
-    /// has had was removed, or another object has it. What the home was never seen to have cannot be told from what has its name: it is gone if that is nothing, wherever it
-    /// was; and once it is another object, as the mark of a rename shows, nothing more is written there for it, though the
-    /// rename may be half done.
+    /// has had was removed, or another object has it. What the home was never seen to have cannot be told from what has
+    /// its name: it is gone if that is nothing, wherever it was; and once it is another object, as the mark of a rename
+    /// shows, nothing more is written there for it, though the rename may be half done.
     fn gone(&self, traces: &[Trace], nowhere: &HashSet<u64>) -> HashMap<u64, u64> {
         let mut tree = self.tree.lock();
         let linked: HashSet<u64> = tree.queue.iter().filter_map(|(_, p)| linked(&p.change)).collect();
@@ -281,7 +292,7 @@ impl Volume {
             let Ok(inode) = tree.get(id) else { continue };
             let seen = inode.home_id.ino != 0;
             let alone = !linked.contains(&id) && inode.more_bindings.is_empty();
-            let is_vacant = t.left && (seen || nowhere.contains(&id));
+            let is_vacant = t.has_left() && (seen || nowhere.contains(&id));
             let has_gone = is_vacant || !(seen || is_removal);
             if alone && has_gone {
                 gone.insert(id, t.seq);
@@ -292,16 +303,9 @@ impl Volume {
 
     /// Whether attributes at the home are those that a record left: its type, size and time. A link or a rename
     /// leaves the times alone; there the identity tells, where it was known before and elsewhere.
-    fn is_marked(
-        &self,
-        change: &Change,
-        attr: &Attr,
-        class: Class,
-        was_there: bool,
-        times: &HashMap<u64, HashSet<Time>>,
-    ) -> bool {
+    fn is_marked(&self, change: &Change, attr: &Attr, was_there: bool, seen: &Seen) -> bool {
         let Some(after) = change.after else { return false };
-        let same_time = match class {
+        let same_time = match seen.class {
             Class::Posix => after.mtime == attr.mtime,
             Class::Sftp => after.mtime.sec == attr.mtime.sec,
         };
@@ -311,7 +315,7 @@ impl Volume {
         if self.tree.lock().peek(change.object).and_then(|n| n.base) == Some(attr.version()) {
             return false;
         }
-        let is_it = same || has_time(change.object, attr, times);
+        let is_it = same || has_time(change.object, attr, &seen.times);
         match &change.op {
             Op::Rename { .. } | Op::Link { .. } => {
                 !was_there && (is_it || self.known(change.object) == Some(attr.id))
@@ -422,7 +426,7 @@ fn again(proven: &mut Vec<(&Trace, Option<Attr>)>, torn: &HashSet<u64>, executed
 }
 
 /// Whether a file at the home has the exact time of a record that made or wrote the one that is meant.
-fn has_time(id: u64, there: &Attr, times: &HashMap<u64, HashSet<Time>>) -> bool {
+fn has_time(id: u64, there: &Attr, times: &Times) -> bool {
     there.kind == Kind::File && times.get(&id).is_some_and(|times| times.contains(&there.mtime))
 }
 
@@ -477,12 +481,14 @@ fn linked(change: &Change) -> Option<u64> {
     matches!(change.op, Op::Link { .. }).then_some(change.object)
 }
 
-/// A name that an operation takes away from a file.
+/// Where an operation takes a name away from a file.
 fn place_that_is_left(ready: &Ready) -> Option<(u64, HomePath)> {
-    match &ready.op {
-        Op::Remove { dir, name, is_dir: false, .. } | Op::Rename { from: dir, name, .. } => {
-            Some((ready.id.seq, dir.path.join(name)))
-        }
+    name_that_is_left(&ready.op).map(|(dir, name)| (ready.id.seq, dir.path.join(name)))
+}
+
+fn name_that_is_left<R, D>(op: &Op<R, D>) -> Option<(&R, &Name)> {
+    match op {
+        Op::Remove { dir, name, is_dir: false, .. } | Op::Rename { from: dir, name, .. } => Some((dir, name)),
         _ => None,
     }
 }
@@ -502,7 +508,6 @@ fn place_of_mark<D>(op: &Op<Loc, D>) -> Option<HomePath> {
 mod tests {
     use super::*;
     use crate::inode::tests::attr;
-    use home::Name;
 
     fn trace(seq: u64, op: Op<u64, crate::journal::Stored>, at: &str, mark: Option<Attr>) -> Trace {
         let change = Change {
@@ -516,8 +521,8 @@ mod tests {
         };
         let place = Some(HomePath::root().join(&Name::new(at.as_bytes()).unwrap()));
         let (there, at_old_name, replaced) = (mark, None, None);
-        let (late, half, left, moot) = (false, false, false, false);
-        Trace { seq, change, late, mark, first: None, there, at_old_name, place, half, left, replaced, moot }
+        let (late, half, moot) = (false, false, false);
+        Trace { seq, change, late, mark, first: None, there, at_old_name, place, half, replaced, moot }
     }
 
     #[test]

@@ -81,11 +81,11 @@ fn one_name(server: &mut Server, kills: usize, at: &Place) -> Result<()> {
         server.restart()?;
         stop.store(true, Relaxed);
         let (mut worker, last) = work.join().map_err(|_| anyhow::anyhow!("the client panicked"))??;
+        let seen = worker.content("one")?;
+        ensure!(seen == last, "kill {n}: {:?} is seen instead of {:?}", text(&seen), text(&last));
         server.sync()?;
         let there = fs::read(at.dir.join("one"))?;
         ensure!(there == last, "kill {n}: the home has {:?} instead of {:?}", text(&there), text(&last));
-        let seen = worker.content("one")?;
-        ensure!(seen == last, "kill {n}: {:?} is seen instead of {:?} at the home", text(&seen), text(&last));
     }
     compare(&BTreeMap::from([("one".to_owned(), fs::read(at.dir.join("one"))?)]), &at.dir)
 }
@@ -104,15 +104,12 @@ fn saving(
             }
             last = format!("{n:06}.{i:06}").into_bytes();
             let file = worker.make(".new")?;
-            // Not synced: a server that is killed loses nothing of it, and so most are saved in a second.
-            let wrote = worker.write(file, 0, &last, StableHow::Unstable)?;
-            let wrote = wrote.map_err(|e| anyhow::anyhow!("WRITE {i}: {e:?}"))?;
+            // Not synced, so that most are saved in a second.
+            let before = worker.write_unstable(file, &last)?;
             worker.put(".new", "one")?;
             // As clients do after a restart of the server (RFC 1813, section 3.3.7).
-            if stop.load(Relaxed)
-                && worker.write(file, 0, &[], StableHow::Unstable)?.is_ok_and(|now| now.verf != wrote.verf)
-            {
-                worker.write(file, 0, &last, StableHow::Unstable)?.ok();
+            if stop.load(Relaxed) && worker.write_unstable(file, &[])? != before {
+                worker.write_unstable(file, &last)?;
             }
         }
         Ok((worker, last))
@@ -303,6 +300,12 @@ impl Worker {
         let data = Bytes::copy_from_slice(data);
         let args = WriteArgs { file, offset, count: data.len() as u32, stable, data };
         self.call::<_, _, WccData>(procs::WRITE, &args)
+    }
+
+    /// Writes the beginning of a file, and answers the write verifier.
+    fn write_unstable(&mut self, file: NfsFh3, data: &[u8]) -> Result<WriteVerf3> {
+        let wrote = self.write(file, 0, data, StableHow::Unstable)?;
+        Ok(wrote.map_err(|e| anyhow::anyhow!("WRITE answers {e:?}"))?.verf)
     }
 
     /// Unstable writes and a commit, once more where the verifier says that some may have been lost.
