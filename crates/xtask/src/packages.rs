@@ -29,6 +29,8 @@ pub const E2E: &[Need] = &[
     ("rpcbind", "rpcbind"),
     ("ip", "iproute2"),
     ("modprobe", "kmod"),
+    ("dmsetup", "dmsetup"),
+    ("mkfs.ext4", "e2fsprogs"),
     ("unshare", "util-linux"),
     ("setpriv", "util-linux"),
     ("pkill", "procps"),

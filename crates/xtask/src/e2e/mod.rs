@@ -7,6 +7,7 @@
 //! - [`world`], [`accounts`], [`sshd`], [`server`], [`guest`], [`terminal`], [`proc`]: what a scenario is made of.
 //! - [`fuse`]: mounts without root.
 //! - [`evil_sftp`]: a home that lies.
+//! - [`log_writes`]: what a disk holds that lost its power.
 //! - [`trees`]: source trees, and comparing what arrived with what was sent.
 
 mod accounts;
@@ -14,6 +15,7 @@ pub mod evil_sftp;
 pub mod fuse;
 mod guest;
 mod isolate;
+mod log_writes;
 mod proc;
 mod scenarios;
 mod server;

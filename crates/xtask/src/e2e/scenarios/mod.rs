@@ -17,6 +17,7 @@ mod kill_server;
 mod login;
 mod one_file;
 mod outage;
+mod power_cut;
 mod relay;
 mod service;
 mod sftp_only;
@@ -212,6 +213,27 @@ pub const ALL: &[Scenario] = &[
         ci: false,
         minutes: 60,
         run: crash_loop::run_long,
+    },
+    Scenario {
+        name: "power-cut",
+        shows: "a disk that holds the gateway's state and a home loses its power behind any write: all that was acknowledged arrives",
+        ci: true,
+        minutes: 8,
+        run: power_cut::run,
+    },
+    Scenario {
+        name: "power-cut-long",
+        shows: "the same behind 400 writes",
+        ci: false,
+        minutes: 90,
+        run: power_cut::run_long,
+    },
+    Scenario {
+        name: "power-cut-unflushed",
+        shows: "that look finds what is lost on a file system that does not flush",
+        ci: false,
+        minutes: 15,
+        run: power_cut::run_unflushed,
     },
     Scenario {
         name: "crash-sftp",
