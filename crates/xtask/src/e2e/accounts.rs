@@ -37,14 +37,15 @@ impl Account {
     }
 }
 
-/// Makes the home directories below `world`, and passwd and group files with these accounts in them.
-pub fn create(world: &Path) -> Result<(PathBuf, PathBuf)> {
-    let keep = |file: &str| -> Result<String> {
+/// Makes the home directories below `world`, and adds these accounts to a copy of `/etc`.
+pub fn create(world: &Path, etc: &Path) -> Result<()> {
+    let files = [etc.join("passwd"), etc.join("group")];
+    let keep = |file: &Path| -> Result<String> {
         let text = fs::read_to_string(file)?;
         let ours = |line: &&str| ALL.iter().any(|a| line.starts_with(&format!("{}:", a.name)));
         Ok(text.lines().filter(|l| !ours(l)).map(|l| format!("{l}\n")).collect())
     };
-    let (mut passwd, mut group) = (keep("/etc/passwd")?, keep("/etc/group")?);
+    let (mut passwd, mut group) = (keep(&files[0])?, keep(&files[1])?);
     for account in ALL {
         let (home, Account { name, uid }) = (account.home(world), account);
         fs::create_dir_all(&home)?;
@@ -52,8 +53,6 @@ pub fn create(world: &Path) -> Result<(PathBuf, PathBuf)> {
         passwd += &format!("{name}:*:{uid}:{uid}::{}:/bin/bash\n", home.display());
         group += &format!("{name}:*:{uid}:\n");
     }
-    let files = (world.join("passwd"), world.join("group"));
-    fs::write(&files.0, passwd)?;
-    fs::write(&files.1, group)?;
-    Ok(files)
+    fs::write(&files[0], passwd)?;
+    Ok(fs::write(&files[1], group)?)
 }

@@ -29,14 +29,12 @@ pub fn start(args: &[&str], log: Option<&Path>) -> Result<Child> {
     cmd.spawn().with_context(|| format!("cannot run {}", run::show(&cmd)))
 }
 
-/// Inside: a loopback network with the address that guests know, an empty `/run`, and accounts that only
-/// this mount namespace has. `passwd` and `group` are whole files.
-pub fn furnish(passwd: &Path, group: &Path) -> Result<()> {
+/// Inside: a loopback network with the address that guests know, an empty `/run`, and an `/etc` that only this mount
+/// namespace has. All of it: a file that is mounted over another is gone once somebody outside replaces that.
+pub fn furnish(etc: &Path) -> Result<()> {
     let sh = |line: &str| run::output(Command::new("sh").args(["-euc", line]));
     sh("ip link set lo up; ip addr add 10.199.0.1/32 dev lo")?;
     sh("mount -t tmpfs -o mode=755 tmpfs /run; mkdir -p /run/sshd /run/lock")?;
-    for (file, over) in [(passwd, "/etc/passwd"), (group, "/etc/group")] {
-        run::output(Command::new("mount").arg("--bind").arg(file).arg(over))?;
-    }
+    run::output(Command::new("mount").arg("--bind").arg(etc).arg("/etc"))?;
     Ok(())
 }

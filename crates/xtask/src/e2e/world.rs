@@ -6,12 +6,14 @@ use super::proc;
 use super::server::{Gateway, Server};
 use super::sshd::{self, Sshd};
 use crate::nfs::Client;
+use crate::run;
 use anyhow::{Context, Result};
 use oncrpc::nfs3::NfsFh3;
 use std::fs;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Where the server listens: an address that guests reach.
 pub const SERVER_IP: &str = "10.199.0.1";
@@ -28,8 +30,10 @@ impl World {
     /// Furnishes the namespaces that we are in. `binary` is the program under test.
     pub fn new(dir: &Path, binary: &Path) -> Result<Self> {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
-        let (passwd, group) = accounts::create(dir)?;
-        isolate::furnish(&passwd, &group)?;
+        let etc = dir.join("etc");
+        run::output(Command::new("cp").args(["-a", "/etc"]).arg(&etc))?;
+        accounts::create(dir, &etc)?;
+        isolate::furnish(&etc)?;
         let trellis = dir.join("trellis");
         fs::copy(binary, &trellis).with_context(|| binary.display().to_string())?;
         let world = Self { dir: dir.into(), trellis };
