@@ -70,11 +70,12 @@ impl<S: Sys> Batch<'_, S> {
         }
         let way = if resume { Way::Only } else { self.way(placed, &target, &pieces) };
         if way != Way::Copy {
+            let sole = target.file.attr.nlink == 1;
             match self.in_place(placed, &target, &pieces, way) {
                 // The owner may write whatever the mode says, and running programs do not keep a file
                 // from being replaced: both go by a copy.
-                Err(Fail::Refused(ErrorKind::Access)) if self.is_own(&target.file.attr) => {}
-                Err(Fail::Refused(ErrorKind::TextBusy)) if !placed.plain => {}
+                Err(Fail::Refused(ErrorKind::Access)) if way == Way::First => {}
+                Err(Fail::Refused(ErrorKind::TextBusy)) if !placed.plain && sole => {}
                 Ok(None) => {}
                 Ok(Some(done)) => return Ok(done),
                 Err(fail) => return Err(fail),
@@ -154,7 +155,7 @@ impl<S: Sys> Batch<'_, S> {
                 if guarded && old.size > 0 && self.has_writer(&target.file.fd) {
                     return Err(Fail::Conflict(Some(old)));
                 }
-                (self.open_for_writing(&target.file.fd)?, false)
+                (self.open_for_writing(&target.file, way)?, false)
             }
         };
         let lease = if guarded { self.sys().lease(&fd) } else { Err(Errno::OPNOTSUPP) };
@@ -230,11 +231,20 @@ impl<S: Sys> Batch<'_, S> {
         }
     }
 
-    fn open_for_writing(&self, fd: &S::Fd) -> Sysult<S::Fd> {
-        self.sys().reopen(fd, Mode::ReadWrite).or_else(|e| match e {
-            Errno::ACCESS => self.sys().reopen(fd, Mode::Write),
+    /// The owner may write whatever the mode says. What no copy can take the place of is lent the permission: for as
+    /// long as it takes to open it.
+    fn open_for_writing(&self, file: &Found<S>, way: Way) -> Sysult<S::Fd> {
+        let opened = self.sys().reopen(&file.fd, Mode::ReadWrite).or_else(|e| match e {
+            Errno::ACCESS => self.sys().reopen(&file.fd, Mode::Write),
             e => Err(e),
-        })
+        });
+        if opened.as_ref().err() != Some(&Errno::ACCESS) || way != Way::Only || !self.is_own(&file.attr) {
+            return opened;
+        }
+        self.sys().chmod(&file.fd, file.attr.mode & 0o7777 | 0o600)?;
+        let opened = self.sys().reopen(&file.fd, Mode::ReadWrite);
+        self.sys().chmod(&file.fd, file.attr.mode & 0o7777)?;
+        opened
     }
 
     /// The descriptor of a file that this batch has open for writing.

@@ -35,6 +35,30 @@ fn the_owner_writes_what_the_mode_forbids() {
 }
 
 #[test]
+fn the_owner_writes_a_file_of_several_names_that_the_mode_forbids() {
+    if !as_user("the_owner_writes_a_file_of_several_names_that_the_mode_forbids") {
+        return;
+    }
+    for mode in [0o444, 0o000] {
+        let place = Place::new();
+        let home = place.open(Linux::default());
+        place.write("w/f", b"base content");
+        std::fs::hard_link(place.path("w/f"), place.path("w/g")).unwrap();
+        set_mode(&place, "w/f", mode);
+        let attr = home.stat(&at("w/f")).unwrap().attr;
+        let new = done(&home, write("w/f", Some(attr.version()), 0, b"ours")).attr.unwrap();
+        assert_eq!((new.id, new.mode, new.nlink), (attr.id, mode, 2));
+        let outcome = one(&home, plainly(write("w/g", None, 12, b", plainly")));
+        assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+        let there = std::fs::metadata(place.path("w/g")).unwrap();
+        assert_eq!((there.ino(), there.mode() & 0o777), (attr.id.ino, mode));
+        set_mode(&place, "w/f", 0o644);
+        assert_eq!(place.read("w/g"), b"ours content, plainly");
+        assert_eq!(place.names("w"), ["f", "g"]);
+    }
+}
+
+#[test]
 fn what_is_made_read_only_can_be_filled() {
     if !as_user("what_is_made_read_only_can_be_filled") {
         return;
