@@ -285,6 +285,16 @@ pub trait Home: Send + Sync {
     /// At most `len` bytes at offset `at`.
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk>;
 
+    /// The same as [`Home::watch`] for somebody who can wait: what others ask for goes before it.
+    async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        self.watch(dir, max, mark).await
+    }
+
+    /// The same as [`Home::read`] for somebody who can wait: what others ask for goes before it.
+    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.read(file, at, len).await
+    }
+
     /// Where a symbolic link points.
     async fn readlink(&self, at: &Loc) -> Result<Bytes>;
 

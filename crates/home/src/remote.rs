@@ -537,6 +537,14 @@ impl Home for RemoteHome {
         self.same_account().await?.read(file, at, len).await
     }
 
+    async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        self.same_account().await?.watch_later(dir, max, mark).await
+    }
+
+    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.same_account().await?.read_later(file, at, len).await
+    }
+
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {
         self.same_account().await?.readlink(at).await
     }

@@ -105,6 +105,12 @@ pub const LAST_ANSWERS: Duration = Duration::from_secs(2);
 pub const FAREWELL: Duration = Duration::from_millis(200);
 /// How long `trellis stop` waits for the process to end after that.
 pub const END_OF_PROCESS: Duration = Duration::from_secs(10);
+/// Paths that `trellis prefetch` hands over at once, and lets wait.
+pub const PREFETCH_LINES: usize = 1000;
+/// Longest line of its list, in bytes.
+pub const PREFETCH_LINE: u64 = 64 << 10;
+/// Paths that it could not have and names in JSON.
+pub const PREFETCH_MISSED: usize = 10_000;
 /// How long `trellis sync` waits if not told otherwise.
 pub const SYNC_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the same text is not written to the log again.

@@ -31,6 +31,8 @@ pub enum Want {
     Target(u64),
     /// Extended attributes of an object; the value of this one however long.
     Xattrs(u64, Option<XattrName>),
+    /// A listing or data for somebody who can wait: what others ask for goes before it, even if it is the same.
+    Later(Box<Want>),
 }
 
 impl Want {
@@ -43,8 +45,26 @@ impl Want {
             | Want::Data(id, _)
             | Want::Target(id)
             | Want::Xattrs(id, _) => *id,
+            Want::Later(want) => want.about(),
         }
     }
+
+    /// What is asked, and when.
+    fn turn(&self) -> (&Want, Turn) {
+        match self {
+            Want::Later(want) => (want, Turn::Later),
+            want => (want, Turn::Now),
+        }
+    }
+}
+
+/// When a question goes to the home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    /// As soon as may be.
+    Now,
+    /// Behind those of [`Turn::Now`].
+    Later,
 }
 
 /// How much of a directory is wanted.
@@ -189,13 +209,14 @@ impl Volume {
             outcomes.borrow_and_update();
             let place = self.tree.lock().home_path(id).ok();
             let doubtful = self.is_in_doubt();
-            let answer = match &want {
-                Want::Attr(id) => self.fetch_attr(*id).await,
-                Want::List(dir, extent) => self.fetch_list(*dir, *extent).await,
-                Want::Name(dir, name) => self.fetch_name(*dir, name).await,
-                Want::Data(id, at) => self.fetch_data(*id, *at).await,
-                Want::Target(id) => self.fetch_target(*id).await,
-                Want::Xattrs(id, name) => self.fetch_xattrs(*id, name.as_ref()).await,
+            let answer = match want.turn() {
+                (Want::Attr(id), _) => self.fetch_attr(*id).await,
+                (Want::List(dir, extent), turn) => self.fetch_list(*dir, *extent, turn).await,
+                (Want::Name(dir, name), _) => self.fetch_name(*dir, name).await,
+                (Want::Data(id, at), turn) => self.fetch_data(*id, *at, turn).await,
+                (Want::Target(id), _) => self.fetch_target(*id).await,
+                (Want::Xattrs(id, name), _) => self.fetch_xattrs(*id, name.as_ref()).await,
+                (Want::Later(_), _) => Err(ErrorKind::Invalid.into()),
             };
             match &answer {
                 Err(e) if is_out_of_reach(e) => self.suspect(e),
@@ -321,7 +342,7 @@ impl Volume {
         }
     }
 
-    async fn fetch_list(&self, dir: u64, extent: Extent) -> Result<()> {
+    async fn fetch_list(&self, dir: u64, extent: Extent, turn: Turn) -> Result<()> {
         let (asked, at, wants_told) = {
             let mut tree = self.tree.lock();
             (self.asked(&tree), Self::loc(&mut tree, dir)?, self.wants_told(&mut tree, dir))
@@ -330,6 +351,9 @@ impl Volume {
         let (mut after, mut names, mut applied) = (None, 0, u64::MAX);
         loop {
             let Watched { page, epoch } = match &after {
+                None if wants_told && turn == Turn::Later => {
+                    self.home.watch_later(&at, page_size, dir).await?
+                }
                 None if wants_told => self.home.watch(&at, page_size, dir).await?,
                 after => Watched::not(self.home.list(&at, after.as_ref(), page_size).await?),
             };
@@ -421,14 +445,18 @@ impl Volume {
         }
     }
 
-    async fn fetch_data(&self, id: u64, at: u64) -> Result<()> {
+    async fn fetch_data(&self, id: u64, at: u64, turn: Turn) -> Result<()> {
         let (asked, loc, len) = {
             let mut tree = self.tree.lock();
             // What is more than the file is known to have is not reckoned with on the way.
             let len = tree.get(id)?.base_len.saturating_sub(at).next_multiple_of(limits::FETCH_MIN);
             (self.asked(&tree), Self::loc(&mut tree, id)?, len.clamp(limits::FETCH_MIN, limits::FETCH_CHUNK))
         };
-        let chunk = self.home.read(&loc, at, len as u32).await.map_err(|e| match e.kind {
+        let chunk = match turn {
+            Turn::Now => self.home.read(&loc, at, len as u32).await,
+            Turn::Later => self.home.read_later(&loc, at, len as u32).await,
+        };
+        let chunk = chunk.map_err(|e| match e.kind {
             ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.detail),
             _ => e,
         })?;
@@ -503,6 +531,28 @@ impl Volume {
         if self.connects() {
             drop(self.flight(want));
         }
+    }
+
+    /// Asks for a listing or data that no call waits for, however long that takes, until the home is given up.
+    pub async fn ask_later(self: &Arc<Self>, want: Want) -> Result<()> {
+        let want = if self.is_asked(&want) { want } else { Want::Later(Box::new(want)) };
+        let mut moved = 0;
+        while self.connects() {
+            match self.flight(want.clone()).await {
+                Err(e) if e.kind == ErrorKind::Unreachable => {
+                    self.unheard();
+                    if self.is_given_up() {
+                        return Err(e);
+                    }
+                }
+                Err(e) if e.kind == ErrorKind::Busy && moved < limits::QUESTIONS => moved += 1,
+                answer => return answer,
+            }
+            let _awaits = self.awaits();
+            let pause = self.home.wanted().map_or(limits::ASK_AGAIN, |left| left.min(limits::ASK_AGAIN));
+            tokio::time::sleep(pause).await;
+        }
+        Err(self.offline())
     }
 
     /// Whether the home has been asked for this and not answered yet.

@@ -58,6 +58,7 @@ pub use conflict::{CopyOf, copy_of};
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
 pub use mode::{Mode, Modes};
 pub use ops::copies::{ConflictCopy, Keep};
+pub use ops::prefetch::{Prefetch, PrefetchProgress};
 pub use types::*;
 pub use watch::{Event, Watch};
 

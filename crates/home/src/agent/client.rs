@@ -16,7 +16,7 @@ mod window;
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{BASES, CLAIMS, ClaimArgs, News, WATCHES, WatchArgs, XATTRS, XattrsArgs};
-use crate::limits::agent::{APPLY_MAX, BODY_MAX, LONG_READ, READ_MAX, REQUESTS_MAX, STAGE_MAX};
+use crate::limits::agent::{APPLY_MAX, BODY_MAX, LISTING, LONG_READ, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{
     Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome,
@@ -115,18 +115,66 @@ impl Session {
         self.accept.features & XATTRS != 0
     }
 
+    async fn read_as(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let len = len.min(limits::READ_MAX);
+        if len <= READ_MAX {
+            return self.read_part(class, file, at, len).await;
+        }
+        let starts = (0..len).step_by(READ_MAX as usize);
+        let reads =
+            starts.map(|i| self.read_part(class, file, at.saturating_add(i.into()), READ_MAX.min(len - i)));
+        let chunks = futures_util::future::try_join_all(reads).await?;
+        let mut data = BytesMut::with_capacity(chunks.iter().map(|c| c.data.len()).sum());
+        // If the file changed between two reads, the last version differs from the one that the caller knows.
+        let attr = chunks.last().map(|c| c.attr).ok_or_else(closed)?;
+        for chunk in chunks {
+            data.extend_from_slice(&chunk.data);
+            if chunk.data.len() < READ_MAX as usize {
+                break;
+            }
+        }
+        Ok(Chunk { attr, data: data.freeze() })
+    }
+
     /// At most what one request carries.
-    async fn read_part(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+    async fn read_part(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         match &self.wide {
-            Some(wide) if len >= LONG_READ => wide.read(self, file, at, len).await,
-            _ => self.read_once(file, at, len).await,
+            Some(wide) if len >= LONG_READ => wide.read(self, class, file, at, len).await,
+            _ => self.read_once(class, file, at, len).await,
         }
     }
 
-    async fn read_once(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+    async fn read_once(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let args = ReadArgs { file: file.clone(), at, len };
-        match self.call(Class::Data, Request::Read(args)).await? {
+        match self.call(class, Request::Read(args)).await? {
             Reply::Read(chunk) if chunk.data.len() <= len as usize => Ok(chunk),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn list_as(&self, class: Class, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
+        let args = ListArgs { dir: dir.clone(), after: after.cloned(), max };
+        let request = if self.has_xattrs() { Request::Listx(args) } else { Request::List(args) };
+        let most = max.max(1) as usize;
+        match self.call(class, request).await? {
+            Reply::List(page) if page.entries.len() <= most && !self.has_xattrs() => Ok(page),
+            Reply::Listx(page) if page.page.entries.len() <= most && self.has_xattrs() => Ok(page.joined()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn watch_as(&self, class: Class, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        if self.accept.features & WATCHES == 0 || !self.has_xattrs() {
+            return Ok(Watched::not(self.list_as(class, dir, None, max).await?));
+        }
+        let epoch = self.epoch();
+        let args = WatchArgs { dir: dir.clone(), max, mark };
+        match self.call(class, Request::Watch(args)).await? {
+            Reply::Watch(answer) if answer.page.page.entries.len() <= max.max(1) as usize => {
+                // Anything may have gone untold since the question if the span is another one now.
+                let epoch = epoch.filter(|epoch| answer.watched && self.epoch() == Some(*epoch));
+                Ok(Watched { page: answer.page.joined(), epoch })
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -139,6 +187,8 @@ impl Session {
         let weight = match &request {
             Request::Read(args) => args.len as usize,
             Request::Stage(_) => size,
+            // A listing is short, but many together are not.
+            Request::Watch(_) | Request::Listx(_) | Request::List(_) if class == Class::Bulk => LISTING,
             _ => 0,
         };
         if size > BODY_MAX {
@@ -355,30 +405,11 @@ impl Home for Session {
     }
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
-        let args = ListArgs { dir: dir.clone(), after: after.cloned(), max };
-        let request = if self.has_xattrs() { Request::Listx(args) } else { Request::List(args) };
-        let most = max.max(1) as usize;
-        match self.call(Class::Metadata, request).await? {
-            Reply::List(page) if page.entries.len() <= most && !self.has_xattrs() => Ok(page),
-            Reply::Listx(page) if page.page.entries.len() <= most && self.has_xattrs() => Ok(page.joined()),
-            other => Err(unexpected(&other)),
-        }
+        self.list_as(Class::Metadata, dir, after, max).await
     }
 
     async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
-        if self.accept.features & WATCHES == 0 || !self.has_xattrs() {
-            return Ok(Watched::not(self.list(dir, None, max).await?));
-        }
-        let epoch = self.epoch();
-        let args = WatchArgs { dir: dir.clone(), max, mark };
-        match self.call(Class::Metadata, Request::Watch(args)).await? {
-            Reply::Watch(answer) if answer.page.page.entries.len() <= max.max(1) as usize => {
-                // Anything may have gone untold since the question if the span is another one now.
-                let epoch = epoch.filter(|epoch| answer.watched && self.epoch() == Some(*epoch));
-                Ok(Watched { page: answer.page.joined(), epoch })
-            }
-            other => Err(unexpected(&other)),
-        }
+        self.watch_as(Class::Metadata, dir, max, mark).await
     }
 
     async fn changes(&self) -> Vec<Changed> {
@@ -391,23 +422,15 @@ impl Home for Session {
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let len = len.min(limits::READ_MAX);
-        if len <= READ_MAX {
-            return self.read_part(file, at, len).await;
-        }
-        let starts = (0..len).step_by(READ_MAX as usize);
-        let reads = starts.map(|i| self.read_part(file, at.saturating_add(i.into()), READ_MAX.min(len - i)));
-        let chunks = futures_util::future::try_join_all(reads).await?;
-        let mut data = BytesMut::with_capacity(chunks.iter().map(|c| c.data.len()).sum());
-        // If the file changed between two reads, the last version differs from the one that the caller knows.
-        let attr = chunks.last().map(|c| c.attr).ok_or_else(closed)?;
-        for chunk in chunks {
-            data.extend_from_slice(&chunk.data);
-            if chunk.data.len() < READ_MAX as usize {
-                break;
-            }
-        }
-        Ok(Chunk { attr, data: data.freeze() })
+        self.read_as(Class::Data, file, at, len).await
+    }
+
+    async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        self.watch_as(Class::Bulk, dir, max, mark).await
+    }
+
+    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.read_as(Class::Bulk, file, at, len).await
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

@@ -32,6 +32,8 @@ pub const REQUESTS_MAX: usize = 8 << 20;
 pub const WINDOW_MIN: usize = 256 << 10;
 /// Bytes of one class under way at most.
 pub const WINDOW_MAX: usize = 16 << 20;
+/// Bytes that a listing is taken for, of those for which nobody waits.
+pub const LISTING: usize = 16 << 10;
 /// Connections for long reads that are made besides the first. One channel of ssh carries 2 MiB in a round trip, and a
 /// host usually lets ten of a login be open at a time (`MaxSessions` of sshd_config(5)).
 pub const CHANNELS_MORE: usize = 4;

@@ -150,6 +150,14 @@ impl Home for FaultHome {
         self.through(self.inner.read(file, at, len)).await
     }
 
+    async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        self.through(self.inner.watch_later(dir, max, mark)).await
+    }
+
+    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.through(self.inner.read_later(file, at, len)).await
+    }
+
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {
         self.through(self.inner.readlink(at)).await
     }

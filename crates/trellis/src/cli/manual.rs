@@ -60,7 +60,7 @@ fn exits(name: &str) -> Vec<(u8, &'static str)> {
     let own = EXITS.iter().find(|(names, _)| names.contains(&name));
     let mut exits =
         own.map_or_else(|| vec![(1, "something failed"), (2, "wrong usage")], |(_, exits)| exits.to_vec());
-    if name == "mv" {
+    if matches!(name, "mv" | "prefetch") {
         exits.push((130, "interrupted from the keyboard"));
     }
     exits

@@ -23,6 +23,7 @@ mod mount;
 mod mv;
 mod output;
 mod owners;
+mod prefetch;
 mod reach;
 mod refused;
 mod rm;
@@ -68,6 +69,8 @@ enum Command {
     Status(control::StatusArgs),
     /// Wait until everything acknowledged before is durable at its home
     Sync(control::SyncArgs),
+    /// Bring files and directories into the cache before they are wanted
+    Prefetch(prefetch::PrefetchArgs),
     /// Send what a home refused once more, now
     Retry(refused::RetryArgs),
     /// Save the files whose changes a home refused
@@ -322,6 +325,7 @@ async fn run(command: Command) -> Done {
         Command::Umount(args) => mount::umount(args).await,
         Command::Status(args) => control::status(args).await,
         Command::Sync(args) => control::sync(args).await,
+        Command::Prefetch(args) => prefetch::prefetch(args).await,
         Command::Retry(args) => refused::retry(args).await,
         Command::Export(args) => refused::export(args).await,
         Command::Discard(args) => refused::discard(args).await,

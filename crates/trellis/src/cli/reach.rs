@@ -92,7 +92,7 @@ pub(super) struct Reach {
 }
 
 /// What decides what a path means.
-struct Here {
+pub(super) struct Here {
     /// The current directory, if it is known.
     cwd: Option<PathBuf>,
     mounts: Vec<Mounted>,
@@ -219,17 +219,7 @@ impl Reach {
 
 /// The path from the root of the tree that an argument of a command to the server means.
 pub(super) async fn tree_path(server: &mut Server, arg: &OsStr) -> Result<Vec<u8>, Failure> {
-    let here = match &server.by {
-        By::Here(state) => Here::of_server(&mut server.client, state).await?,
-        By::Mount(record) => {
-            let mut here = Here::of(None);
-            let point = record.mounted();
-            here.others.retain(|m| *m != point);
-            here.mounts = vec![point];
-            here
-        }
-    };
-    here.tree_path(arg.as_bytes())
+    Here::of_any(server).await?.tree_path(arg.as_bytes())
 }
 
 impl Here {
@@ -242,6 +232,20 @@ impl Here {
         let mounts = mounts.unwrap_or_default();
         let others = mounts::other_points(&mounts).iter().map(|point| Mounted::whole(point)).collect();
         Here { cwd: std::env::current_dir().ok(), mounts, others, names: None }
+    }
+
+    /// With the mounts of a server, or the one that it is reached through.
+    pub(super) async fn of_any(server: &mut Server) -> Result<Here, Failure> {
+        match &server.by {
+            By::Here(state) => Here::of_server(&mut server.client, state).await,
+            By::Mount(record) => {
+                let mut here = Here::of(None);
+                let point = record.mounted();
+                here.others.retain(|m| *m != point);
+                here.mounts = vec![point];
+                Ok(here)
+            }
+        }
     }
 
     async fn of_server(client: &mut Client, state: &StateDir) -> Result<Here, Failure> {
@@ -272,7 +276,7 @@ impl Here {
         found.map(|(mount, inside)| (mount.point.clone(), inside))
     }
 
-    fn tree_path(&self, arg: &[u8]) -> Result<Vec<u8>, Failure> {
+    pub(super) fn tree_path(&self, arg: &[u8]) -> Result<Vec<u8>, Failure> {
         if is_locator(arg) {
             return parse(arg);
         }

@@ -6,10 +6,12 @@
 //!
 //! - [`proto`]: the messages, shared by both ends.
 //! - [`wire`]: lines and bytes on a stream.
-//! - [`client`], [`server`]: the two ends; [`conflicts`]: what the latter says of conflicts.
+//! - [`client`], [`server`]: the two ends; [`conflicts`]: what the latter says of conflicts;
+//!   [`prefetch`]: what it fetches ahead for a connection.
 
 pub mod client;
 mod conflicts;
+pub mod prefetch;
 pub mod proto;
 pub mod report;
 pub mod server;

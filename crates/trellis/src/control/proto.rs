@@ -3,6 +3,7 @@
 //! Objects are named by the numbers that the engine gave them, so that a file that is renamed while it is
 //! copied stays the same file.
 
+use super::prefetch::PrefetchReport;
 use super::report::{ConflictReport, ParkedReport, StatusReport, UnsentReport};
 use crate::limits;
 use home::ErrorKind;
@@ -75,6 +76,16 @@ pub enum Request {
         /// Its name.
         mode: String,
     },
+    /// Begins to bring what these paths lead to into the cache, or adds it to what this connection has begun: [`Reply::Done`].
+    /// It ends with the connection.
+    Prefetch {
+        /// The paths.
+        paths: Vec<Raw>,
+        /// Names and attributes, no content.
+        names_only: bool,
+    },
+    /// How far that is, soon, or when it is over: [`Reply::Prefetched`].
+    Prefetched,
     /// Ends the server; answered when nothing is accepted any more: [`Reply::Unsent`].
     Stop {
         /// How long unsent changes may go home before that, in seconds.
@@ -253,6 +264,8 @@ pub enum Reply {
     Count(u64),
     /// Changes that a home refused.
     Refused(Vec<ParkedReport>),
+    /// How far a prefetch is.
+    Prefetched(Box<PrefetchReport>),
     /// Conflicts that nobody has settled.
     Conflicts(Vec<ConflictReport>),
     /// A conflict is settled; the path of what was changed here, if that is kept.
@@ -413,7 +426,7 @@ pub struct Page {
 }
 
 /// Bytes that are usually text: a string where they are UTF-8, else a list of numbers.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Raw(pub Vec<u8>);
 
 impl From<&[u8]> for Raw {

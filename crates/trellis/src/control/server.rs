@@ -1,5 +1,6 @@
 //! The server's end of the control socket.
 
+use super::prefetch::Begun;
 use super::proto::{self, Attr, Entry, Id, LoginWay, Object, Page, Raw, Reply, Request, When};
 use super::report::{ParkedReport, StatusReport, UnsentReport};
 use super::wire;
@@ -117,6 +118,7 @@ pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     stream: S,
 ) -> std::io::Result<Option<Turned<S>>> {
     let mut stream = BufReader::new(stream);
+    let mut begun = Begun::default();
     while let Some((request, payload)) = wire::receive::<Request>(&mut stream).await? {
         if let Request::Attach { session, received, owner } = &request {
             let (reply, seat) = match control.attachments.attach(session, *received, *owner).await {
@@ -129,7 +131,14 @@ pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
                 None => continue,
             }
         }
-        let (reply, bytes) = match answer(control, request, payload).await {
+        let answered = match request {
+            Request::Prefetch { paths, names_only } => {
+                Ok((control.prefetch(&mut begun, paths, names_only).await, Bytes::new()))
+            }
+            Request::Prefetched => Ok((begun.report().await, Bytes::new())),
+            request => answer(control, request, payload).await,
+        };
+        let (reply, bytes) = match answered {
             Ok(answer) => answer,
             Err(Error { kind, detail }) => (Reply::Failed { kind, detail }, Bytes::new()),
         };
@@ -138,14 +147,16 @@ pub(super) async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
     Ok(None)
 }
 
+/// Answers what does not belong to the connection.
 async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(Reply, Bytes)> {
     let reply = match request {
         Request::Read { file, at, len } => return control.read(file, at, len).await,
         Request::Status => Reply::Status(Box::new(control.status().await)),
         Request::Way(name) => Reply::Way(control.way(&name)?),
         Request::LoggedIn(name) => control.logged_in(&name).await?,
-        // Taken by the conversation, which it ends.
-        Request::Attach { .. } => return Err(ErrorKind::Invalid.into()),
+        Request::Attach { .. } | Request::Prefetch { .. } | Request::Prefetched => {
+            return Err(ErrorKind::Invalid.into());
+        }
         Request::Mount { dir, make } => control.mount(&dir, make).await?,
         Request::Umount { dir, lazy } => {
             let dir = dir.as_ref().map(path);
@@ -303,6 +314,17 @@ impl Control {
     async fn discard(&self, path: Raw, numbers: Option<Vec<u64>>) -> Result<Reply> {
         let given_up = self.vfs.discard(self.home_of(path).await?, numbers.as_deref()).await?;
         Ok(Reply::Refused(given_up.iter().map(ParkedReport::from).collect()))
+    }
+
+    /// A person asks: homes that failed before are tried again.
+    async fn prefetch(&self, begun: &mut Begun, paths: Vec<Raw>, names_only: bool) -> Reply {
+        let mut names: Vec<Name> = paths.iter().filter_map(|p| Name::new(first_part(&p.0)).ok()).collect();
+        names.sort_unstable();
+        names.dedup();
+        for name in &names {
+            self.vfs.asked(name).await;
+        }
+        begun.add(&self.vfs, &self.cred, paths, names_only)
     }
 
     async fn held(&self, path: Raw, after: u64) -> Result<Reply> {

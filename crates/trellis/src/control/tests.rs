@@ -119,6 +119,31 @@ async fn a_file_is_written_listed_and_read() {
 }
 
 #[tokio::test]
+async fn a_connection_hears_how_far_its_prefetch_is() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    let name = entry(lab, b"f");
+    let file = server.object(Request::Create { entry: name, mode: 0o644, new: true }).await.unwrap();
+    server.done(Request::Write { file: file.id, at: 0 }, b"content").await;
+    let paths = [&b"/lab"[..], b"/lab/missing"].map(Raw::from).to_vec();
+    server.done(Request::Prefetch { paths, names_only: false }, b"").await;
+    let mut failed = Vec::new();
+    let report = loop {
+        match server.client.ask(Request::Prefetched).await.unwrap() {
+            Reply::Prefetched(mut report) => {
+                failed.append(&mut report.failed);
+                if report.over {
+                    break report;
+                }
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!((report.files, report.bytes, report.names), ((1, 1), (7, 7), 1));
+    assert_eq!(failed.iter().map(|(path, _)| &path.0[..]).collect::<Vec<_>>(), [&b"/lab/missing"[..]]);
+}
+
+#[tokio::test]
 async fn making_a_file_again_empties_it() {
     let mut server = server().await;
     let lab = server.lab().await;

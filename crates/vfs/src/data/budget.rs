@@ -2,6 +2,7 @@
 
 use super::DataLog;
 use crate::env::{Error, Result};
+use home::Time;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -78,12 +79,29 @@ impl Budget {
         }
     }
 
+    /// Whether `bytes` fit, with what goes out for them: segments that nobody has used since `since`.
+    pub fn has_room_for(&self, bytes: u64, since: Time) -> bool {
+        while self.used() + bytes > self.cap {
+            if !self.evict(|used| used < since) {
+                return false;
+            }
+        }
+        true
+    }
+
     /// Evicts the oldest segment that may go; `false` if there is none.
     pub(super) fn evict_one(&self) -> bool {
+        self.evict(|_| true)
+    }
+
+    /// The same of those that were last used at a time that `may_go` takes.
+    fn evict(&self, may_go: impl Fn(Time) -> bool) -> bool {
         // Held throughout, so that two threads do not evict twice for one need.
         let logs = self.logs.lock();
         let live = logs.iter().filter_map(Weak::upgrade);
-        let mut candidates: Vec<_> = live.filter_map(|l| Some((l.oldest_evictable()?, l))).collect();
+        let oldest = live.filter_map(|log| Some((log.oldest_evictable()?, log)));
+        let mut candidates: Vec<_> =
+            oldest.filter(|((_, used), _)| may_go(*used)).map(|((made, _), log)| (made, log)).collect();
         candidates.sort_by_key(|(made, _)| *made);
         candidates.into_iter().any(|(_, log)| log.evict_oldest())
     }

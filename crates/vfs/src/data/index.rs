@@ -182,6 +182,8 @@ pub struct Segment {
     pub len: u64,
     /// When it was begun.
     pub made: Time,
+    /// When something was last put into it or read from it; when it was begun, if that was by an earlier process.
+    pub used: Time,
     /// Extents that may not be evicted.
     pub pins: u32,
     /// Objects with entries in it.

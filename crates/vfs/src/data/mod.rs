@@ -168,6 +168,7 @@ impl DataLog {
         index.object(object).pieces.lay(at, piece);
         if let Some(s) = index.segments.get_mut(&extent.segment) {
             s.objects.insert(object);
+            s.used = self.env.clock.now();
         }
     }
 
@@ -438,13 +439,13 @@ impl DataLog {
 
 /// What the budget asks of the log.
 impl DataLog {
-    /// When the oldest segment was begun, if that one may be evicted.
-    fn oldest_evictable(&self) -> Option<Time> {
+    /// When the oldest segment was begun, and when it was last used, if that one may be evicted.
+    fn oldest_evictable(&self) -> Option<(Time, Time)> {
         if self.held.load(Ordering::Acquire) {
             return None;
         }
         let index = self.index.lock();
-        index.segments.first_key_value().filter(|(_, s)| s.pins == 0).map(|(_, s)| s.made)
+        index.segments.first_key_value().filter(|(_, s)| s.pins == 0).map(|(_, s)| (s.made, s.used))
     }
 
     /// Evicts the oldest segment, unless it is pinned.
@@ -483,7 +484,16 @@ impl Drop for DataLog {
 
 impl Segment {
     fn new(file: Arc<dyn File>, len: u64, made: Time) -> Segment {
-        Segment { file, len, made, pins: 0, objects: HashSet::new(), wants_sync: false, named: false }
+        Segment {
+            file,
+            len,
+            made,
+            used: made,
+            pins: 0,
+            objects: HashSet::new(),
+            wants_sync: false,
+            named: false,
+        }
     }
 }
 

@@ -4,7 +4,7 @@
 //! reached the disk: its checksum is computed on the first read, over the whole extent.
 
 use super::DataLog;
-use super::index::Piece;
+use super::index::{Index, Piece};
 use crate::env::{Error, File, Result};
 use crate::journal::Extent;
 use bytes::Bytes;
@@ -48,12 +48,17 @@ impl DataLog {
     pub fn get(&self, object: u64, at: u64, len: u32) -> Vec<Part> {
         let end = at.saturating_add(u64::from(len));
         let wants: Vec<Want> = {
-            let index = self.index.lock();
-            let pieces = index.objects.get(&object).map(|o| &o.pieces);
+            let mut index = self.index.lock();
+            let Index { objects, segments, .. } = &mut *index;
+            let pieces = objects.get(&object).map(|o| &o.pieces);
             let within = pieces.into_iter().flat_map(|p| p.within(at, end));
+            let now = self.env.clock.now();
             // A segment that is gone from under a dirty piece is found by the read.
             let with_file = within.map(|(at, piece)| {
-                let file = index.segments.get(&piece.extent.segment).map(|s| s.file.clone());
+                let file = segments.get_mut(&piece.extent.segment).map(|s| {
+                    s.used = now;
+                    s.file.clone()
+                });
                 Want { at, piece, file: file.unwrap_or_else(|| Arc::new(Missing)) }
             });
             with_file.collect()

@@ -10,6 +10,7 @@ pub mod nameless;
 pub mod names;
 pub mod object;
 pub mod open;
+pub mod prefetch;
 pub mod xattr;
 
 use crate::fetch::{Answer, Extent, Want};

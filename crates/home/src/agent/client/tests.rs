@@ -133,6 +133,20 @@ async fn what_cannot_be_true_is_refused() {
 }
 
 #[tokio::test]
+async fn what_can_wait_goes_behind_what_is_waited_for() {
+    let s = liar(|header| {
+        let kind = if header.class == Class::Bulk { ErrorKind::NoSpace } else { ErrorKind::Busy };
+        one(header, &Reply::Failed(super::super::verbs::Failure(kind.into())))
+    })
+    .await;
+    let x = loc(b"x");
+    let later = [s.read_later(&x, 0, 3).await.err(), s.watch_later(&x, 3, 1).await.err()];
+    let now = [s.read(&x, 0, 3).await.err(), s.watch(&x, 3, 1).await.err()];
+    assert_eq!(later.map(|e| e.unwrap().kind), [ErrorKind::NoSpace; 2]);
+    assert_eq!(now.map(|e| e.unwrap().kind), [ErrorKind::Busy; 2]);
+}
+
+#[tokio::test]
 async fn a_question_does_not_wait_for_the_room_of_changes() {
     // It takes what is staged and is silent about it.
     let s = liar(|header| match header.class {

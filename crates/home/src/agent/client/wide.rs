@@ -2,6 +2,7 @@
 //! bounds a transfer. Each pipe leads to an agent of its own, which is asked for bytes of files and nothing else: changes
 //! have one agent. What one of them cannot answer the first one is asked again.
 
+use super::super::frame::Class;
 use super::Session;
 use crate::limits::agent::{CHANNEL_FULL, CHANNEL_IDLE, CHANNEL_PACE, CHANNELS_MORE, CHANNELS_PAUSE};
 use crate::{Chunk, Loc, Result};
@@ -68,8 +69,8 @@ impl Wide {
     }
 
     /// Reads over the pipe that has least to do. `first`: the one that has always been there.
-    pub async fn read(&self, first: &Session, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let chunk = self.read_once(first, file, at, len).await?;
+    pub async fn read(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let chunk = self.read_once(first, class, file, at, len).await?;
         let full = self.more.lock().is_full(chunk.data.len() as u64, first.round_trip());
         if full {
             self.widen(first.accept.home.boot_id.clone());
@@ -77,7 +78,7 @@ impl Wide {
         Ok(chunk)
     }
 
-    async fn read_once(&self, first: &Session, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+    async fn read_once(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let (other, asked) = {
             let mut more = self.more.lock();
             more.pipes.retain(|pipe| pipe.session.shared.life.over().is_none());
@@ -88,16 +89,16 @@ impl Wide {
             (least, Asked::new(sum, len))
         };
         if let Some(pipe) = other {
-            if let Ok(chunk) = pipe.session.read_once(file, at, len).await {
+            if let Ok(chunk) = pipe.session.read_once(class, file, at, len).await {
                 let meter = &first.shared.life.meter;
                 meter.bytes_in.fetch_add(chunk.data.len() as u64, Ordering::Relaxed);
                 return Ok(chunk);
             }
             drop(asked);
             let _asked = Asked::new(self.first.clone(), len);
-            return first.read_once(file, at, len).await;
+            return first.read_once(class, file, at, len).await;
         }
-        first.read_once(file, at, len).await
+        first.read_once(class, file, at, len).await
     }
 
     /// Makes further pipes, to the same machine only: another one behind the same name may have other files. After some

@@ -58,7 +58,7 @@ impl Progress {
         self.bytes.1 += bytes;
         self.travelled += bytes;
         if self.shown {
-            self.name = show::text(name).chars().take(NAME_SHOWN).collect();
+            self.named(name);
             self.draw(false);
         }
     }
@@ -67,6 +67,25 @@ impl Progress {
     pub fn done(&mut self) {
         self.files.1 += 1;
         self.draw(false);
+    }
+
+    /// All of it: files and bytes, found and done, bytes that travelled, and what was worked on last.
+    pub fn now(&mut self, files: (u64, u64), bytes: (u64, u64), travelled: u64, name: &[u8]) {
+        (self.files, self.bytes, self.travelled) = (files, bytes, travelled);
+        self.named(name);
+        self.draw(false);
+    }
+
+    /// How far something is that has no files.
+    pub fn line(&mut self, text: &str, name: &[u8]) {
+        self.named(name);
+        self.draw_text(text, false);
+    }
+
+    fn named(&mut self, name: &[u8]) {
+        if self.shown {
+            self.name = show::text(name).chars().take(NAME_SHOWN).collect();
+        }
     }
 
     /// How much is done: files and bytes.
@@ -81,13 +100,18 @@ impl Progress {
     }
 
     fn draw(&mut self, last: bool) {
+        let rate = (self.travelled as f64 / self.start.elapsed().as_secs_f64().max(0.001)) as u64;
+        let text = format!("{}, {}/s", self.sum(), show::size(rate));
+        self.draw_text(&text, last);
+    }
+
+    fn draw_text(&mut self, text: &str, last: bool) {
         let every = if self.terminal { limits::PROGRESS_EVERY } else { LINES_EVERY };
         if !self.shown || !last && self.last.is_some_and(|at| at.elapsed() < every) {
             return;
         }
         self.last = Some(Instant::now());
-        let rate = (self.travelled as f64 / self.start.elapsed().as_secs_f64().max(0.001)) as u64;
-        let text = format!("{}, {}/s  {}", self.sum(), show::size(rate), self.name);
+        let text = format!("{text}  {}", self.name);
         let text = if self.terminal { format!("\r\x1b[K{text}") } else { format!("{}\n", text.trim_end()) };
         // A terminal that takes no more text loses only the progress.
         let _ = std::io::stderr().write_all(text.as_bytes());

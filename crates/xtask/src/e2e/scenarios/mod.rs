@@ -18,6 +18,7 @@ mod login;
 mod one_file;
 mod outage;
 mod power_cut;
+mod prefetch;
 mod relay;
 mod service;
 mod sftp_only;
@@ -283,6 +284,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 4,
         run: kept::run,
+    },
+    Scenario {
+        name: "prefetch",
+        shows: "trellis prefetch: a tree and a list of paths are read whole by FUSE and NFS, offline and without their host",
+        ci: true,
+        minutes: 4,
+        run: prefetch::run,
     },
     Scenario {
         name: "outage",
