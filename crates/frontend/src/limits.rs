@@ -37,7 +37,7 @@ pub const MOUNTS: usize = 1024;
 pub const FUSE_THREADS: (usize, usize) = (2, 8);
 /// Requests that the kernel may leave unanswered in the background (readahead, asynchronous direct I/O).
 pub const FUSE_BACKGROUND: u16 = 64;
-/// How long the kernel believes names and attributes without asking.
+/// How long the kernel believes names and attributes without asking, where an answer may be old at all.
 pub const FUSE_TTL: Duration = Duration::from_secs(1);
 /// How long a call is repeated that the engine is not ready for, before it fails.
 pub const FUSE_PATIENCE: Duration = Duration::from_secs(60);

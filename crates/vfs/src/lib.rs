@@ -329,6 +329,11 @@ impl Vfs {
         self.volume(oid).map_or(Mode::Ro, |volume| volume.mode_of(oid.id))
     }
 
+    /// Whether each answer about an object is asked for at its home, so that nobody may go on with an earlier one.
+    pub fn asks_each_time(&self, oid: Oid) -> bool {
+        self.volume(oid).is_ok_and(|volume| volume.plain())
+    }
+
     /// Gives a home as a whole another mode, until the process ends. [`ErrorKind::Invalid`] from or to `strict`, and
     /// where folders have modes that do not go with it.
     pub fn set_mode(&self, volume: u32, mode: Mode) -> Result<()> {

@@ -30,16 +30,17 @@ impl Listing for ReplyDirectory {
 impl Listing for ReplyDirectoryPlus {
     fn add(&mut self, tree: &Tree, entry: &DirEntry, attr: Option<&FileAttr>) -> bool {
         let name = OsStr::from_bytes(&entry.name);
+        // The kernel does not count these two as looked up.
+        let counted = attr.is_some() && !is_dot(entry);
         let (attr, ttl) = match attr {
-            // The kernel does not count these two as looked up.
-            Some(attr) if is_dot(entry) => {
-                (tree.shown(tree.nodes.number(entry.oid, attr.fileid), attr), Duration::ZERO)
+            Some(attr) if counted => {
+                (tree.shown(tree.nodes.remember(entry.oid, attr.fileid), attr), tree.ttl(entry.oid))
             }
-            Some(attr) => (tree.shown(tree.nodes.remember(entry.oid, attr.fileid), attr), limits::FUSE_TTL),
+            Some(attr) => (tree.shown(tree.nodes.number(entry.oid, attr.fileid), attr), Duration::ZERO),
             None => (convert::attr(unreached(entry), &placeholder(entry)), Duration::ZERO),
         };
         let full = ReplyDirectoryPlus::add(self, attr.ino, entry.cookie, name, &ttl, &attr, Generation(0));
-        if full && ttl > Duration::ZERO {
+        if full && counted {
             tree.nodes.forget(attr.ino.0, 1);
         }
         full

@@ -6,6 +6,7 @@ use super::convert;
 use super::io::Write;
 use super::locks::Asked;
 use super::names::Looked;
+use super::objects::Shown;
 use super::xattrs::fitting;
 use crate::limits;
 use bytes::Bytes;
@@ -74,9 +75,9 @@ impl Requests {
     }
 }
 
-fn entry(reply: ReplyEntry) -> impl FnOnce(Answer<fuser::FileAttr>) + Send {
+fn entry(reply: ReplyEntry) -> impl FnOnce(Answer<Shown>) + Send {
     |done| match done {
-        Ok(attr) => reply.entry(&limits::FUSE_TTL, &attr, GENERATION),
+        Ok(Shown { attr, ttl }) => reply.entry(&ttl, &attr, GENERATION),
         Err(e) => reply.error(e),
     }
 }
@@ -88,9 +89,9 @@ fn empty(reply: ReplyEmpty) -> impl FnOnce(Answer<()>) + Send {
     }
 }
 
-fn attributes(reply: ReplyAttr) -> impl FnOnce(Answer<fuser::FileAttr>) + Send {
+fn attributes(reply: ReplyAttr) -> impl FnOnce(Answer<Shown>) + Send {
     |done| match done {
-        Ok(attr) => reply.attr(&limits::FUSE_TTL, &attr),
+        Ok(Shown { attr, ttl }) => reply.attr(&ttl, &attr),
         Err(e) => reply.error(e),
     }
 }
@@ -167,9 +168,9 @@ impl Filesystem for Requests {
             req,
             |tree| async move { tree.lookup(parent, &name).await },
             |done| match done {
-                Ok(Looked::Found(attr)) => reply.entry(&limits::FUSE_TTL, &attr, GENERATION),
-                Ok(Looked::Absent) => {
-                    reply.entry_with_ttls(&Duration::ZERO, &limits::FUSE_TTL, &absent(), GENERATION);
+                Ok(Looked::Found(Shown { attr, ttl })) => reply.entry(&ttl, &attr, GENERATION),
+                Ok(Looked::Absent(ttl)) => {
+                    reply.entry_with_ttls(&Duration::ZERO, &ttl, &absent(), GENERATION);
                 }
                 Err(e) => reply.error(e),
             },
@@ -471,7 +472,9 @@ impl Filesystem for Requests {
             req,
             |tree| async move { tree.create(parent, &name, mode, OpenFlags(flags)).await },
             |done| match done {
-                Ok(new) => reply.created(&limits::FUSE_TTL, &new.attr, GENERATION, new.handle, new.flags),
+                Ok(new) => {
+                    reply.created(&new.shown.ttl, &new.shown.attr, GENERATION, new.handle, new.flags);
+                }
                 Err(e) => reply.error(e),
             },
         );

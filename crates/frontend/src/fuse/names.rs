@@ -3,22 +3,24 @@
 use super::Tree;
 use super::call::{Answer, patient};
 use super::convert;
+use super::objects::Shown;
 use bytes::Bytes;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, RenameFlags};
+use std::time::Duration;
 use vfs::{CreateHow, Ctx, FileAttr, Kind, Made, Oid, RenameHow, SetAttrs};
 
 /// What a lookup found.
 pub enum Looked {
     /// An object; the kernel has been counted as knowing it.
-    Found(fuser::FileAttr),
-    /// Surely nothing; the kernel may believe so for a while.
-    Absent,
+    Found(Shown),
+    /// Surely nothing; the kernel may believe so for as long.
+    Absent(Duration),
 }
 
 /// A file that was made and opened.
 pub struct Created {
-    /// Its attributes.
-    pub attr: fuser::FileAttr,
+    /// The file itself.
+    pub shown: Shown,
     /// Its number.
     pub handle: FileHandle,
     /// How the kernel may treat it.
@@ -26,9 +28,10 @@ pub struct Created {
 }
 
 impl Tree {
-    /// Attributes of an object that the kernel is told of.
-    fn entry(&self, oid: Oid, attr: &FileAttr) -> fuser::FileAttr {
-        self.shown(self.nodes.remember(oid, attr.fileid), attr)
+    /// An object that the kernel is told of.
+    fn entry(&self, oid: Oid, attr: &FileAttr) -> Shown {
+        let attr = self.shown(self.nodes.remember(oid, attr.fileid), attr);
+        Shown { attr, ttl: self.ttl(oid) }
     }
 
     /// FUSE_LOOKUP.
@@ -37,12 +40,12 @@ impl Tree {
         match patient(|| self.vfs.lookup(self.ctx(), dir, name)).await {
             Ok(found) => Ok(Looked::Found(self.entry(found.oid, &found.attr))),
             // A host that is not known now may be known at any time.
-            Err(Errno::ENOENT) if dir.volume != Oid::ROOT_VOLUME => Ok(Looked::Absent),
+            Err(Errno::ENOENT) if dir.volume != Oid::ROOT_VOLUME => Ok(Looked::Absent(self.ttl(dir))),
             Err(e) => Err(e),
         }
     }
 
-    async fn made(&self, made: Made) -> Answer<fuser::FileAttr> {
+    async fn made(&self, made: Made) -> Answer<Shown> {
         let attr = match made.attr {
             Some(attr) => attr,
             None => patient(|| self.vfs.getattr(self.ctx(), made.oid)).await?,
@@ -62,8 +65,8 @@ impl Tree {
             }
             made => made?,
         };
-        let attr = self.made(made).await?;
-        Ok(Created { attr, handle: self.files.open_changed(file), flags: self.direct(flags) })
+        let shown = self.made(made).await?;
+        Ok(Created { shown, handle: self.files.open_changed(file), flags: self.direct(flags) })
     }
 
     /// Somebody else was quicker to make the file that the kernel thought did not exist.
@@ -84,12 +87,12 @@ impl Tree {
             patient(|| self.vfs.setattr(ctx, found.oid, empty, None)).await?;
             attr = patient(|| self.vfs.getattr(ctx, found.oid)).await?;
         }
-        let attr = self.entry(found.oid, &attr);
-        Ok(Created { attr, handle: self.files.open_changed(file), flags: self.direct(flags) })
+        let shown = self.entry(found.oid, &attr);
+        Ok(Created { shown, handle: self.files.open_changed(file), flags: self.direct(flags) })
     }
 
     /// FUSE_MKNOD. Devices mean another machine's hardware and are refused.
-    pub async fn mknod(&self, parent: INodeNo, name: &[u8], mode: u32) -> Answer<fuser::FileAttr> {
+    pub async fn mknod(&self, parent: INodeNo, name: &[u8], mode: u32) -> Answer<Shown> {
         let dir = self.oid(parent)?;
         let set = SetAttrs { mode: Some(mode & 0o7777), ..SetAttrs::default() };
         let kind = match mode & libc::S_IFMT {
@@ -106,7 +109,7 @@ impl Tree {
     }
 
     /// FUSE_MKDIR.
-    pub async fn mkdir(&self, parent: INodeNo, name: &[u8], mode: u32) -> Answer<fuser::FileAttr> {
+    pub async fn mkdir(&self, parent: INodeNo, name: &[u8], mode: u32) -> Answer<Shown> {
         let dir = self.oid(parent)?;
         let set = SetAttrs { mode: Some(mode & 0o7777), ..SetAttrs::default() };
         let made = patient(|| self.vfs.mkdir(self.ctx(), dir, name, set)).await?;
@@ -114,7 +117,7 @@ impl Tree {
     }
 
     /// FUSE_SYMLINK.
-    pub async fn symlink(&self, parent: INodeNo, name: &[u8], target: Bytes) -> Answer<fuser::FileAttr> {
+    pub async fn symlink(&self, parent: INodeNo, name: &[u8], target: Bytes) -> Answer<Shown> {
         let dir = self.oid(parent)?;
         let set = SetAttrs::default();
         let made = patient(|| self.vfs.symlink(self.ctx(), dir, name, target.clone(), set)).await?;
@@ -122,7 +125,7 @@ impl Tree {
     }
 
     /// FUSE_LINK.
-    pub async fn link(&self, node: INodeNo, parent: INodeNo, name: &[u8]) -> Answer<fuser::FileAttr> {
+    pub async fn link(&self, node: INodeNo, parent: INodeNo, name: &[u8]) -> Answer<Shown> {
         let (oid, dir) = (self.oid(node)?, self.oid(parent)?);
         let linked = patient(|| self.vfs.link(self.ctx(), oid, dir, name)).await?;
         let attr = match linked.attr {

@@ -3,31 +3,46 @@
 use super::Tree;
 use super::call::{Answer, patient};
 use super::convert;
+use crate::limits;
 use bytes::Bytes;
 use fuser::{AccessFlags, Errno, FileHandle, INodeNo};
+use std::time::Duration;
 use vfs::{AccessMask, Oid, SetAttrs, StatFs};
 
+/// What the kernel is told of an object.
+pub struct Shown {
+    /// Its attributes.
+    pub attr: fuser::FileAttr,
+    /// How long the kernel may believe them, and the name by which it found the object.
+    pub ttl: Duration,
+}
+
 impl Tree {
+    /// How long the kernel may believe what it hears of an object.
+    pub fn ttl(&self, oid: Oid) -> Duration {
+        if self.vfs.asks_each_time(oid) { Duration::ZERO } else { limits::FUSE_TTL }
+    }
+
     /// Attributes for this session's kernel, to which the server's own user may have another number.
     pub fn shown(&self, node: u64, attr: &vfs::FileAttr) -> fuser::FileAttr {
         let (uid, gid) = (self.owner.0.swap(attr.uid), self.owner.1.swap(attr.gid));
         convert::attr(node, &vfs::FileAttr { uid, gid, ..*attr })
     }
 
+    /// The same as an answer.
+    fn answer(&self, node: INodeNo, oid: Oid, attr: &vfs::FileAttr) -> Shown {
+        Shown { attr: self.shown(node.0, attr), ttl: self.ttl(oid) }
+    }
+
     /// FUSE_GETATTR.
-    pub async fn getattr(&self, node: INodeNo) -> Answer<fuser::FileAttr> {
+    pub async fn getattr(&self, node: INodeNo) -> Answer<Shown> {
         let oid = self.oid(node)?;
         let attr = patient(|| self.vfs.getattr(self.ctx(), oid)).await?;
-        Ok(self.shown(node.0, &attr))
+        Ok(self.answer(node, oid, &attr))
     }
 
     /// FUSE_SETATTR. A size needs permission to write, unless the file was opened with it (ftruncate(2)).
-    pub async fn setattr(
-        &self,
-        node: INodeNo,
-        set: SetAttrs,
-        handle: Option<FileHandle>,
-    ) -> Answer<fuser::FileAttr> {
+    pub async fn setattr(&self, node: INodeNo, set: SetAttrs, handle: Option<FileHandle>) -> Answer<Shown> {
         let oid = self.oid(node)?;
         let (uid, gid) = (set.uid.map(|u| self.owner.0.swap(u)), set.gid.map(|g| self.owner.1.swap(g)));
         let set = SetAttrs { uid, gid, ..set };
@@ -45,7 +60,7 @@ impl Tree {
             Some(attr) => attr,
             None => patient(|| self.vfs.getattr(self.ctx(), oid)).await?,
         };
-        Ok(self.shown(node.0, &attr))
+        Ok(self.answer(node, oid, &attr))
     }
 
     /// FUSE_ACCESS: access(2) and chdir(2).

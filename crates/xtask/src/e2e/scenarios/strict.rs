@@ -3,6 +3,7 @@
 //! What is at the home is looked up in its own file system, not through the product.
 
 use crate::e2e::accounts::{ANN, GATEWAY};
+use crate::e2e::fuse;
 use crate::e2e::guest::{Guest, Running};
 use crate::e2e::proc::wait_for;
 use crate::e2e::server::Server;
@@ -15,9 +16,11 @@ use crate::wan_link;
 use anyhow::{Context, Result, bail, ensure};
 use oncrpc::nfs3::*;
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -110,6 +113,7 @@ pub fn run(world: &World) -> Result<()> {
     killed(&mut pair, &mut server, &work.join("far"))?;
     pair.guest.finish()?;
     one_winner(world, &server, &work)?;
+    by_fuse(world, &server)?;
     server.sync()?;
     let status = server.home_status("ann@lab")?;
     ensure!(status["mode"] == "strict" && status["unsent_ops"] == 0 && status["conflicts"] == 0, "{status}");
@@ -261,6 +265,43 @@ fn killed(pair: &mut Pair<'_>, server: &mut Server, far: &Path) -> Result<()> {
     let names = trees::names(far)?;
     ensure!(names.len() == 6, "something was done twice: {names:?}");
     Ok(())
+}
+
+/// What was done at the home is seen by the next look on a FUSE mount, however soon it comes.
+fn by_fuse(world: &World, server: &Server) -> Result<()> {
+    fuse::allow()?;
+    let there = world.home_dir(ANN, "work/looked-at")?;
+    let tree = fuse::mount(world, server, "tree")?;
+    let mut shell = Command::new("bash");
+    // One process, so that nothing is slow enough for what a kernel keeps to become old.
+    shell.args(["-c", "while read -r line; do eval \"$line\"; done"]).uid(GATEWAY.uid).gid(GATEWAY.uid);
+    let mut shell = shell.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let mut ask = shell.stdin.take().context("the shell's input")?;
+    let mut told = BufReader::new(shell.stdout.take().context("the shell's output")?).lines();
+    let mut look = |line: &str, want: &str| -> Result<()> {
+        writeln!(ask, "{line}")?;
+        let told = told.next().context("the shell has ended")??;
+        ensure!(told == want, "{line} on the mount: {told}, not {want}");
+        Ok(())
+    };
+    look(&format!("cd {}/ann@lab{}; echo $?", tree.display(), there.display()), "0")?;
+    for n in 1..=20 {
+        let (file, text) = (there.join("theirs"), "x".repeat(n));
+        world.write_home(ANN, &file, text.as_bytes())?;
+        look("stat -c %s theirs", &n.to_string())?;
+        look("cat theirs; echo", &text)?;
+        look("echo *", "theirs")?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640))?;
+        look("stat -c %a theirs", "640")?;
+        fs::rename(&file, there.join("moved"))?;
+        look("[[ -e theirs || ! -e moved ]]; echo $?", "1")?;
+        fs::remove_file(there.join("moved"))?;
+        look("[[ -e theirs || -e moved ]]; echo $?", "1")?;
+    }
+    // Its end is the end of its input.
+    drop(ask);
+    shell.wait()?;
+    server.run(&["umount", &tree.to_string_lossy()]).map(drop)
 }
 
 /// Of two who make a name, each with O_EXCL, one here and one at the home, one succeeds.
