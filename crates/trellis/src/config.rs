@@ -6,7 +6,8 @@
 //!
 //! [[home]]
 //! name = "lab"                  # shown as /lab
-//! scl = "scp:ann@lab:/data"     # or scp:ann@lab: (the whole host), scp:lab:. (the home directory), local:/srv
+//! scl = "ann@lab:/data"         # as commands take it: also ann@lab: (the whole host), lab:. (the home directory), lab:data
+//!                               # (below that), each with or without scp:, or local:/srv
 //! mode = "strict"               # wb (usual), cto, strict, owned, offline or ro: docs/SEMANTICS.md
 //! modes = { scratch = "owned", "ref/genomes" = "ro" }   # folders with another mode: below scl, or from / of the host
 //! share = false
@@ -67,7 +68,7 @@ impl HomeEntry {
     /// The folder that the name means, from the root of the home; `None` where only the host knows it.
     fn place(&self) -> Option<HomePath> {
         match &self.scl {
-            Target::Remote(_, Start::HomeDir) => None,
+            Target::Remote(_, Start::HomeDir | Start::Below(_)) => None,
             Target::Remote(_, Start::Path(path)) => Some(path.clone()),
             Target::Remote(_, Start::Root) | Target::Local(_) => Some(HomePath::root()),
         }
@@ -84,7 +85,7 @@ impl HomeEntry {
                 (false, Some(place)) => place,
                 (false, None) => {
                     let why = format!(
-                        "modes: write {shown} from the root of the host, because scl means the home directory"
+                        "modes: write {shown} from the root of the host, because scl begins at the home directory"
                     );
                     return Err(fail(&why));
                 }
@@ -106,7 +107,8 @@ impl HomeEntry {
                 (Some(mode), None) if self.mode != Some(mode) => {
                     let (name, first) = (&other.name, &self.name);
                     return Err(format!(
-                        "home {name}: its account has the mode of home {first}: remove its mode, or let scl name a folder"
+                        "home {name}: its account has the mode of home {first}: remove its mode, or let scl name a folder from the root of \
+                         the host"
                     ));
                 }
                 _ => {}
@@ -298,7 +300,7 @@ mod tests {
         let home = |name: &str, rest: &str| format!("[[home]]\nname = \"{name}\"\n{rest}\n");
         for (text, hint) in [
             (home("a", ""), "scl"),
-            (home("a", "scl = \"lab\""), "scp:"),
+            (home("a", "scl = \"lab\""), "[user@]host:/path"),
             (home("a", "scl = \"scp:-x:\""), "line 3"),
             (home("a/b", "scl = \"scp:a:\""), "not a name"),
             (home("..", "scl = \"scp:a:\""), "not a name"),

@@ -103,7 +103,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Parses `scp:[user@]host:`, followed by nothing, `.` or an absolute path, or `local:/path`.
+    /// Parses a locator as commands take it, or `local:/path`.
     pub fn parse(text: &str) -> Result<Target> {
         if let Some(path) = text.strip_prefix("local:") {
             return match path.starts_with('/') {
@@ -111,16 +111,15 @@ impl Target {
                 false => Err(invalid(text, "the path after `local:` must be absolute")),
             };
         }
-        let (account, path) = without_scheme(text)
-            .and_then(split_account)
-            .ok_or_else(|| invalid(text, "write scp:[user@]host:/path or local:/path"))?;
-        let start = match path {
-            "" | "/" => Start::Root,
-            "." => Start::HomeDir,
-            path if path.starts_with('/') => Start::Path(HomePath::parse(path.as_bytes())?),
-            _ => return Err(invalid(text, "the path must be absolute, or `.` for the home directory")),
+        let none = || Err(invalid(text, "write [user@]host:/path or local:/path"));
+        let located = locator(text.as_bytes()).unwrap_or_else(none)?;
+        let path = HomePath::parse(located.path)?;
+        let start = match (located.start, path.is_root()) {
+            (start, true) => start,
+            (Start::Root, false) => Start::Path(path),
+            (_, false) => Start::Below(path),
         };
-        Ok(Target::Remote(account, start))
+        Ok(Target::Remote(located.account, start))
     }
 }
 
@@ -150,30 +149,12 @@ impl Place {
 
     /// Parses a locator; `None` where the text is not one: no colon outside brackets before the first slash.
     pub fn parse_locator(text: &[u8]) -> Option<Result<Place>> {
-        let head = text.split(|b| *b == b'/').next().unwrap_or_default();
-        let shown = || String::from_utf8_lossy(text).into_owned();
-        let head = match std::str::from_utf8(head) {
-            Ok(head) => head,
-            Err(_) if head.contains(&b':') => return Some(Err(invalid(&shown(), "not a host name"))),
-            Err(_) => return None,
+        let place = |located: Located<'_>| {
+            let Located { account, start, path } = located;
+            let name = RootName { account, start }.locator().into_bytes();
+            Place { name: Some(name), path: trim_slashes(path).to_vec() }
         };
-        let rest = without_scheme(head).unwrap_or(head);
-        if rest.len() == head.len() && colon_outside_brackets(head).is_none() {
-            return None;
-        }
-        let scheme = head.len() - rest.len();
-        let Some((account, first)) = split_account(rest) else {
-            return Some(Err(invalid(&shown(), "write scp:[user@]host:/path")));
-        };
-        let path = &text[scheme + rest.len() - first.len()..];
-        let relative = !first.is_empty();
-        let start = if relative { Start::HomeDir } else { Start::Root };
-        let path = match path {
-            b"." => &b""[..],
-            _ => path.strip_prefix(b"./").unwrap_or(path),
-        };
-        let name = RootName { account, start }.locator().into_bytes();
-        Some(Ok(Place { name: Some(name), path: trim_slashes(path).to_vec() }))
+        Some(locator(text)?.map(place))
     }
 
     /// The path from the root of the tree, with a leading slash.
@@ -186,6 +167,40 @@ impl Place {
         }
         out
     }
+}
+
+/// A locator in its parts.
+struct Located<'a> {
+    account: Account,
+    /// From where the path is meant: the root or the home directory.
+    start: Start,
+    /// As it was written, without what says nothing.
+    path: &'a [u8],
+}
+
+/// Takes a locator apart; `None` where the text is not one: no colon outside brackets before the first slash.
+fn locator(text: &[u8]) -> Option<Result<Located<'_>>> {
+    let head = text.split(|b| *b == b'/').next().unwrap_or_default();
+    let shown = || String::from_utf8_lossy(text).into_owned();
+    let head = match std::str::from_utf8(head) {
+        Ok(head) => head,
+        Err(_) if head.contains(&b':') => return Some(Err(invalid(&shown(), "not a host name"))),
+        Err(_) => return None,
+    };
+    let rest = without_scheme(head).unwrap_or(head);
+    if rest.len() == head.len() && colon_outside_brackets(head).is_none() {
+        return None;
+    }
+    let Some((account, first)) = split_account(rest) else {
+        return Some(Err(invalid(&shown(), "write scp:[user@]host:/path")));
+    };
+    let path = &text[head.len() - first.len()..];
+    let start = if first.is_empty() { Start::Root } else { Start::HomeDir };
+    let path = match path {
+        b"." => &b""[..],
+        _ => path.strip_prefix(b"./").unwrap_or(path),
+    };
+    Some(Ok(Located { account, start, path }))
 }
 
 fn without_scheme(text: &str) -> Option<&str> {
@@ -360,8 +375,34 @@ mod tests {
         assert_eq!(Target::parse("ssh:lab:").unwrap(), Target::Remote(account(None, "lab"), Start::Root));
         assert_eq!(Target::parse("scp:lab:.").unwrap(), Target::Remote(account(None, "lab"), Start::HomeDir));
         assert_eq!(Target::parse("local:/srv").unwrap(), Target::Local(HomePath::parse(b"srv").unwrap()));
-        for bad in ["lab", "local:srv", "local:/a/../b", "scp:lab", "scp:lab:x", "scp:-x:/", "ftp:lab:/x"] {
+        assert_eq!(Target::parse("lab:/").unwrap(), Target::Remote(account(None, "lab"), Start::Root));
+        assert_eq!(Target::parse("lab:./").unwrap(), Target::Remote(account(None, "lab"), Start::HomeDir));
+        for bad in ["lab", "/lab/x", "local:srv", "local:/a/../b", "scp:lab", "scp:-x:/"] {
             assert!(Target::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    /// What a configured home means is the place that a command means by the same words.
+    #[test]
+    fn the_configuration_takes_what_commands_take() {
+        for text in [
+            "lab:/data/x",
+            "ann@lab:/data",
+            "lab:",
+            "lab:.",
+            "lab:./x",
+            "ann@lab:work/y",
+            "scp:lab:x",
+            "ssh:[::1]:/x:y",
+        ] {
+            let Target::Remote(account, start) = Target::parse(text).unwrap() else { panic!("{text}") };
+            let place = Place::parse_locator(text.as_bytes()).unwrap().unwrap();
+            let name = RootName::parse(place.name.as_deref().unwrap()).unwrap();
+            assert_eq!(account, name.account, "{text}");
+            let home_dir = || HomePath::parse(b"home/ann").unwrap();
+            let mut meant = name.start.path(home_dir());
+            HomePath::parse(&place.path).unwrap().names().for_each(|part| meant.push(&part));
+            assert_eq!(start.path(home_dir()), meant, "{text}");
         }
     }
 }

@@ -49,8 +49,26 @@ pub enum Start {
     Root,
     /// The home directory of the account.
     HomeDir,
-    /// This directory.
+    /// This directory, from the root of the host.
     Path(HomePath),
+    /// This directory, from the home directory of the account.
+    Below(HomePath),
+}
+
+impl Start {
+    /// The directory, where the account's home directory is this one.
+    pub fn path(self, home_dir: HomePath) -> HomePath {
+        match self {
+            Start::Root => HomePath::root(),
+            Start::HomeDir => home_dir,
+            Start::Path(path) => path,
+            Start::Below(path) => {
+                let mut full = home_dir;
+                path.names().for_each(|name| full.push(&name));
+                full
+            }
+        }
+    }
 }
 
 /// Policies of a home; what is `None` follows the [`Config`].

@@ -1,6 +1,6 @@
 //! The root directory: a name for each way to spell a home. It is read-only, and listing it logs in nowhere.
 
-use crate::config::{Mount, Start};
+use crate::config::Mount;
 use crate::inode::{FIRST_COOKIE, ROOT_ID};
 use crate::mode::Modes;
 use crate::types::{Ctx, DirEntry, DirPage, FileAttr, Found, Oid};
@@ -10,7 +10,7 @@ use crate::{Vfs, limits};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
-use home::{Error, ErrorKind, HomePath, Kind, Name, Result, Time};
+use home::{Error, ErrorKind, Kind, Name, Result, Time};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -264,11 +264,7 @@ impl Vfs {
                 return Err(e);
             }
         };
-        let path = match start {
-            Start::Root => HomePath::root(),
-            Start::HomeDir => hello.home_dir,
-            Start::Path(path) => path,
-        };
+        let path = start.path(hello.home_dir);
         let mut at = ROOT_ID;
         let need = volume.need(at);
         volume.ensure_attr(at, need).await?;

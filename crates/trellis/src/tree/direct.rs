@@ -12,7 +12,7 @@ use home::{
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
-use vfs::{Mount, Namespace, Start};
+use vfs::{Mount, Namespace};
 
 /// Tells whether the journal holds changes of an account that the home does not have yet.
 pub type Unsent = Box<dyn Fn(&str) -> Result<()> + Send + Sync>;
@@ -62,11 +62,7 @@ impl Direct {
         let Mount { account, home, start, .. } = self.common.namespace.resolve(&Name::new(name)?).await?;
         (self.common.unsent)(&account)?;
         let hello = home.attach().await?;
-        let base = match start {
-            Start::Root => HomePath::root(),
-            Start::HomeDir => hello.home_dir,
-            Start::Path(path) => path,
-        };
+        let base = start.path(hello.home_dir);
         let reached = Arc::new(Reached { home, base, stages: hello.stages });
         known().insert(name.to_vec(), Arc::clone(&reached));
         Ok(reached)
