@@ -104,6 +104,31 @@ fn free_space_is_kept_once_in_a_while() {
     });
 }
 
+/// A program that asks by the way is told of no blocks; whoever wants to know just that is told why nobody knows.
+#[test]
+fn space_that_was_never_seen_is_not_made_up() {
+    for fault in [Fault::Unreachable, Fault::Shut, Fault::Hang] {
+        in_fast_time(Mode::Wb, |world| async move {
+            let e = world.start().await;
+            let lab = e.lab().await;
+            world.fault(fault);
+            let why = e.vfs.space(e.ctx(), lab).await.unwrap_err();
+            assert!(why.kind == ErrorKind::Io && !why.detail.is_empty(), "{fault:?}: {why:?}");
+            assert_eq!(e.vfs.statfs(e.ctx(), lab).await.unwrap().total, 0);
+            world.fault(Fault::None);
+            let seen = loop {
+                match e.vfs.space(e.ctx(), lab).await {
+                    Ok(seen) => break seen,
+                    Err(_) => tokio::time::sleep(Duration::from_secs(1)).await,
+                }
+            };
+            assert!(seen.total > 0);
+            world.fault(fault);
+            assert_eq!(e.vfs.space(e.ctx(), lab).await, Ok(seen));
+        });
+    }
+}
+
 #[test]
 fn what_was_seen_to_go_does_not_come_back() {
     in_fast_time(Mode::Wb, |mut world| async move {

@@ -12,6 +12,7 @@ use crate::login::watch::Watch;
 use crate::mount::{Mounted, Mounts};
 use crate::state::StateDir;
 use bytes::Bytes;
+use home::io_text;
 use home::{Error, ErrorKind, HomePath, Loc, Name, Result};
 use std::ffi::OsStr;
 use std::net::SocketAddr;
@@ -60,7 +61,8 @@ pub struct Control {
 /// Makes the socket. Whoever holds the lock of the directory may remove one that was left behind.
 pub fn bind(state: &StateDir) -> std::result::Result<UnixListener, String> {
     let (path, _open) = state.socket_path()?;
-    let fail = |e: std::io::Error| format!("control socket in {}: {e}", state.path().display());
+    let fail =
+        |e: std::io::Error| format!("control socket in {}: {e}", state.path().display(), e = io_text(&e));
     match std::fs::remove_file(&path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(fail(e)),
         _ => {}
@@ -78,7 +80,7 @@ pub async fn serve(control: Arc<Control>, listener: UnixListener) {
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(e) => {
-                tracing::warn!("control socket: {e}");
+                tracing::warn!("control socket: {}", io_text(&e));
                 tokio::time::sleep(limits::RETRY_PAUSE).await;
                 continue;
             }
@@ -209,7 +211,7 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
             Reply::Done
         }
         Request::StatFs(object) => {
-            Reply::Space(control.vfs.statfs(control.ctx(), object.into()).await?.into())
+            Reply::Space(control.vfs.space(control.ctx(), object.into()).await?.into())
         }
         Request::SyncHome { object, timeout_s } => {
             let volume = Some(object.volume).filter(|v| *v != Oid::ROOT_VOLUME);

@@ -112,14 +112,20 @@ impl Vfs {
             return Ok(self.space_of_all().await);
         }
         let volume = self.volume(oid)?;
-        live(&mut volume.tree.lock(), oid.id)?;
-        let patience = if volume.is_silent() { Duration::ZERO } else { limits::REVALIDATE_WAIT };
-        match tokio::time::timeout(patience, volume.fetch_statfs(oid.id)).await {
-            Ok(Ok(space)) => Ok(volume.has_space(space)),
-            Ok(Err(e)) if !crate::fetch::is_out_of_reach(&e) && e.kind != ErrorKind::Stale => Err(e),
-            // Programs ask for it by the way: one that is told of no blocks goes on.
-            _ => Ok(volume.space.lock().unwrap_or(UNKNOWN_SPACE)),
+        let space = volume.space_now_or_before(oid.id, limits::REVALIDATE_WAIT).await?;
+        // Programs ask for it by the way: one that is told of no blocks goes on.
+        Ok(space.unwrap_or(UNKNOWN_SPACE))
+    }
+
+    /// The same for somebody who wants to know just that: why it is not known is an error.
+    pub async fn space(&self, ctx: Ctx<'_>, oid: Oid) -> Result<StatFs> {
+        if oid.volume == Oid::ROOT_VOLUME {
+            return self.statfs(ctx, oid).await;
         }
+        let volume = self.volume(oid)?;
+        let is_known = volume.space.lock().is_some();
+        let patience = if is_known { limits::REVALIDATE_WAIT } else { limits::HOLD };
+        volume.space_now_or_before(oid.id, patience).await?.ok_or_else(|| volume.out_of_reach(None))
     }
 
     /// The sum over all homes: those that are connected are asked, of others what was seen last counts. None is
@@ -160,6 +166,17 @@ impl Vfs {
 }
 
 impl Volume {
+    /// Space as the home says it within that time, else as it was seen last, if ever.
+    async fn space_now_or_before(self: &Arc<Self>, id: u64, patience: Duration) -> Result<Option<StatFs>> {
+        live(&mut self.tree.lock(), id)?;
+        let patience = if self.is_silent() { Duration::ZERO } else { patience };
+        match tokio::time::timeout(patience, self.fetch_statfs(id)).await {
+            Ok(Ok(space)) => Ok(Some(self.has_space(space))),
+            Ok(Err(e)) if !crate::fetch::is_out_of_reach(&e) && e.kind != ErrorKind::Stale => Err(e),
+            _ => Ok(*self.space.lock()),
+        }
+    }
+
     fn may_set(&self, ctx: Ctx<'_>, id: u64, attr: &Attr, set: &SetAttrs) -> Result<()> {
         let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
         let owner_only = set.mode.is_some()
