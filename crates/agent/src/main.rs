@@ -11,6 +11,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use home::agent::server::{self, Program};
+use home::io_text;
 use home::limits::agent::{LONELY_AFTER, MEMORY};
 use home::posix::Posix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         (Some(flag), None, None) if flag == "--probe" => {
             return match writeln!(std::io::stdout(), "{}", program.probe_line()) {
                 Ok(()) => ExitCode::SUCCESS,
-                Err(e) => fail(1, &format!("standard output: {e}")),
+                Err(e) => fail(1, &format!("standard output: {}", io_text(&e))),
             };
         }
         (Some(flag), Some(root), None) if flag == "--root" => root,
@@ -68,7 +69,7 @@ fn be_polite() {
     let limit = getrlimit(Resource::Data);
     let most = limit.maximum.unwrap_or(MEMORY).min(MEMORY);
     if let Err(e) = setrlimit(Resource::Data, Rlimit { current: Some(most), maximum: limit.maximum }) {
-        complain(&format!("memory stays unbounded: {e}"));
+        complain(&format!("memory stays unbounded: {}", io_text(&e.into())));
     }
 }
 

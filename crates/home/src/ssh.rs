@@ -21,6 +21,7 @@ pub use target::{Account, Control, SshTarget, VIA};
 pub use word::shell_word;
 
 use crate::agent::verbs::printable;
+use crate::io_text;
 use crate::limits::remote::{FAREWELL, OUTPUT_BYTES, PIPE_BYTES, STDERR_BYTES};
 use crate::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
@@ -125,7 +126,8 @@ fn widen(pipe: &impl AsRawFd) {
 }
 
 fn cannot_run(target: &SshTarget, e: &std::io::Error) -> Error {
-    let text = format!("cannot run {}: {e}; install an OpenSSH client", target.program.display());
+    let text =
+        format!("cannot run {}: {e}; install an OpenSSH client", target.program.display(), e = io_text(e));
     Error::new(ErrorKind::Unreachable, text)
 }
 

@@ -2,6 +2,7 @@
 //! added, which are looked up once, at the start.
 
 use frontend::nfs::Allow;
+use home::io_text;
 use std::net::IpAddr;
 
 /// One `--allow`, as it was written.
@@ -41,7 +42,8 @@ impl AllowSpec {
             AllowSpec::Network(network) => Ok(vec![*network]),
             AllowSpec::Name { name, read_only } => {
                 let found = tokio::net::lookup_host((name.as_str(), 0)).await;
-                let found = found.map_err(|e| format!("--allow {name}: {e}; write its address instead"))?;
+                let found = found
+                    .map_err(|e| format!("--allow {name}: {}; write its address instead", io_text(&e)))?;
                 let mut hosts: Vec<IpAddr> = found.map(|a| a.ip()).collect();
                 hosts.sort();
                 hosts.dedup();

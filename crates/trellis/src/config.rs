@@ -20,6 +20,7 @@
 use crate::limits;
 use crate::options::{ModeName, Options};
 use crate::scl::{RootName, Target};
+use home::io_text;
 use home::{HomePath, Name};
 use serde::{Deserialize, Deserializer};
 use std::collections::BTreeMap;
@@ -145,8 +146,8 @@ fn is_missing(path: &Path) -> bool {
 fn read(path: &Path) -> Result<Options, String> {
     let shown = crate::show::text(path.as_os_str().as_encoded_bytes());
     let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| format!("configuration {shown}: {e}"))?;
-    let meta = file.metadata().map_err(|e| format!("configuration {shown}: {e}"))?;
+    let file = std::fs::File::open(path).map_err(|e| format!("configuration {shown}: {}", io_text(&e)))?;
+    let meta = file.metadata().map_err(|e| format!("configuration {shown}: {}", io_text(&e)))?;
     if meta.is_file() && meta.mode() & 0o002 != 0 {
         let word = crate::show::path_word(path);
         return Err(format!(
@@ -155,7 +156,7 @@ fn read(path: &Path) -> Result<Options, String> {
         ));
     }
     let read = file.take(limits::CONFIG_FILE + 1).read_to_string(&mut text);
-    let read = read.map_err(|e| format!("configuration {shown}: {e}"))?;
+    let read = read.map_err(|e| format!("configuration {shown}: {}", io_text(&e)))?;
     if read as u64 > limits::CONFIG_FILE {
         return Err(format!("configuration {shown}: larger than 1 MiB; is it the right file?"));
     }

@@ -6,6 +6,7 @@
 use crate::control::client::Client;
 use crate::state::StateDir;
 use crate::{limits, log, show};
+use home::io_text;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
@@ -39,7 +40,7 @@ pub async fn ensure(state: &StateDir, args: &[OsString]) -> Result<Started, Stri
     let path = log_path(state);
     let log = open_log(&path)?;
     let said = log.metadata().map_or(0, |m| m.len());
-    let out = log.try_clone().map_err(|e| format!("log: {e}"))?;
+    let out = log.try_clone().map_err(|e| format!("log: {}", io_text(&e)))?;
     let child = spawn(&words, out.into(), log)?;
     answering(state, child, said).await
 }
@@ -77,17 +78,19 @@ pub async fn until_ready(work: Background) -> Result<(), String> {
 
 /// Tells whoever waits in [`until_ready`].
 pub fn say_ready() -> Result<(), String> {
-    let fail = |e: &dyn std::fmt::Display| format!("standard output: {e}");
+    let fail = |e: std::io::Error| format!("standard output: {}", io_text(&e));
     let mut out = std::io::stdout();
-    writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(|e| fail(&e))?;
+    writeln!(out, "{READY}").and_then(|()| out.flush()).map_err(fail)?;
     // Whoever started us may wait for the end of the pipe.
-    let null = File::options().write(true).open("/dev/null").map_err(|e| fail(&e))?;
-    rustix::stdio::dup2_stdout(null).map_err(|e| fail(&e))
+    let null = File::options().write(true).open("/dev/null").map_err(fail)?;
+    rustix::stdio::dup2_stdout(null).map_err(|e| fail(e.into()))
 }
 
 /// The log, ready to be appended to. One that has grown large is put aside first, in place of an older one.
 pub fn open_log(path: &Path) -> Result<File, String> {
-    let fail = |e: std::io::Error| format!("log {}: {e}", show::text(path.as_os_str().as_encoded_bytes()));
+    let fail = |e: std::io::Error| {
+        format!("log {}: {e}", show::text(path.as_os_str().as_encoded_bytes()), e = io_text(&e))
+    };
     if path.metadata().is_ok_and(|m| m.len() > limits::LOG_BYTES) {
         std::fs::rename(path, path.with_extension("log.old")).map_err(fail)?;
     }
@@ -95,14 +98,14 @@ pub fn open_log(path: &Path) -> Result<File, String> {
 }
 
 fn spawn(args: &[OsString], out: Stdio, log: File) -> Result<Child, String> {
-    let program = std::env::current_exe().map_err(|e| format!("this program's own file: {e}"))?;
+    let program = std::env::current_exe().map_err(|e| format!("this program's own file: {}", io_text(&e)))?;
     let mut command = Command::new(&program);
     command.args(args).stdin(Stdio::null()).stdout(out).stderr(log);
     // SAFETY: setsid is async-signal-safe and touches no memory. Without it the end of the terminal is ours too.
     unsafe { command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into)) };
-    command
-        .spawn()
-        .map_err(|e| format!("cannot run {}: {e}", show::text(program.as_os_str().as_encoded_bytes())))
+    command.spawn().map_err(|e| {
+        format!("cannot run {}: {e}", show::text(program.as_os_str().as_encoded_bytes()), e = io_text(&e))
+    })
 }
 
 /// Waits until the server answers; if it ends instead, its last words since `said` are the error. Of servers that are

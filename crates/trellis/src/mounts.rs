@@ -2,6 +2,7 @@
 
 use crate::limits;
 use home::HomePath;
+use home::io_text;
 use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
@@ -98,7 +99,7 @@ pub fn abort(source: &str) {
 
 fn abort_connection(number: u32) {
     if let Err(e) = std::fs::write(format!("{FUSECTL}/{number}/abort"), "1") {
-        tracing::warn!("FUSE connection {number}: {e}");
+        tracing::warn!("FUSE connection {number}: {}", io_text(&e));
     }
 }
 

@@ -14,6 +14,7 @@ use crate::root::{Dynamic, Root};
 use crate::state::{self, StateDir};
 use crate::{limits, log, show, unsent};
 use frontend::nfs::{Access, Allow, ExportPolicy, NfsServer};
+use home::io_text;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -143,14 +144,16 @@ fn check_port_start(first_open: u32, listen: &[SocketAddr], policy: &ExportPolic
 pub fn check_ssh_config(path: Option<&Path>) -> Result<(), String> {
     let Some(path) = path else { return Ok(()) };
     let opened = std::fs::File::open(path).map(drop);
-    opened.map_err(|e| format!("--ssh-config {}: {e}; name a file that ssh -F can read", shown(path)))
+    opened.map_err(|e| {
+        format!("--ssh-config {}: {e}; name a file that ssh -F can read", shown(path), e = io_text(&e))
+    })
 }
 
 /// Whoever waits for the file must not find the one of an earlier server.
 fn forget_ready(path: Option<&Path>) -> Result<(), String> {
     match path.map(|p| (p, std::fs::remove_file(p))) {
         Some((path, Err(e))) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("--ready {}: {e}; name a file that can be written", shown(path)))
+            Err(format!("--ready {}: {e}; name a file that can be written", shown(path), e = io_text(&e)))
         }
         _ => Ok(()),
     }
@@ -161,20 +164,21 @@ fn shown(path: &Path) -> String {
 }
 
 fn absolute(path: Option<PathBuf>) -> Result<Option<PathBuf>, String> {
-    let absolute = path.map(|p| std::path::absolute(&p).map_err(|e| format!("{}: {e}", p.display())));
+    let absolute =
+        path.map(|p| std::path::absolute(&p).map_err(|e| format!("{}: {e}", p.display(), e = io_text(&e))));
     absolute.transpose()
 }
 
 /// A server must not keep the place busy that it was started in, and must not depend on its being there.
 fn leave_directory() -> Result<(), String> {
-    std::env::set_current_dir("/").map_err(|e| format!("directory /: {e}"))
+    std::env::set_current_dir("/").map_err(|e| format!("directory /: {}", io_text(&e)))
 }
 
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
     if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
-        tracing::warn!("the limit of open files stays at {:?}: {e}", limit.current);
+        tracing::warn!("the limit of open files stays at {:?}: {e}", limit.current, e = io_text(&e.into()));
     }
 }
 
@@ -232,9 +236,9 @@ async fn bind(state: &StateDir, listen: &[SocketAddr]) -> Result<Vec<TcpListener
             0 if address.port() != 0 => format!(
                 "listen on {address}: {e}; clients may have mounted this port, which was chosen before: free it, or choose \
                  another with --listen {}:PORT",
-                address.ip()
+                address.ip(), e = io_text(&e)
             ),
-            _ => format!("listen on {address}: {e}; choose another address with --listen ADDR:PORT"),
+            _ => format!("listen on {address}: {}; choose another address with --listen ADDR:PORT", io_text(&e)),
         })?;
         if wanted.port() == 0 {
             state.keep_port(listener.local_addr().map_err(|e| e.to_string())?)?;
@@ -320,7 +324,7 @@ fn announce(nfs: &[SocketAddr], ready: Option<&Path>) -> Result<(), String> {
 /// A service manager that started us waits for this (sd_notify(3)); without one nobody listens.
 fn tell_manager() {
     if let Err(e) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-        tracing::warn!("the service manager could not be told that the server is ready: {e}");
+        tracing::warn!("the service manager could not be told that the server is ready: {}", io_text(&e));
     }
 }
 
@@ -350,7 +354,7 @@ struct Signals {
 impl Signals {
     /// From now on these signals do not kill the process.
     fn catch() -> Result<Signals, String> {
-        let catch = |kind| signal(kind).map_err(|e| format!("signals: {e}"));
+        let catch = |kind| signal(kind).map_err(|e| format!("signals: {}", io_text(&e)));
         let (terminate, interrupt) = (catch(SignalKind::terminate())?, catch(SignalKind::interrupt())?);
         let hangup = if ignores_hangup() { None } else { Some(catch(SignalKind::hangup())?) };
         Ok(Signals { terminate, interrupt, hangup })

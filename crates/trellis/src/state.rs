@@ -6,6 +6,7 @@
 //! refused unless the user insists, and the lock file says which host and which boot it was taken by.
 
 use crate::{dying, show};
+use home::io_text;
 use home::ssh::short_hash;
 use rustix::fs::{FlockOperation, Mode};
 use serde::{Deserialize, Serialize};
@@ -64,7 +65,9 @@ impl StateDir {
     pub fn create(given: Option<&Path>, network: bool) -> Result<StateDir, String> {
         let path = given.map_or_else(usual_dir, |p| Ok(p.to_owned()))?;
         let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        made.map_err(|e| format!("state directory {}: {e}: choose another with --state DIR", shown(&path)))?;
+        made.map_err(|e| {
+            format!("state directory {}: {e}: choose another with --state DIR", shown(&path), e = io_text(&e))
+        })?;
         let dir = StateDir::check(&path)?;
         match dir.network_type() {
             Some(kind) if !network => Err(format!(
@@ -86,8 +89,11 @@ impl StateDir {
     }
 
     fn check(path: &Path) -> Result<StateDir, String> {
-        let path = path.canonicalize().map_err(|e| format!("state directory {}: {e}", shown(path)))?;
-        let meta = path.metadata().map_err(|e| format!("state directory {}: {e}", shown(&path)))?;
+        let path = path
+            .canonicalize()
+            .map_err(|e| format!("state directory {}: {e}", shown(path), e = io_text(&e)))?;
+        let meta =
+            path.metadata().map_err(|e| format!("state directory {}: {e}", shown(&path), e = io_text(&e)))?;
         let me = rustix::process::geteuid().as_raw();
         if !meta.is_dir() {
             return Err(format!("{} is not a directory: choose another with --state DIR", shown(&path)));
@@ -156,7 +162,9 @@ impl StateDir {
         let len = text.len() as u64;
         // Not emptied first: on a full disk the block would not come back. Who holds it is only told to people.
         match lock.file.write_all_at(&text, 0).and_then(|()| lock.file.set_len(len)) {
-            Err(e) if e.kind() == std::io::ErrorKind::StorageFull => tracing::warn!("lock file: {e}"),
+            Err(e) if e.kind() == std::io::ErrorKind::StorageFull => {
+                tracing::warn!("lock file: {}", io_text(&e))
+            }
             written => written.map_err(|e| self.lock_error(&e))?,
         }
         Ok(lock)
@@ -220,7 +228,7 @@ impl StateDir {
     }
 
     fn lock_error(&self, e: &std::io::Error) -> String {
-        format!("lock {}: {e}", shown(&self.lock_path()))
+        format!("lock {}: {e}", shown(&self.lock_path()), e = io_text(e))
     }
 
     /// A path of the control socket that fits a socket address, and what must stay open as long as it is used.
@@ -231,7 +239,7 @@ impl StateDir {
         }
         let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
         let dir = rustix::fs::open(&self.path, flags, Mode::empty())
-            .map_err(|e| format!("state directory {}: {e}", shown(&self.path)))?;
+            .map_err(|e| format!("state directory {}: {e}", shown(&self.path), e = io_text(&e.into())))?;
         Ok((PathBuf::from(format!("/proc/self/fd/{}/control", dir.as_raw_fd())), Some(dir)))
     }
 
@@ -279,7 +287,7 @@ impl Drop for Lock {
         if self.exclusive
             && let Err(e) = self.file.set_len(0)
         {
-            tracing::warn!("lock file: {e}");
+            tracing::warn!("lock file: {}", io_text(&e));
         }
     }
 }
@@ -321,7 +329,7 @@ pub fn write_atomically(path: &Path, text: &[u8]) -> Result<(), String> {
     };
     write().map_err(|e| {
         let _ = std::fs::remove_file(&beside);
-        format!("{}: {e}", shown(path))
+        format!("{}: {e}", shown(path), e = io_text(&e))
     })
 }
 

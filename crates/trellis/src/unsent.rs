@@ -8,6 +8,7 @@
 use crate::show;
 use crate::state::{StateDir, write_atomically};
 use crate::tree::direct::Unsent;
+use home::io_text;
 use home::{Error, ErrorKind};
 use std::path::Path;
 use vfs::VolumeStatus;
@@ -29,7 +30,7 @@ pub fn note(state: &StateDir, volumes: &[VolumeStatus]) -> Result<(), String> {
 pub fn forget(state: &StateDir) -> Result<(), String> {
     match std::fs::remove_file(state.path().join(NOTE)) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("state directory {}: {e}", state.path().display()))
+            Err(format!("state directory {}: {e}", state.path().display(), e = io_text(&e)))
         }
         _ => Ok(()),
     }

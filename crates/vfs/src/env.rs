@@ -13,6 +13,7 @@ mod tests;
 pub use real::{RealClock, RealDisk, RealRng, Threads};
 
 use futures_util::future::BoxFuture;
+use home::io_text;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -164,8 +165,10 @@ impl Error {
     /// From an I/O error with what was being done; out of space becomes [`Error::Full`].
     pub fn io(doing: impl std::fmt::Display, e: &io::Error) -> Error {
         match e.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full(format!("{doing}: {e}")),
-            _ => Error::Io(format!("{doing}: {e}")),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                Error::Full(format!("{doing}: {}", io_text(e)))
+            }
+            _ => Error::Io(format!("{doing}: {}", io_text(e))),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What all connections have in common: signs of life, the end and its reason, and the counts.
 
 use super::{Meter, Rounds};
+use crate::io_text;
 use crate::limits::agent::{DEAD_AFTER, KEEPALIVE, SILENT_AFTER};
 use crate::ssh;
 use crate::{Error, ErrorKind, Link};
@@ -154,5 +155,5 @@ pub(crate) fn closed() -> Error {
 
 /// The pipe broke.
 pub(crate) fn lost(e: std::io::Error) -> Error {
-    Error::new(ErrorKind::Unreachable, format!("the connection was lost: {e}"))
+    Error::new(ErrorKind::Unreachable, format!("the connection was lost: {}", io_text(&e)))
 }

@@ -25,6 +25,8 @@ pub struct Facts {
     pub careless: bool,
     /// Whether the configuration refuses a host that is not known, without a question.
     pub strict: bool,
+    /// Where ssh notes the keys of hosts.
+    pub known_hosts: Vec<PathBuf>,
     /// The ciphers that are allowed, in another order than the configuration has them, where nobody chose one.
     pub ciphers: Option<&'static str>,
 }
@@ -105,6 +107,8 @@ impl Facts {
             jump,
             careless: matches!(value("stricthostkeychecking"), Some("no" | "off" | "false")),
             strict: matches!(value("stricthostkeychecking"), Some("yes" | "true")),
+            known_hosts: value("userknownhostsfile")
+                .map_or_else(Vec::new, |files| files.split(' ').filter_map(expand).collect()),
             ciphers: value("ciphers").and_then(quicker).filter(|_| has_aes()),
         })
     }
@@ -131,7 +135,8 @@ mod tests {
     fn what_a_login_depends_on() {
         let text = "user ann\nhostname lab\nport 22\ncontrolpath /r/cm-1\ncontrolpersist 600\n\
                     gssapiauthentication yes\nidentityfile /k/id\ncertificatefile /k/site-cert.pub\n\
-                    identityagent /run/agent\nproxyjump gate\nstricthostkeychecking false\n";
+                    identityagent /run/agent\nproxyjump gate\nstricthostkeychecking false\n\
+                    userknownhostsfile /k/known /k/%h\n";
         let facts = Facts::parse(text).unwrap();
         assert_eq!(facts.control_path, Some("/r/cm-1".into()));
         assert_eq!(facts.control_persist, Persist::For(Duration::from_secs(600)));
@@ -140,6 +145,7 @@ mod tests {
         assert_eq!(facts.jump.as_deref(), Some("gate"));
         assert_eq!(facts.account.to_string(), "ann@lab:22 via gate");
         assert!(facts.gssapi && facts.careless);
+        assert_eq!(facts.known_hosts, [PathBuf::from("/k/known")]);
     }
 
     #[test]

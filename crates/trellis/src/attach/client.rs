@@ -7,6 +7,7 @@ use super::{Attached, MARKER};
 use crate::control::client::Client;
 use crate::limits;
 use bytes::Bytes;
+use home::io_text;
 use home::ssh::{Channel, Far, SshTarget, classify, quote};
 use home::{Error, ErrorKind};
 use parking_lot::Mutex;
@@ -52,7 +53,7 @@ impl At {
     /// Reaches the server for a command, where one runs.
     pub async fn control(&self) -> home::Result<Client> {
         let Link { child, mut reader, mut writer, .. } = self.open("control").await?;
-        let failed = |e: io::Error| Error::new(ErrorKind::Io, format!("a pair of sockets: {e}"));
+        let failed = |e: io::Error| Error::new(ErrorKind::Io, format!("a pair of sockets: {}", io_text(&e)));
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         tokio::spawn(async move {
             let (mut requests, mut replies) = theirs.into_split();
@@ -140,7 +141,7 @@ async fn greeting(reader: &mut BufReader<ChildStdout>) -> Option<Attached> {
 
 /// Serves a kernel from the server until somebody unmounts; connects again whenever the connection is cut.
 pub async fn serve(at: &At, session: &str, first: Link, device: OwnedFd) -> Result<(), String> {
-    let fail = |e: io::Error| format!("/dev/fuse: {e}");
+    let fail = |e: io::Error| format!("/dev/fuse: {}", io_text(&e));
     let relay = Relay::new(Kernel::new(device).map_err(fail)?);
     let mut listening = std::pin::pin!(relay.listen());
     let mut link = Some(first);

@@ -12,6 +12,7 @@ use crate::mounts::{self, Mounted, path_inside};
 use crate::scl::RootName;
 use crate::show;
 use crate::state::{StateDir, write_atomically};
+use home::io_text;
 use home::ssh::short_hash;
 use home::{Error, ErrorKind};
 use serde::{Deserialize, Serialize};
@@ -65,7 +66,7 @@ impl Record {
 pub fn keep(state: &StateDir, record: &Record) -> Result<(), String> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder(state));
-    made.map_err(|e| format!("{}: {e}", folder(state).display()))?;
+    made.map_err(|e| format!("{}: {e}", folder(state).display(), e = io_text(&e)))?;
     let text = serde_json::to_vec(record).map_err(|e| e.to_string())?;
     write_atomically(&file(state, record.dir()), &text)
 }

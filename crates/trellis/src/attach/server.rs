@@ -5,6 +5,7 @@ use super::packets::Packets;
 use super::relay::{End, Relay};
 use crate::limits;
 use frontend::fuse::{self, Options};
+use home::io_text;
 use parking_lot::Mutex;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::collections::HashMap;
@@ -92,7 +93,7 @@ impl Attachments {
             None if sessions.len() >= limits::ATTACH_SESSIONS => {
                 return Err("too many mounts of other machines: unmount some".into());
             }
-            None => Arc::new(self.begin(owner).map_err(|e| format!("FUSE: {e}"))?),
+            None => Arc::new(self.begin(owner).map_err(|e| format!("FUSE: {}", io_text(&e)))?),
         };
         sessions.insert(id.to_owned(), Arc::clone(&session));
         let mut number = 0;
@@ -139,13 +140,13 @@ impl Attachments {
         // Returns when the kernel at the other end has greeted.
         tokio::task::spawn_blocking(move || {
             if let Err(e) = fuse::serve(vfs, theirs, options) {
-                tracing::warn!("a mount of another machine could not be served: {e}");
+                tracing::warn!("a mount of another machine could not be served: {}", io_text(&e));
             }
         });
         let listener = Arc::clone(&relay);
         let listening = tokio::spawn(async move {
             if let Err(e) = listener.listen().await {
-                tracing::warn!("a mount of another machine: {e}");
+                tracing::warn!("a mount of another machine: {}", io_text(&e));
             }
         });
         Ok(Session { relay, listening, connection: watch::Sender::new(0), carrying: Arc::default() })

@@ -82,7 +82,8 @@ pub(super) async fn cp(args: CpArgs) -> Done {
         copy.finish().await;
         end(&shared)
     };
-    interruptible(work, &shared).await
+    let done = interruptible(work, &shared).await;
+    plan.doubt(&mut reach, done).await
 }
 
 fn end(shared: &Shared) -> Done {

@@ -169,7 +169,7 @@ fn pass_on(bytes: &[u8], lines: &mut Option<Lines>) -> Done {
 }
 
 fn cat_input(lines: &mut Option<Lines>) -> Done {
-    let failed = |e: std::io::Error| Failure::from(e.to_string());
+    let failed = |e: std::io::Error| Failure::from(home::io_text(&e));
     check_input().map_err(failed)?;
     let mut input = std::io::stdin().lock();
     loop {

@@ -10,9 +10,11 @@ use crate::options::Seconds;
 use crate::state::StateDir;
 use crate::{advice, config, show};
 use clap::Args;
+use home::io_text;
 use home::ssh::{Facts, Master, SshTarget};
 use serde::Serialize;
 use std::io::Write as _;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const HOSTS: &str = "\
@@ -126,7 +128,7 @@ async fn of_server(client: &mut Client, name: &str, args: &LoginArgs) -> Result<
         Err(e) => return Err(e.into()),
     };
     let wished = args.ssh_config.as_ref().map(std::path::absolute).transpose();
-    let wished = wished.map_err(|e| format!("--ssh-config: {e}"))?;
+    let wished = wished.map_err(|e| format!("--ssh-config: {}", io_text(&e)))?;
     if wished.is_some() && wished != way.ssh_config {
         let why = match &way.ssh_config {
             Some(file) => format!("the running server uses {}", file.display()),
@@ -146,9 +148,10 @@ async fn begin(mut login: Login, stays: Option<Seconds>) -> Done {
     if before.is_none() {
         let configured = login.facts.control_persist;
         let persist = record::persist(stays.map(|s| s.0), login.master.own, configured);
+        let known = known_hosts(&login.facts);
         let status = login.target.login(&login.facts, &login.master, persist).await?;
         if !status.success() {
-            return Err(refused(&login).into());
+            return Err(refused(&login, known != known_hosts(&login.facts)).into());
         }
         login.target.tell_master(&login.master, "check").await.map_err(|e| {
             format!(
@@ -203,8 +206,22 @@ fn without_master(socket: &Path) -> String {
     }
 }
 
-/// ssh has said the rest, except what hosts on the way said to it.
-fn refused(login: &Login) -> String {
+/// Tells one state of the files that ssh notes the keys of hosts in from another.
+fn known_hosts(facts: &Facts) -> Vec<Option<(u64, u64, i64, i64)>> {
+    let state = |file: &PathBuf| {
+        file.metadata().ok().map(|meta| (meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
+    };
+    facts.known_hosts.iter().map(state).collect()
+}
+
+/// Why nobody could answer ssh's questions, if nobody could: it asks at the terminal, or by a program of the user's.
+fn nobody_to_ask() -> &'static str {
+    let asks = std::fs::File::open("/dev/tty").is_ok() || std::env::var_os("SSH_ASKPASS").is_some();
+    if asks { "" } else { "; a login that asks questions needs a terminal, and there is none: run it at one" }
+}
+
+/// ssh has said the rest, except what hosts on the way said to it. `noted`: it has noted the key of a host.
+fn refused(login: &Login, noted: bool) -> String {
     let way = login.facts.jump.as_ref().map(|jump| {
         format!(
             " (where ssh gives no other reason, {} on the way refused the answer)",
@@ -218,10 +235,17 @@ fn refused(login: &Login) -> String {
         }
         false => "",
     };
+    let changed = match (noted, login.facts.account.via.is_some()) {
+        (true, _) => "; a host's key was added to known_hosts, and nothing else has changed",
+        // Hosts on the way may have files of their own.
+        (false, true) => "",
+        (false, false) => "; nothing has changed",
+    };
     format!(
-        "{}: not logged in{}; nothing has changed{strict}",
+        "{}: not logged in{}{changed}{strict}{}",
         show::text(login.name.as_bytes()),
-        way.unwrap_or_default()
+        way.unwrap_or_default(),
+        nobody_to_ask()
     )
 }
 

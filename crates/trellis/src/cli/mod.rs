@@ -40,6 +40,7 @@ use crate::mount::probe;
 use crate::state::StateDir;
 use crate::{advice, show};
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use home::io_text;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::PathBuf;
@@ -202,7 +203,7 @@ impl From<std::io::Error> for Failure {
     fn from(e: std::io::Error) -> Failure {
         match e.kind() {
             std::io::ErrorKind::BrokenPipe if output::dies_of_closed_pipes() => Failure::Closed,
-            _ => Failure::Output(format!("standard output: {e}")),
+            _ => Failure::Output(format!("standard output: {}", io_text(&e))),
         }
     }
 }
@@ -229,7 +230,10 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(e) => {
-            complain(&format!("cannot start threads: {e}; raise the limit of processes (ulimit -u)"));
+            complain(&format!(
+                "cannot start threads: {}; raise the limit of processes (ulimit -u)",
+                io_text(&e)
+            ));
             return ExitCode::FAILURE;
         }
     };

@@ -12,6 +12,7 @@ use crate::mount::{detach_dead, remembered, write_list};
 use crate::state::StateDir;
 use crate::{advice, mounts, service, show};
 use clap::Args;
+use home::io_text;
 use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -230,7 +231,7 @@ fn usual() -> Result<PathBuf, Failure> {
 
 fn absolute(dir: &Path) -> Result<PathBuf, Failure> {
     let shown = show::text(dir.as_os_str().as_bytes());
-    std::path::absolute(dir).map_err(|e| Failure::Usage(format!("{shown}: {e}")))
+    std::path::absolute(dir).map_err(|e| Failure::Usage(format!("{shown}: {}", io_text(&e))))
 }
 
 fn raw(path: &Path) -> Raw {

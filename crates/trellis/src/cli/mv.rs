@@ -4,7 +4,7 @@ use super::reach::{Each, PATHS, TreeArgs};
 use super::transfer::{Links, Plan, interruptible, shared};
 use super::{Done, Failure, complain};
 use crate::show;
-use crate::tree::copy::{Copy, Manner, Shared, Trouble};
+use crate::tree::copy::{Copy, Manner, Shared, Trouble, in_the_way, not_replaced};
 use crate::tree::{Node, Tree, bare, follow, list_all, look, same, split, wants_directory};
 use clap::Args;
 use home::{Error, ErrorKind};
@@ -87,7 +87,8 @@ pub(super) async fn mv(args: MvArgs) -> Done {
             }
         }
     };
-    interruptible(work, &shared).await
+    let done = interruptible(work, &shared).await;
+    plan.doubt(&mut reach, done).await
 }
 
 /// Moves an object by its name, or copies it and answers what is to be removed.
@@ -118,7 +119,8 @@ async fn move_one(
     if keep && there.is_some() {
         return Ok(None);
     }
-    check(&node, there.as_ref())?;
+    let typed = plan.sources[at].0.clone();
+    check((&node, &typed), there.as_ref(), &place.path)?;
     if node.attr.is_symlink()
         && let (Some(there), Ok(target)) = (&there, follow(copy.source(tree), &path).await)
         && same(&target, there)
@@ -130,23 +132,26 @@ async fn move_one(
         match copy.target().rename(&from, &own, &place.dir, &place.name).await {
             Err(e) if e.kind == ErrorKind::CrossDevice => {}
             Err(e) if e.kind == ErrorKind::Invalid && node.attr.is_dir() => {
-                return Err(Error::new(e.kind, "is a directory, which cannot be moved into itself").into());
+                let into = show::text(&place.path);
+                let text = format!("cannot be moved to a subdirectory of itself, {into}");
+                return Err(Error::new(e.kind, text).into());
             }
             done => return Ok(done.map(|()| None)?),
         }
     }
-    let typed = plan.sources[at].0.clone();
     copy.object(tree, &node, place.goal(), &typed).await?;
     Ok(Some(Source { tree, dir: from, name: own, node, typed }))
 }
 
-fn check(node: &Node, there: Option<&Node>) -> home::Result<()> {
+/// Whether an object may take the place of what is there. The paths are for a person.
+fn check((node, typed): (&Node, &[u8]), there: Option<&Node>, path: &[u8]) -> Result<(), Trouble> {
     let Some(there) = there else { return Ok(()) };
-    let wrong = |kind, text| Err(Error::new(kind, text));
     match (node.attr.is_dir(), there.attr.is_dir()) {
-        _ if same(node, there) => wrong(ErrorKind::Invalid, "source and target are the same"),
-        (true, false) => wrong(ErrorKind::NotDir, "a directory does not replace what is no directory"),
-        (false, true) => wrong(ErrorKind::IsDir, "a directory is in the way: move it aside"),
+        _ if same(node, there) => {
+            Err(Error::new(ErrorKind::Invalid, "source and target are the same").into())
+        }
+        (true, false) => Err(Trouble::at(path, not_replaced(typed))),
+        (false, true) => Err(Trouble::at(path, in_the_way())),
         _ => Ok(()),
     }
 }

@@ -184,15 +184,39 @@ impl Reach {
 
     /// Tells tree and local paths apart.
     pub(super) async fn end(&mut self, arg: &OsStr) -> Result<End, Failure> {
-        if arg.as_bytes().starts_with(b"/") && self.here.names.is_none() {
-            let root = self.tree.resolve(b"/").await?;
-            let names = list_all(&mut *self.tree, &root).await?.into_iter().map(|(name, _)| name);
-            self.here.names = Some(names.collect());
+        if arg.as_bytes().starts_with(b"/") {
+            self.know_names().await?;
         }
         Ok(match self.here.end(arg.as_bytes())? {
             End::Tree(path) => End::Tree(with_slash(arg.as_bytes(), path)),
             local => local,
         })
+    }
+
+    async fn know_names(&mut self) -> Result<(), Failure> {
+        if self.here.names.is_none() {
+            let root = self.tree.resolve(b"/").await?;
+            let names = list_all(&mut *self.tree, &root).await?.into_iter().map(|(name, _)| name);
+            self.here.names = Some(names.collect());
+        }
+        Ok(())
+    }
+
+    /// What to say besides where a path of this machine is not there, but its first name is in the root of the tree.
+    pub(super) async fn taken_for_local(&mut self, end: &End) -> Option<String> {
+        let End::Local(path) = end else { return None };
+        let first = path.split(|b| *b == b'/').next().filter(|first| !first.is_empty())?;
+        if Path::new(OsStr::from_bytes(first)).symlink_metadata().is_ok() {
+            return None;
+        }
+        self.know_names().await.ok()?;
+        let path = show::text(path);
+        self.here
+            .names
+            .iter()
+            .flatten()
+            .any(|name| name == first)
+            .then(|| format!("{path} was taken for a path of this machine; in the tree it is /{path}"))
     }
 
     /// A way to the end's tree.

@@ -16,6 +16,7 @@ use crate::tree::copy::{Copy, Goal, Manner, Trouble};
 use crate::tree::served::{Served, node};
 use crate::tree::{Node, Tree, follow, list_all, local};
 use clap::Args;
+use home::io_text;
 use home::{Error, ErrorKind};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -188,7 +189,7 @@ async fn new_directory(here: &mut local::Local, path: &[u8]) -> Result<Node, Fai
     let fail = |e: &Error| named(path, e);
     match std::fs::create_dir(OsStr::from_bytes(path)) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(format!("{}: {e}", show::text(path)).into());
+            return Err(format!("{}: {e}", show::text(path), e = io_text(&e)).into());
         }
         _ => {}
     }

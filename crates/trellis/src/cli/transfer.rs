@@ -1,7 +1,7 @@
 //! What `cp` and `mv` share: where things go, the note that makes them go on, and the end by a signal.
 
 use super::reach::{End, Reach, below};
-use super::{Done, Failure, named};
+use super::{Done, Failure, complain, named};
 use crate::tree::copy::note::Note;
 use crate::tree::copy::progress::Progress;
 use crate::tree::copy::{Copy, Goal, Manner, Shared, Trouble};
@@ -58,8 +58,25 @@ impl Plan {
         }
         let mut tree = reach.open(&to).await?;
         let found = destination(&mut *tree, to.path(), ends.len(), exact, links).await;
-        let (dir, name, taken) = found.map_err(|e| named(&typed, &e))?;
+        let (dir, name, taken) = match found {
+            Ok(found) => found,
+            Err(e) => {
+                let Failure::Failed(Some(text)) = named(&typed, &e) else { return Err(e.into()) };
+                let hint = reach.taken_for_local(&to).await.map(|hint| format!("{text}\n{hint}"));
+                return Err(hint.unwrap_or(text).into());
+            }
+        };
         Ok(Plan { sources: ends, to, typed, dir, name, taken, links, given: HashSet::new() })
+    }
+
+    /// How the command has ended; where it failed, it is also said which arguments may mean something else.
+    pub(super) async fn doubt(&self, reach: &mut Reach, done: Done) -> Done {
+        if matches!(done, Err(Failure::Failed(_))) {
+            for (_, end) in &self.sources {
+                reach.taken_for_local(end).await.iter().for_each(|hint| complain(hint));
+            }
+        }
+        done
     }
 
     /// The note of this command. Where an earlier run had made the target, it is the target again, and not a directory

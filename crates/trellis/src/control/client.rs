@@ -5,6 +5,7 @@ use super::wire;
 use crate::state::StateDir;
 use crate::{dying, limits};
 use bytes::Bytes;
+use home::io_text;
 use home::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
@@ -46,7 +47,7 @@ impl Client {
 fn not_connected(state: &StateDir, e: &std::io::Error) -> std::result::Result<Option<Client>, String> {
     match e.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Ok(None),
-        _ => Err(format!("control socket in {}: {e}", state.path().display())),
+        _ => Err(format!("control socket in {}: {e}", state.path().display(), e = io_text(e))),
     }
 }
 
@@ -135,7 +136,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Client<S> {
                 ErrorKind::Io,
                 "the server closed the control connection: it stopped, or belongs to another user",
             )),
-            Err(e) => Err(Error::new(ErrorKind::Io, format!("the server does not answer: {e}"))),
+            Err(e) => Err(Error::new(ErrorKind::Io, format!("the server does not answer: {}", io_text(&e)))),
         }
     }
 }

@@ -4,6 +4,7 @@ use super::{Finding, Level};
 use crate::mount::probe::{self, Server};
 use crate::state::StateDir;
 use crate::{limits, login, mount, mounts, show};
+use home::io_text;
 use home::ssh::credentials::agent_trouble;
 use rustix::fs::Access;
 use std::net::{SocketAddr, TcpListener};
@@ -25,7 +26,7 @@ pub fn fuse() -> Vec<Finding> {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let setuid = helper.metadata().is_ok_and(|m| m.uid() == 0 && m.mode() & 0o4000 != 0);
     let root = rustix::process::geteuid().is_root();
-    let mut found = vec![of_fuse(&helper, setuid, device.err().map(|e| e.to_string()), root)];
+    let mut found = vec![of_fuse(&helper, setuid, device.err().map(|e| io_text(&e)), root)];
     if found[0].level == Level::Ok {
         let mounted = rustix::fs::statfs(mounts::FUSECTL).is_ok_and(|fs| fs.f_type as u64 == FUSECTL_MAGIC);
         found.push(of_fusectl(mounted));
@@ -101,7 +102,7 @@ pub async fn ssh(state: Option<&StateDir>) -> Vec<Finding> {
             Finding::ok("ssh", show::text(said.trim().as_bytes()))
         }
         Ok(out) => Finding::fail("ssh", format!("`ssh -V`: {}", out.status), "install an OpenSSH client"),
-        Err(e) => Finding::fail("ssh", format!("ssh: {e}"), "install an OpenSSH client"),
+        Err(e) => Finding::fail("ssh", format!("ssh: {}", io_text(&e)), "install an OpenSSH client"),
     });
     found.push(agent(std::env::var_os("SSH_AUTH_SOCK").filter(|s| !s.is_empty()).map(PathBuf::from)));
     if let Some(state) = state {
@@ -150,7 +151,7 @@ fn port(address: SocketAddr) -> Finding {
         Ok(_) => Finding::ok("ports", format!("{address}, which clients expect, is free")),
         Err(e) => Finding::fail(
             "ports",
-            format!("{address}, which clients expect: {e}"),
+            format!("{address}, which clients expect: {}", io_text(&e)),
             format!(
                 "end what uses it (`ss -ltnp` shows it), or `trellis serve --listen {}:PORT`",
                 address.ip()
@@ -190,11 +191,11 @@ pub fn disk(state: &StateDir, cache: Option<(u64, u64)>) -> Finding {
     if let Err(e) = rustix::fs::access(state.path(), MAY) {
         let advice =
             format!("`chmod u+rwx {}`, or choose another with --state DIR", show::path_word(state.path()));
-        return Finding::fail("disk", format!("{dir} cannot be written: {e}"), advice);
+        return Finding::fail("disk", format!("{dir} cannot be written: {}", io_text(&e.into())), advice);
     }
     match rustix::fs::statvfs(state.path()) {
         Ok(fs) => space(&dir, fs.f_bavail.saturating_mul(fs.f_frsize), cache),
-        Err(e) => bad_disk(&format!("{dir}: {e}")),
+        Err(e) => bad_disk(&format!("{dir}: {}", io_text(&e.into()))),
     }
 }
 
@@ -212,7 +213,7 @@ pub fn no_disk(wanted: &Path) -> Finding {
         }
         Err(e) => Finding::fail(
             "disk",
-            format!("{} cannot be made: {}: {e}", shown(wanted), shown(above)),
+            format!("{} cannot be made: {}: {e}", shown(wanted), shown(above), e = io_text(&e.into())),
             "make it writable, or choose another directory with --state DIR",
         ),
     }

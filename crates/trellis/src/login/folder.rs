@@ -4,6 +4,7 @@
 //! then it is a folder of the user's own in `/tmp`. Whoever can enter it has our logins, so it is checked each time.
 
 use crate::state::{SOCKET_PATH_MAX, StateDir};
+use home::io_text;
 use home::ssh::{SOCKET_NAME_BYTES, short_hash};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ pub fn of(state: &StateDir) -> Result<PathBuf, String> {
     match std::fs::DirBuilder::new().mode(0o700).create(&path) {
         Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => Err(format!(
             "{}: {e}; make that folder possible, or choose another state directory with --state DIR",
-            shown(&path)
+            shown(&path),
+            e = io_text(&e)
         )),
         _ => check(&path).map(|()| path),
     }
@@ -30,7 +32,7 @@ fn place(state: &Path, on_network: bool) -> PathBuf {
 }
 
 fn check(path: &Path) -> Result<(), String> {
-    let meta = path.symlink_metadata().map_err(|e| format!("{}: {e}", shown(path)))?;
+    let meta = path.symlink_metadata().map_err(|e| format!("{}: {e}", shown(path), e = io_text(&e)))?;
     let ours = meta.is_dir() && meta.uid() == rustix::process::geteuid().as_raw();
     match ours && meta.mode() & 0o077 == 0 {
         true => Ok(()),

@@ -4,6 +4,7 @@
 
 use crate::limits;
 use crate::state::{StateDir, write_atomically};
+use home::io_text;
 use home::ssh::{Master, Persist, short_hash};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -85,7 +86,7 @@ fn file(state: &StateDir, account: &str) -> PathBuf {
 pub fn keep(state: &StateDir, record: &Record) -> Result<(), String> {
     use std::os::unix::fs::DirBuilderExt;
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder(state));
-    made.map_err(|e| format!("{}: {e}", folder(state).display()))?;
+    made.map_err(|e| format!("{}: {e}", folder(state).display(), e = io_text(&e)))?;
     let text = serde_json::to_vec(record).map_err(|e| e.to_string())?;
     write_atomically(&file(state, &record.account), &text)
 }

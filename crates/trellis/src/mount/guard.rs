@@ -54,7 +54,7 @@ impl Guard {
 }
 
 fn unguarded(e: &std::io::Error) {
-    let why = show::message(&e.to_string());
+    let why = show::message(&home::io_text(e));
     tracing::warn!(
         "no guard for mounts: {why}: if this process is killed, programs may hang until the next command"
     );

@@ -5,6 +5,7 @@
 
 use super::{place, shown};
 use crate::{limits, show};
+use home::io_text;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use std::fs::{File, Permissions};
 use std::io::IoSliceMut;
@@ -45,17 +46,17 @@ pub fn find() -> Result<PathBuf, String> {
 /// Mounts on a directory under the name `source`, in which no comma stands; answers the descriptor over which the
 /// kernel speaks FUSE.
 pub fn mount(dir: &Path, source: &str) -> Result<OwnedFd, String> {
-    let fail = |e: &dyn std::fmt::Display| format!("{NAME}: {e}");
-    let _writable = Writable::make(dir).map_err(|e| format!("{}: {e}", shown(dir)))?;
-    let (ours, theirs) = UnixStream::pair().map_err(|e| fail(&e))?;
+    let fail = |e: std::io::Error| format!("{NAME}: {}", io_text(&e));
+    let _writable = Writable::make(dir).map_err(|e| format!("{}: {e}", shown(dir), e = io_text(&e)))?;
+    let (ours, theirs) = UnixStream::pair().map_err(fail)?;
     let mut command = Command::new(find()?);
     command.arg("-o").arg(format!("{OPTIONS},fsname={source}")).arg("--").arg(dir).env("_FUSE_COMMFD", "0");
     command.stdin(OwnedFd::from(theirs)).stdout(Stdio::null()).stderr(Stdio::piped());
-    let child = command.spawn().map_err(|e| fail(&e))?;
+    let child = command.spawn().map_err(fail)?;
     // The command holds a copy of the helper's end, and would keep us waiting for it.
     drop(command);
     let device = receive(&ours);
-    let output = child.wait_with_output().map_err(|e| fail(&e))?;
+    let output = child.wait_with_output().map_err(fail)?;
     match device {
         Some(device) if output.status.success() => Ok(device),
         _ => {
@@ -112,7 +113,7 @@ pub async fn unmount(dir: &Path, how: Unmount) -> Result<(), String> {
     command.stdin(Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(limits::UNMOUNT, command.output());
     let output = output.await.map_err(|_| format!("{}: {NAME} does not end", shown(dir)))?;
-    let output = output.map_err(|e| format!("{NAME}: {e}"))?;
+    let output = output.map_err(|e| format!("{NAME}: {}", io_text(&e)))?;
     if output.status.success() {
         return Ok(());
     }

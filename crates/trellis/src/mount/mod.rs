@@ -21,6 +21,7 @@ use crate::state::{StateDir, write_atomically};
 use frontend::fuse::{self, Options, Running};
 use guard::Guard;
 use helper::Unmount;
+use home::io_text;
 use place::Look;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -124,7 +125,8 @@ impl Mounts {
         let running = blocking(move || {
             let device = helper::mount(&at, &source)?;
             guard.watch(&at);
-            fuse::serve(vfs, device, options).map_err(|e| format!("{}: FUSE: {e}", shown(&at)))
+            fuse::serve(vfs, device, options)
+                .map_err(|e| format!("{}: FUSE: {e}", shown(&at), e = io_text(&e)))
         });
         let running = running.await?;
         self.watch(session, place.dir.clone(), running.clone());

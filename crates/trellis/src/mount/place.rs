@@ -5,6 +5,7 @@ use super::helper::{self, Unmount};
 use super::probe::{self, Server};
 use super::{blocking, shown};
 use crate::{limits, mounts, show};
+use home::io_text;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -36,7 +37,7 @@ pub enum Look {
 /// The path without symbolic links. A mount at its end is not looked at, because its server may be dead or hang; what
 /// is above it can be.
 pub fn canonical(dir: &Path) -> Result<PathBuf, String> {
-    let fail = |e: std::io::Error| format!("{}: {e}", shown(dir));
+    let fail = |e: std::io::Error| format!("{}: {e}", shown(dir), e = io_text(&e));
     if !dir.is_absolute() {
         return Err(format!("{}: not an absolute path", shown(dir)));
     }
@@ -97,7 +98,11 @@ fn ready(dir: PathBuf, make: bool, recovered: bool) -> Result<Place, String> {
             std::io::ErrorKind::AlreadyExists => Ok(()),
             _ => Err(e),
         }) {
-            return Err(format!("{}: {e}: choose another directory with `trellis mount DIR`", shown(&dir)));
+            return Err(format!(
+                "{}: {e}: choose another directory with `trellis mount DIR`",
+                shown(&dir),
+                e = io_text(&e)
+            ));
         }
     }
     check_directory(&dir)?;
@@ -123,7 +128,7 @@ fn device_error(e: &std::io::Error) -> String {
               `--device /dev/fuse`"
         }
     };
-    format!("{DEVICE}: {e}: {what}")
+    format!("{DEVICE}: {}: {what}", io_text(e))
 }
 
 /// The helper's words, with what to do where that is known.
@@ -158,7 +163,7 @@ pub fn missing(dir: &Path) -> String {
 fn check_directory(dir: &Path) -> Result<(), String> {
     let meta = dir.symlink_metadata().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => missing(dir),
-        _ => format!("{}: {e}", shown(dir)),
+        _ => format!("{}: {e}", shown(dir), e = io_text(&e)),
     })?;
     let me = rustix::process::geteuid().as_raw();
     if !meta.is_dir() {
@@ -171,7 +176,7 @@ fn check_directory(dir: &Path) -> Result<(), String> {
             meta.uid()
         ));
     }
-    let mut entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", shown(dir)))?;
+    let mut entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", shown(dir), e = io_text(&e)))?;
     match entries.next() {
         Some(_) => Err(format!(
             "{} is not empty, and what is in it could not be reached: choose an empty directory",

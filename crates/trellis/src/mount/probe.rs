@@ -5,6 +5,7 @@
 //! no server has begun with the question, a server of ours where it has (`frontend::fuse::call`).
 
 use super::shown;
+use home::io_text;
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::OsString;
@@ -38,7 +39,7 @@ pub async fn ask(dir: &Path, patience: Duration) -> Result<Server, String> {
             e => Err(format!("{}: {}", shown(dir), std::io::Error::from(e))),
         },
         Ok(None) => Ok(Server::Silent),
-        Err(e) => Err(format!("{}: {e}", shown(dir))),
+        Err(e) => Err(format!("{}: {e}", shown(dir), e = io_text(&e))),
     }
 }
 

@@ -13,6 +13,7 @@ use crate::control::client::Client;
 use crate::control::proto::{Reply, Request};
 use crate::daemon::{self, Started};
 use crate::state::{StateDir, write_atomically};
+use home::io_text;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -62,7 +63,8 @@ pub struct ServiceReport {
 
 /// Makes the server start by itself: as a systemd unit where there is a manager. Answers what was done.
 pub async fn install(state: &StateDir, config: Option<&Path>) -> Result<Manager, String> {
-    let config = config.map(|c| std::path::absolute(c).map_err(|e| format!("{}: {e}", c.display())));
+    let config =
+        config.map(|c| std::path::absolute(c).map_err(|e| format!("{}: {e}", c.display(), e = io_text(&e))));
     let config = config.transpose()?;
     crate::config::load(config.as_deref())?;
     let installed = Installed { config };
@@ -79,7 +81,7 @@ pub async fn uninstall(state: &StateDir) -> Result<(), String> {
     Unit::of(state)?.remove().await?;
     match std::fs::remove_file(record(state)) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(format!("{}: {e}", record(state).display()))
+            Err(format!("{}: {e}", record(state).display(), e = io_text(&e)))
         }
         _ => Ok(()),
     }
@@ -153,7 +155,7 @@ fn installed(state: &StateDir) -> Result<Installed, String> {
         Ok(text) => serde_json::from_slice(&text)
             .map_err(|e| format!("{}: {e}: run `trellis service install` again", record(state).display())),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Installed::default()),
-        Err(e) => Err(format!("{}: {e}", record(state).display())),
+        Err(e) => Err(format!("{}: {e}", record(state).display(), e = io_text(&e))),
     }
 }
 

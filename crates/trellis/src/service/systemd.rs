@@ -3,6 +3,7 @@
 use crate::daemon;
 use crate::state::{StateDir, write_atomically, xdg};
 use crate::{limits, show};
+use home::io_text;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -63,10 +64,11 @@ impl Unit {
 
     /// Writes the file and lets the manager start it from now on.
     pub async fn install(&self, state: &StateDir, args: &[OsString]) -> Result<(), String> {
-        let program = std::env::current_exe().map_err(|e| format!("this program's own file: {e}"))?;
+        let program =
+            std::env::current_exe().map_err(|e| format!("this program's own file: {}", io_text(&e)))?;
         let text = unit_text(&program, state, args)?;
         let dir = self.file.parent().unwrap_or(Path::new("/"));
-        std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display(), e = io_text(&e)))?;
         keep_environment(state)?;
         write_atomically(&self.file, text.as_bytes())?;
         systemctl(&["daemon-reload"]).await?;
@@ -81,7 +83,8 @@ impl Unit {
         if runs() {
             systemctl(&["disable", "--quiet", &self.name]).await?;
         }
-        std::fs::remove_file(&self.file).map_err(|e| format!("{}: {e}", self.file.display()))?;
+        std::fs::remove_file(&self.file)
+            .map_err(|e| format!("{}: {e}", self.file.display(), e = io_text(&e)))?;
         if runs() { systemctl(&["daemon-reload"]).await.map(drop) } else { Ok(()) }
     }
 
@@ -116,7 +119,7 @@ pub async fn run(mut command: Command) -> Result<String, String> {
     command.stdin(std::process::Stdio::null()).kill_on_drop(true);
     let output = tokio::time::timeout(limits::SYSTEM_PROGRAM, command.output());
     let output = output.await.map_err(|_| format!("{name} does not answer"))?;
-    let output = output.map_err(|e| format!("cannot run {name}: {e}"))?;
+    let output = output.map_err(|e| format!("cannot run {name}: {}", io_text(&e)))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
         false => {

@@ -454,12 +454,43 @@ fn failures_name_their_path(place: &Place) {
         ("ln /here/dir /here/x", "/here/dir: is a directory, which has one name only"),
         ("ln /here/none /here/x", "/here/none: "),
         ("ln /here/file x", "x: its first name is a host's"),
+        (
+            "cp -r /here/dir /here/file",
+            "/here/file: is no directory, and the directory /here/dir does not replace it",
+        ),
+        (
+            "mv /here/dir /here/file",
+            "/here/file: is no directory, and the directory /here/dir does not replace it",
+        ),
+        ("mv -T /here/file /here/dir", "/here/dir: a directory is in the way: move it aside"),
+        (
+            "mv /here/dir /here/dir/sub",
+            "/here/dir: cannot be moved to a subdirectory of itself, /here/dir/sub",
+        ),
+        ("mv HERE/. HERE/sub", "HERE/.: "),
     ] {
         let output = run(place, line);
         let told = stderr(&output).replace(&place.path("local").display().to_string(), "HERE");
         assert_eq!(output.status.code(), Some(1), "{line}: {told}");
         assert!(told.starts_with(&format!("trellis: {said}")), "{line}: {told}");
         assert!(!told.contains(".trellis-part") && !told.contains("os error"), "{line}: {told}");
+    }
+    // What begins like a name of the tree is a path of this machine for these two.
+    for (line, hint) in [
+        (
+            "cp HERE/file here/new",
+            "here/new was taken for a path of this machine; in the tree it is /here/new",
+        ),
+        (
+            "mv here/file HERE/moved",
+            "here/file was taken for a path of this machine; in the tree it is /here/file",
+        ),
+    ] {
+        fs::write(place.path("local/file"), "text").unwrap();
+        let line = line.replace("HERE", &place.path("local").display().to_string());
+        let output = run(place, &line);
+        let told = stderr(&output);
+        assert!(output.status.code() == Some(1) && told.contains(hint), "{line}: {told}");
     }
     expect(place, 0, "rm -r /here/dir /here/file");
 }

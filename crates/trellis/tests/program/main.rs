@@ -201,6 +201,30 @@ fn the_state_directory_is_named_anywhere() {
     assert_eq!(run(&["--state", &state, "ls", "--fast"]).status.code(), Some(2));
 }
 
+/// What the system says is told in its words; its numbers are for programs.
+#[test]
+fn reasons_of_the_system_have_no_numbers() {
+    let place = Place::new();
+    let none = place.path("none").display().to_string();
+    let file = place.path("config.toml").display().to_string();
+    let long = format!("/{}", "x".repeat(300));
+    for (words, said) in [
+        (["ls", "/here", "--config", &none], "No such file or directory"),
+        (["ls", "/here", "--config", "/"], "Is a directory"),
+        (["serve", "--no-root-squash", "--state", &format!("{file}/state")], "Not a directory"),
+        (["serve", "--no-root-squash", "--state", "/proc/none"], "No such file or directory"),
+        (["status", "--json", "--state", &long], "File name too long"),
+        (["serve", "--no-root-squash", "--ssh-config", &none], "No such file or directory"),
+        (["service", "install", "--config", &none], "No such file or directory"),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_trellis"));
+        let output = command.args(words).env("HOME", place.path("")).output().unwrap();
+        let told = stderr(&output);
+        assert!(!output.status.success() && told.contains(said), "{words:?}: {told}");
+        assert!(!told.contains("os error"), "{words:?}: {told}");
+    }
+}
+
 #[test]
 fn wrong_usage_is_2_or_what_the_twin_has() {
     let place = Place::new();

@@ -27,6 +27,7 @@ pub use record::{Amend, Binding, Body, Change, Extent, Fate, Place, Retire, Stor
 
 use crate::data::DataLog;
 use crate::env::{Clock, Ended, Env, Error, Result};
+use home::io_text;
 use parking_lot::Mutex;
 use space::Space;
 use std::sync::Arc;
@@ -140,7 +141,7 @@ impl Journal {
         let thread = match thread {
             Ok(t) => Some(t),
             Err(e) => {
-                tracing::error!("journal: no thread: {e}");
+                tracing::error!("journal: no thread: {}", io_text(&e));
                 shared.work.lock().stop = true;
                 None
             }

@@ -8,6 +8,7 @@ use super::segment::{self, HEADER_LEN, Header};
 use super::space::Spare;
 use crate::env::{Disk, Error, File, Result};
 use bytes::Bytes;
+use home::io_text;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -128,7 +129,7 @@ impl Writer {
         // Whatever became of it, it must not be written to any more.
         let _ = spare.filled();
         if let Err(e) = self.disk.remove(&at) {
-            tracing::warn!("journal: remove {at}: {e}");
+            tracing::warn!("journal: remove {at}: {}", io_text(&e));
         }
     }
 
@@ -163,5 +164,5 @@ impl Writer {
 
 /// A failed write or sync of a segment in use, which ends the lane.
 fn broken(path: &str, e: &std::io::Error) -> Error {
-    Error::Poisoned(format!("{path}: {e}"))
+    Error::Poisoned(format!("{path}: {}", io_text(e)))
 }

@@ -332,7 +332,7 @@ impl Copy {
             }
         };
         if !made.attr.is_dir() {
-            return Err(goal.failed(Error::new(ErrorKind::NotDir, "is in the way: not a directory")));
+            return Err(goal.failed(not_replaced(path)));
         }
         self.top.get_or_insert_with(|| made.clone());
         let mut old = match fresh {
@@ -393,7 +393,14 @@ impl Copy {
     }
 }
 
-fn in_the_way() -> Error {
+/// Why a directory, of which `path` is the path for a person, does not get a name that something else has.
+pub fn not_replaced(path: &[u8]) -> Error {
+    let text = format!("is no directory, and the directory {} does not replace it", show::text(path));
+    Error::new(ErrorKind::NotDir, text)
+}
+
+/// Why nothing else gets the name of a directory.
+pub fn in_the_way() -> Error {
     Error::new(ErrorKind::IsDir, "a directory is in the way: move it aside")
 }
 

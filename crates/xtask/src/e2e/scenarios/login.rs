@@ -180,7 +180,8 @@ impl Chain<'_> {
         let (status, screen) = wrong.finish()?;
         ensure!(status.code() == Some(1), "{status}: {screen}");
         ensure!(
-            screen.contains("gate on the way refused") && screen.contains("nothing has changed"),
+            screen.contains("gate on the way refused")
+                && screen.contains("added to known_hosts, and nothing else has changed"),
             "{screen}"
         );
         let list = self.server.run(&["login", "--list", "--json"])?;
@@ -279,8 +280,12 @@ fn revoked(world: &World, server: &Server, lab: &mut Sshd, dir: &NfsFh3, client:
     let home = until(server, "ann@lab", "login needed")?;
     let reason = home["reason"].as_str().unwrap_or_default();
     ensure!(reason.contains("ssh-agent") && reason.contains("gone-agent"), "{home}");
-    let refused = server.command(&["login", "ann@lab"]).output()?;
+    let (gateway, program) = (Gateway::new(world), world.trellis.display());
+    let alone = format!("exec setsid --wait {program} login ann@lab --state {}", gateway.state().display());
+    let refused = gateway.shell(&alone).output()?;
     ensure!(refused.status.code() == Some(1), "a revoked key logs in");
+    let said = String::from_utf8_lossy(&refused.stderr);
+    ensure!(said.contains("; nothing has changed") && said.contains("needs a terminal"), "{said}");
     fs::rename(&taken, &keys)?;
     // The server tries by itself within a minute; a login makes it try now.
     let said = server.run(&["login", "ann@lab"])?;
