@@ -16,6 +16,11 @@ pub fn is_dying(pid: i32) -> bool {
     is_ending(&read("stat")) || is_killed(&read("status"))
 }
 
+/// Whether a process of this machine has ended, or is about to.
+pub fn is_over(pid: i32) -> bool {
+    is_dying(pid) || !std::path::Path::new(&format!("/proc/{pid}")).exists()
+}
+
 /// By proc(5) `stat`.
 fn is_ending(stat: &str) -> bool {
     // The name before it may have any character.
@@ -88,7 +93,7 @@ mod tests {
         assert!(is_dying(pid), "at once, whatever it has come to");
         assert_eq!(wait_for_end(pid, "no such source"), Ok(()));
         child.wait().unwrap();
-        assert!(!is_dying(pid));
+        assert!(!is_dying(pid) && is_over(pid) && !is_over(me));
     }
 
     #[test]

@@ -190,5 +190,7 @@ pub const GUARD_AGAIN: (Duration, Duration) = (Duration::from_millis(250), Durat
 pub const GUARDED: usize = 1024;
 /// The pause between two looks at it.
 pub const DYING_PAUSE: Duration = Duration::from_millis(10);
+/// How long a process that a killed server was starting may keep its lock.
+pub const LOCK_LEFT: Duration = Duration::from_secs(2);
 /// Notices to the kernel that wait because it is busy with an answer of ours.
 pub const ATTACH_NOTICES: usize = 4096;

@@ -5,7 +5,7 @@
 //! not to be trusted on network file systems, which login nodes of one cluster share; there the directory is
 //! refused unless the user insists, and the lock file says which host and which boot it was taken by.
 
-use crate::{dying, show};
+use crate::{dying, limits, show};
 use home::io_text;
 use home::ssh::short_hash;
 use rustix::fs::{FlockOperation, Mode};
@@ -19,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 /// Longest path of a unix socket in bytes (unix(7) `sun_path`, with its NUL).
 pub const SOCKET_PATH_MAX: usize = 107;
@@ -194,10 +195,16 @@ impl StateDir {
         let mut taken = rustix::fs::flock(&lock.file, how);
         if taken == Err(rustix::io::Errno::WOULDBLOCK)
             && let Some(pid) =
-                lock.holder().and_then(|holder| holder.pid_here()).filter(|p| dying::is_dying(*p))
+                lock.holder().and_then(|holder| holder.pid_here()).filter(|p| dying::is_over(*p))
         {
             dying::wait_for_end(pid, &self.source())?;
+            // A process that it was starting has the lock until it becomes another program.
+            let until = Instant::now() + limits::LOCK_LEFT;
             taken = rustix::fs::flock(&lock.file, how);
+            while taken == Err(rustix::io::Errno::WOULDBLOCK) && Instant::now() < until {
+                std::thread::sleep(limits::DYING_PAUSE);
+                taken = rustix::fs::flock(&lock.file, how);
+            }
         }
         match taken {
             Ok(()) => {
@@ -397,6 +404,24 @@ mod tests {
         assert!(state.lock_shared().unwrap_err().contains("already uses"));
         drop(first);
         free_soon(&state);
+    }
+
+    #[test]
+    fn a_lock_that_a_killed_server_leaves_is_waited_for() {
+        let (_temp, state) = dir();
+        let mut ended = std::process::Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        let mut left = state.lock_server().unwrap();
+        // As it is when a server was killed: its file is not emptied.
+        left.exclusive = false;
+        let holder = Holder { pid: ended.id(), ..Holder::me() };
+        std::fs::write(state.lock_path(), serde_json::to_vec(&holder).unwrap()).unwrap();
+        let frees = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            drop(left);
+        });
+        drop(state.lock_server().unwrap());
+        frees.join().unwrap();
     }
 
     #[test]
