@@ -87,7 +87,8 @@ impl AtArgs {
         crate::serve::check_ssh_config(config)?;
         let program = match &self.program {
             Some(program) => program.clone(),
-            None => std::env::current_exe()?.to_string_lossy().into_owned(),
+            // What is not there is looked for by its name.
+            None => std::env::current_exe()?.to_str().unwrap_or("trellis").to_owned(),
         };
         let record = Record {
             dir: Raw::from(dir.as_os_str().as_bytes()),
@@ -112,7 +113,7 @@ pub(super) async fn mount(
     make: bool,
 ) -> Result<PathBuf, Failure> {
     // What is wrong with the arguments is said here, not in a log.
-    let state = state.map(|s| s.to_string_lossy().into_owned());
+    let state = state.map(spoken).transpose()?;
     args.record(dir, state.clone())?;
     let host = args.at.as_deref().unwrap_or_default();
     let mut words = vec!["relay".into(), "--at".into(), host.into()];
@@ -131,6 +132,15 @@ pub(super) async fn mount(
     Ok(dir.to_owned())
 }
 
+/// A path as it is told to the other machine's shell, where bytes that are no text might mean another one.
+fn spoken(path: &Path) -> Result<String, Failure> {
+    let told = path.to_str().map(str::to_owned);
+    told.ok_or_else(|| {
+        let shown = show::text(path.as_os_str().as_bytes());
+        Failure::Usage(format!("{shown}: a path that is told to another machine must be UTF-8"))
+    })
+}
+
 /// A log for each machine: login and compute nodes often share the user's home directory.
 fn relay_log() -> Result<PathBuf, Failure> {
     let dir = StateDir::create(None, true)?;
@@ -144,7 +154,7 @@ pub(super) async fn relay(args: RelayArgs) -> Done {
         let (dir, word) = (show::text(place.dir.as_os_str().as_bytes()), show::path_word(&place.dir));
         return Err(format!("{dir} is mounted already: `trellis umount {word}` takes it away").into());
     }
-    let state = args.state.dir.map(|s| s.to_string_lossy().into_owned());
+    let state = args.state.dir.as_deref().map(spoken).transpose()?;
     let record = args.at.record(&place.dir, state)?;
     let at = record.at()?;
     // Mounted before anything is started at the other machine for it: what this one refuses leaves nothing there.
@@ -220,4 +230,17 @@ async fn pipe(client: Client, attached: Attached) -> Done {
         _ = tokio::io::copy(&mut reader, &mut out) => {}
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+
+    #[test]
+    fn a_path_is_told_as_it_is_or_not_at_all() {
+        assert_eq!(spoken(Path::new("/tmp/sch\u{f6}n")).unwrap(), "/tmp/sch\u{f6}n");
+        let why = spoken(Path::new(OsStr::from_bytes(b"/tmp/sch\xf6n"))).unwrap_err();
+        assert!(matches!(&why, Failure::Usage(text) if text.starts_with("/tmp/sch\\xf6n: ")), "{why:?}");
+    }
 }
