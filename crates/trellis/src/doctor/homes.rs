@@ -63,7 +63,10 @@ fn link(home: &HomeReport, name: &str, tried: Option<&str>) -> Finding {
         _ => Finding::fail(
             "home",
             format!("{name}: {}", reason()),
-            "it is tried again by itself; `ssh` to it shows more, and what is unsent waits",
+            advice(
+                &reason(),
+                "it is tried again by itself; `ssh` to it shows more, and what is unsent waits",
+            ),
         ),
     }
 }
@@ -101,8 +104,18 @@ pub fn unreached(home: &UnreachedReport) -> Finding {
     match &home.login {
         Some(command) => Finding::warn("home", found, format!("run `{}`", show::message(command))),
         None => {
-            Finding::warn("home", found, "`ssh` to it shows more; check its name, and ssh's configuration")
+            let usual = "`ssh` to it shows more; check its name, and ssh's configuration";
+            Finding::warn("home", found, advice(&home.reason, usual))
         }
+    }
+}
+
+/// What to do about a home that is away for this reason, if it is not the `usual` one of its host or the way there.
+fn advice<'a>(reason: &str, usual: &'a str) -> &'a str {
+    let of_our_disk = vfs::env::Error::Full(String::new()).to_string();
+    match reason.contains(&of_our_disk) {
+        true => "make room on the disk of the state directory: what is new of a home has no place there",
+        false => usual,
     }
 }
 
@@ -134,6 +147,23 @@ mod tests {
         let asks = HomeReport { login: Some("trellis login ann@lab".into()), ..report("login needed") };
         let found = &home(&asks, None)[0];
         assert!(found.level == Level::Fail && found.advice.as_deref() == Some("run `trellis login ann@lab`"));
+    }
+
+    #[test]
+    fn a_full_disk_here_is_no_matter_of_the_way_there() {
+        let full = vfs::env::Error::Full("1 byte is free".into());
+        let never = |reason: String| UnreachedReport {
+            name: "far".into(),
+            also: Vec::new(),
+            state: "down".into(),
+            reason,
+            login: None,
+        };
+        let advice = |finding: Finding| finding.advice.unwrap();
+        assert!(advice(unreached(&never(full.to_string()))).contains("make room"));
+        assert!(advice(unreached(&never("no route".into()))).contains("ssh"));
+        let down = HomeReport { reason: Some(full.to_string()), ..report("down") };
+        assert!(advice(home(&down, None).remove(0)).contains("make room"));
     }
 
     #[test]

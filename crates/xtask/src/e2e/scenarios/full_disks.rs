@@ -34,6 +34,7 @@ pub fn run(world: &World) -> Result<()> {
     }
     let mut lab = world.host("lab", "", None)?;
     let mut server = world.serve(&["--cache", "1GiB"])?;
+    new_home_when_full(world, &server)?;
     let (client, root) = world.client(&server)?;
     let into = |client: &Client, dir: &Path| client.walk(&root, &format!("ann@lab{}", dir.display()));
 
@@ -85,6 +86,24 @@ pub fn run(world: &World) -> Result<()> {
     server.sync()?;
     ensure!(fs::read(work.join("after"))? == b"there is room again");
     killed_when_full(world, &mut server, &mut lab, &killed)
+}
+
+/// A home that was never seen has no place on a full disk: that is said at once, and it works when there is room.
+fn new_home_when_full(world: &World, server: &Server) -> Result<()> {
+    let file = Gateway::new(world).state().join("everything-else");
+    fill_up(&file)?;
+    let began = Instant::now();
+    let out = server.command(&["ls", "bob@lab"]).output()?;
+    let said = String::from_utf8_lossy(&out.stderr);
+    ensure!(!out.status.success() && said.contains("no space for local state"), "{}: {said}", out.status);
+    ensure!(began.elapsed() < Duration::from_secs(10), "that took {:?}", began.elapsed());
+    let status = server.run(&["status"])?;
+    ensure!(status.contains("bob@lab") && status.contains("no space for local state"), "{status}");
+    let doctor = server.command(&["doctor"]).output()?;
+    let found = String::from_utf8_lossy(&doctor.stdout);
+    ensure!(found.contains("what is new of a home has no place there"), "{found}");
+    fs::remove_file(&file)?;
+    wait_for("the new home", Duration::from_secs(20), || server.run(&["ls", "bob@lab"]).ok()).map(drop)
 }
 
 /// What a person does about refused changes.
