@@ -1,5 +1,69 @@
 //! What a home knows of an object, in the home's own terms.
 
+use oncrpc::xdr::{Reader, Writer, Xdr, XdrError};
+
+/// What the account may do with an object according to the home itself (modes, groups, ACLs, read-only mounts).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    /// Read a file, list a directory.
+    pub read: bool,
+    /// Writable a file, change a directory.
+    pub write: Writable,
+    /// Execute a file, look names up in a directory.
+    pub exec: bool,
+}
+
+/// Whether the account may change an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writable {
+    /// It lacks permission.
+    No,
+    /// It may.
+    Yes,
+    /// Nobody may: the file system is mounted read-only, as far as the home tells that.
+    ReadOnly,
+}
+
+impl From<bool> for Writable {
+    fn from(may: bool) -> Writable {
+        if may { Writable::Yes } else { Writable::No }
+    }
+}
+
+impl Access {
+    /// Everything.
+    pub const ALL: Access = Access { read: true, write: Writable::Yes, exec: true };
+
+    /// Whether it may be written.
+    pub fn may_write(self) -> bool {
+        self.write == Writable::Yes
+    }
+}
+
+impl Xdr for Access {
+    fn encode(&self, w: &mut Writer) {
+        self.read.encode(w);
+        let write: u32 = match self.write {
+            Writable::No => 0,
+            Writable::Yes => 1,
+            Writable::ReadOnly => 2,
+        };
+        write.encode(w);
+        self.exec.encode(w);
+    }
+
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        let read = bool::decode(r)?;
+        let write = match u32::decode(r)? {
+            0 => Writable::No,
+            1 => Writable::Yes,
+            2 => Writable::ReadOnly,
+            _ => return Err(XdrError::OutOfRange),
+        };
+        Ok(Access { read, write, exec: bool::decode(r)? })
+    }
+}
+
 oncrpc::xdr! {
     /// Seconds and nanoseconds since 1970.
     #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -23,17 +87,6 @@ oncrpc::xdr! {
         Fifo = 4,
         /// A local socket.
         Socket = 5,
-    }
-
-    /// What the account may do with an object according to the home itself (modes, groups, ACLs, read-only mounts).
-    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    pub struct Access {
-        /// Read a file, list a directory.
-        pub read: bool,
-        /// Write a file, change a directory.
-        pub write: bool,
-        /// Execute a file, look names up in a directory.
-        pub exec: bool,
     }
 
     /// Tells objects of a home apart. All zero where the home cannot (SFTP).
@@ -131,5 +184,24 @@ impl Time {
             999_999_999.. => Time { sec: self.sec.saturating_add(1), nsec: 0 },
             n => Time { sec: self.sec, nsec: n + 1 },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    /// Two of the three are what a boolean was.
+    #[test]
+    fn why_nothing_can_be_written_travels() {
+        for (write, number) in [(Writable::No, 0), (Writable::Yes, 1), (Writable::ReadOnly, 2)] {
+            let access = Access { read: true, write, exec: false };
+            let bytes = access.to_bytes();
+            assert_eq!(&bytes[..], [0, 0, 0, 1, 0, 0, 0, number, 0, 0, 0, 0]);
+            assert_eq!(Access::from_bytes(bytes), Ok(access));
+        }
+        let none = Bytes::from_static(&[0, 0, 0, 1, 0, 0, 0, 3, 0, 0, 0, 0]);
+        assert_eq!(Access::from_bytes(none), Err(XdrError::OutOfRange));
     }
 }

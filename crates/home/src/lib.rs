@@ -27,7 +27,7 @@ pub mod ssh;
 pub mod testing;
 pub mod xattr;
 
-pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version};
+pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version, Writable};
 pub use error::{Error, ErrorKind, Result, io_text};
 pub use name::{HomePath, Name};
 pub use op::{Claimed, Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};

@@ -287,11 +287,11 @@ async fn another_account_with_a_noisy_shell_is_served_as_itself() {
     assert_ne!(hello.uid, 0);
     assert!(hello.token.is_some());
     let attr = home.stat(&loc(&home_dir)).await.unwrap().attr;
-    assert!(attr.uid == hello.uid && attr.access.write);
+    assert!(attr.uid == hello.uid && attr.access.may_write());
     let hidden = sshd.dir().join("user_key");
     assert_eq!(home.read(&loc(&hidden), 0, 10).await.unwrap_err().kind, ErrorKind::Access);
     let root = home.stat(&loc(Path::new("/"))).await.unwrap().attr;
-    assert!(root.access.read && !root.access.write);
+    assert!(root.access.read && !root.access.may_write());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -24,6 +24,13 @@ pub struct Need {
     pub epoch: Option<u64>,
 }
 
+impl Need {
+    /// The same, but nothing that was asked for longer ago than this, whatever was told since.
+    pub fn no_older_than(self, age: Duration) -> Need {
+        Need { since: self.since.max(self.now.saturating_sub(age)), epoch: None, ..self }
+    }
+}
+
 /// What the home has told of a directory.
 #[derive(Debug, Default)]
 pub struct Told {

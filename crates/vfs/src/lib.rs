@@ -329,6 +329,16 @@ impl Vfs {
         self.volume(oid).map_or(Mode::Ro, |volume| volume.mode_of(oid.id))
     }
 
+    /// Whether nobody can change an object: by its mode, or because its file system is mounted read-only at the home.
+    pub fn is_read_only(&self, oid: Oid) -> bool {
+        let home_says = || {
+            let volume = self.volume(oid)?;
+            let attr = volume::Volume::attr_of(&mut volume.tree.lock(), oid.id)?;
+            perm::check_writable(&attr)
+        };
+        self.mode_of(oid).is_read_only() || home_says().is_err_and(|e| e.kind == ErrorKind::ReadOnly)
+    }
+
     /// Whether each answer about an object is asked for at its home, so that nobody may go on with an earlier one.
     pub fn asks_each_time(&self, oid: Oid) -> bool {
         self.volume(oid).is_ok_and(|volume| volume.plain())

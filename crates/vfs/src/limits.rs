@@ -128,6 +128,8 @@ pub const REPLIES_MAX: usize = 262_144;
 pub const AGING: Duration = Duration::from_millis(500);
 /// Unsent bytes that end the aging.
 pub const AGING_BYTES: u64 = 4 << 20;
+/// How old what is known may be that denies a call what it asks for: permission may have been given meanwhile.
+pub const DENIED: Duration = Duration::from_secs(1);
 /// A revalidation that takes longer is answered from the cache.
 pub const REVALIDATE_WAIT: Duration = Duration::from_secs(2);
 /// How often a question is asked again because our own operations moved what it was about.

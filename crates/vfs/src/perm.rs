@@ -4,7 +4,7 @@
 use crate::inode::Inode;
 use crate::types::{AccessMask, Cred, FileAttr};
 use crate::volume::Volume;
-use home::{Access, Attr, Error, ErrorKind, Kind, Result};
+use home::{Access, Attr, Error, ErrorKind, Kind, Result, Writable};
 
 /// User and group that stand for everybody who is not mapped.
 pub const NOBODY: u32 = 65_534;
@@ -16,7 +16,7 @@ impl Volume {
             return attr.access;
         }
         let bits = if self.policy.share { attr.mode & 7 } else { 0 };
-        Access { read: bits & 4 != 0, write: bits & 2 != 0, exec: bits & 1 != 0 }
+        Access { read: bits & 4 != 0, write: (bits & 2 != 0).into(), exec: bits & 1 != 0 }
     }
 
     /// Whether somebody owns an object: only the server's user can.
@@ -34,7 +34,8 @@ impl Volume {
 
     /// Fails without write permission to the content. An owner may write whatever the mode (RFC 1813 §4.4).
     pub fn may_write(&self, cred: &Cred, attr: &Attr) -> Result<()> {
-        allow(self.access_of(cred, attr).write || self.owns(cred, attr))
+        check_writable(attr)?;
+        allow(self.access_of(cred, attr).may_write() || self.owns(cred, attr))
     }
 
     /// Fails without permission to look names up.
@@ -52,8 +53,9 @@ impl Volume {
         if self.home_decides(cred) {
             return Ok(());
         }
+        check_writable(attr)?;
         let access = self.access_of(cred, attr);
-        allow(access.write && access.exec)
+        allow(access.may_write() && access.exec)
     }
 
     /// Fails without permission to give a directory another parent, which is written in it as `..`
@@ -62,7 +64,8 @@ impl Volume {
         if self.home_decides(cred) {
             return Ok(());
         }
-        allow(self.access_of(cred, attr).write)
+        check_writable(attr)?;
+        allow(self.access_of(cred, attr).may_write())
     }
 
     /// Whether the home is asked before a change is acknowledged: it decides then, and knows the reason.
@@ -83,12 +86,13 @@ impl Volume {
     pub fn grant(&self, cred: &Cred, attr: &Attr, want: AccessMask) -> AccessMask {
         let a = self.access_of(cred, attr);
         let dir = attr.kind == Kind::Dir;
+        let write = a.may_write() && check_writable(attr).is_ok();
         AccessMask {
             read: want.read && a.read,
             lookup: want.lookup && dir && a.exec,
-            modify: want.modify && a.write,
-            extend: want.extend && a.write,
-            delete: want.delete && dir && a.write,
+            modify: want.modify && write,
+            extend: want.extend && write,
+            delete: want.delete && dir && write,
             execute: want.execute && !dir && a.exec,
         }
     }
@@ -147,6 +151,12 @@ impl Volume {
         hasher.write_u64(fs);
         hasher.finish().max(2)
     }
+}
+
+/// Fails where the home's file system is mounted read-only: nobody can change anything there, and a change that was
+/// accepted would stay here for ever.
+pub fn check_writable(attr: &Attr) -> Result<()> {
+    if attr.access.write == Writable::ReadOnly { Err(ErrorKind::ReadOnly.into()) } else { Ok(()) }
 }
 
 fn allow(granted: bool) -> Result<()> {

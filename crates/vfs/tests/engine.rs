@@ -4,11 +4,11 @@
 
 mod common;
 
-use common::{UID, World};
-use home::ErrorKind;
+use common::{UID, World, in_fast_time};
 use home::testing::fault::Fault;
+use home::{ErrorKind, HomePath};
 use std::time::Duration;
-use vfs::{Cred, Ctx, Mode, RenameHow, RetryKey, SetAttrs, SetTime, Time};
+use vfs::{AccessMask, Cred, Ctx, Mode, RenameHow, RetryKey, SetAttrs, SetTime, Time};
 
 #[tokio::test]
 async fn what_is_written_here_arrives_there() {
@@ -420,4 +420,44 @@ async fn what_did_not_fit_and_is_not_wanted_any_more_is_in_nobodys_way() {
         assert_eq!(world.at_home("kept").await.unwrap(), [b'z'; 100]);
         assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
     }
+}
+
+/// What denies something is not believed for as long as other answers, because permission may have been given.
+#[test]
+fn permission_that_is_given_is_seen_within_a_second() {
+    in_fast_time(Mode::Wb, |mut world| async move {
+        let (second, path) =
+            (Duration::from_millis(1001), |text: &str| HomePath::parse(text.as_bytes()).unwrap());
+        world.staleness = Duration::from_secs(60);
+        world.mkdir("d");
+        world.write("d/f", b"x");
+        let e = world.start().await;
+        let (d, f) = (e.find("/lab/d").await.unwrap(), e.find("/lab/d/f").await.unwrap());
+        let read = vfs::OpenMode { read: true, ..vfs::OpenMode::default() };
+        let list = AccessMask { read: true, ..AccessMask::default() };
+        for (at, denied, allowed) in [("d", 0, 0o700), ("d", 0o500, 0o700), ("d/f", 0, 0o600)] {
+            let tries = async || {
+                let made = e.create(d, "made").await;
+                if made.is_ok() {
+                    e.vfs.remove(e.ctx(), d, b"made").await.unwrap();
+                }
+                let listed = e.vfs.readdir(e.ctx(), d, 0, 10).await.map(drop);
+                let found = e.vfs.lookup(e.ctx(), d, b"f").await.map(drop);
+                let may = e.vfs.access(e.ctx(), d, list).await.map(|(granted, _)| granted == list);
+                let opened = e.vfs.open_file(e.ctx(), f, read).await.map(drop);
+                [made.is_ok(), listed.is_ok(), found.is_ok(), may == Ok(true), opened.is_ok()]
+            };
+            world.memory.chmod_outside(&path(at), denied);
+            tokio::time::sleep(world.staleness).await;
+            let want = match (at, denied) {
+                ("d", 0) => [false; 5],
+                ("d", _) => [false, true, true, true, true],
+                _ => [true, true, true, true, false],
+            };
+            assert_eq!(tries().await, want, "{at} {denied:o}");
+            world.memory.chmod_outside(&path(at), allowed);
+            tokio::time::sleep(second).await;
+            assert_eq!(tries().await, [true; 5], "{at} {allowed:o}");
+        }
+    });
 }

@@ -75,9 +75,7 @@ impl Tree {
         let (granted, attr) = patient(|| self.vfs.access(self.ctx(), oid, want)).await?;
         match granted == want {
             true => Ok(attr),
-            false if (want.modify || want.extend) && self.vfs.mode_of(oid).is_read_only() => {
-                Err(Errno::EROFS)
-            }
+            false if (want.modify || want.extend) && self.vfs.is_read_only(oid) => Err(Errno::EROFS),
             false => Err(Errno::EACCES),
         }
     }

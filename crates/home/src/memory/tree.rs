@@ -230,7 +230,7 @@ impl Tree {
             atime: node.atime,
             mtime: node.mtime,
             ctime: node.ctime,
-            access: Access { read: may(0o400), write: may(0o200), exec: may(0o100) },
+            access: Access { read: may(0o400), write: may(0o200).into(), exec: may(0o100) },
         })
     }
 }

@@ -6,7 +6,7 @@
 
 use super::sys::{FileType, Fs, Mount, Stat, Sys};
 use super::{Posix, lock};
-use crate::attr::{Access, Attr, HomeId, Kind, Time};
+use crate::attr::{Access, Attr, HomeId, Kind, Time, Writable};
 use crate::limits;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -154,13 +154,18 @@ impl<S: Sys> Posix<S> {
 
     /// What the account may do, by few questions where the answer is the usual one.
     fn access_of(&self, fd: &S::Fd, kind: Kind) -> Access {
-        let may = |bits| self.sys.access(fd, bits);
+        let may = |bits| self.sys.access(fd, bits).is_ok();
+        let write = || match self.sys.access(fd, 2) {
+            Ok(()) => Writable::Yes,
+            Err(Errno::ROFS) => Writable::ReadOnly,
+            Err(_) => Writable::No,
+        };
         match kind {
-            Kind::Symlink => Access { read: true, write: true, exec: true },
-            Kind::Dir if may(7) => Access { read: true, write: true, exec: true },
-            Kind::Dir => Access { read: may(4), write: may(2), exec: may(1) },
-            _ if may(6) => Access { read: true, write: true, exec: may(1) },
-            _ => Access { read: may(4), write: may(2), exec: may(1) },
+            Kind::Symlink => Access::ALL,
+            Kind::Dir if may(7) => Access::ALL,
+            Kind::Dir => Access { read: may(4), write: write(), exec: may(1) },
+            _ if may(6) => Access { read: true, write: Writable::Yes, exec: may(1) },
+            _ => Access { read: may(4), write: write(), exec: may(1) },
         }
     }
 

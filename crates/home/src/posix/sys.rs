@@ -210,8 +210,8 @@ pub trait Sys: Send + Sync + 'static {
     fn stat(&self, fd: &Self::Fd) -> Sysult<Stat>;
     /// The kernel's file handle; `EOPNOTSUPP` where there is none.
     fn handle(&self, fd: &Self::Fd) -> Sysult<Vec<u8>>;
-    /// Whether the effective account may do all of the bits (4 read, 2 write, 1 execute).
-    fn access(&self, fd: &Self::Fd, bits: u32) -> bool;
+    /// Fails where the effective account may not do all of the bits (4 read, 2 write, 1 execute).
+    fn access(&self, fd: &Self::Fd, bits: u32) -> Sysult<()>;
     /// The file system that holds the object.
     fn statfs(&self, fd: &Self::Fd) -> Sysult<Fs>;
     /// Where a symbolic link points.

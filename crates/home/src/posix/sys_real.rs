@@ -346,7 +346,7 @@ impl Sys for Linux {
         Ok(out)
     }
 
-    fn access(&self, fd: &OwnedFd, bits: u32) -> bool {
+    fn access(&self, fd: &OwnedFd, bits: u32) -> Sysult<()> {
         // SAFETY: plain numbers and a static string.
         let asked = errno(unsafe {
             libc::syscall(
@@ -358,12 +358,11 @@ impl Sys for Linux {
             )
         } as i64);
         match asked {
-            Ok(_) => true,
             Err(Errno::NOSYS) => {
                 let bits = fs::Access::from_bits_truncate(bits);
-                fs::accessat(CWD, proc_path(fd), bits, AtFlags::EACCESS).is_ok()
+                fs::accessat(CWD, proc_path(fd), bits, AtFlags::EACCESS)
             }
-            Err(_) => false,
+            asked => asked.map(drop),
         }
     }
 

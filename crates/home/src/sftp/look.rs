@@ -49,7 +49,7 @@ impl Account {
             // Other groups of the account are not known: the server decides.
             _ => mode | mode >> 3,
         };
-        Access { read: bits & 4 != 0, write: bits & 2 != 0, exec: bits & 1 != 0 }
+        Access { read: bits & 4 != 0, write: (bits & 2 != 0).into(), exec: bits & 1 != 0 }
     }
 
     /// Attributes in our terms. Device nodes are hidden.
@@ -331,7 +331,7 @@ mod tests {
     }
 
     fn rwx(access: Access) -> (bool, bool, bool) {
-        (access.read, access.write, access.exec)
+        (access.read, access.may_write(), access.exec)
     }
 
     #[test]

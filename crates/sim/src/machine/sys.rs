@@ -383,9 +383,10 @@ impl Sys for SimSys {
         Ok([fd.ino.to_le_bytes(), fd.generation.to_le_bytes()].concat())
     }
 
-    fn access(&self, fd: &SimFd, bits: u32) -> bool {
+    fn access(&self, fd: &SimFd, bits: u32) -> Sysult<()> {
         let state = self.machine.state.lock();
-        state.now.get(fd.ino).is_some_and(|n| n.mode >> 6 & bits == bits)
+        let may = state.now.get(fd.ino).is_some_and(|n| n.mode >> 6 & bits == bits);
+        if may { Ok(()) } else { Err(Errno::ACCESS) }
     }
 
     fn statfs(&self, fd: &SimFd) -> Sysult<Fs> {

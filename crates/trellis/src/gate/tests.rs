@@ -62,7 +62,7 @@ fn attr() -> home::Attr {
         atime: time,
         mtime: time,
         ctime: time,
-        access: home::Access { read: true, write: true, exec: true },
+        access: home::Access::ALL,
     }
 }
 

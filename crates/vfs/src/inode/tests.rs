@@ -8,7 +8,7 @@ use home::Access;
 pub fn attr(kind: Kind, ino: u64) -> Attr {
     let id = HomeId { fs: 7, ino, generation: 1 };
     let time = Time { sec: 1, nsec: 2 };
-    let access = Access { read: true, write: true, exec: true };
+    let access = Access::ALL;
     Attr {
         id,
         kind,

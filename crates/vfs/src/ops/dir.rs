@@ -21,7 +21,7 @@ impl Vfs {
         }
         let volume = self.volume(dir)?;
         let mut need = volume.need(dir.id);
-        volume.ensure_attr(dir.id, need).await?;
+        volume.ensure_allowed(dir.id, need, |attr| volume.may_search(ctx.cred, attr)).await?;
         {
             let mut tree = volume.tree.lock();
             let attr = Volume::attr_of(&mut tree, dir.id)?;
@@ -71,7 +71,7 @@ impl Vfs {
         }
         let volume = self.volume(dir)?;
         let need = volume.need(dir.id);
-        volume.ensure_attr(dir.id, need).await?;
+        volume.ensure_allowed(dir.id, need, |attr| volume.may_list(ctx.cred, attr)).await?;
         {
             let mut tree = volume.tree.lock();
             let attr = Volume::attr_of(&mut tree, dir.id)?;

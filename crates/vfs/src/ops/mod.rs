@@ -58,6 +58,26 @@ impl Volume {
         if tree.get(id)?.attr.is_none() { Err(ErrorKind::Stale.into()) } else { Ok(()) }
     }
 
+    /// The same for a call that needs permission. Where what is known denies it, the home is asked again, unless that was
+    /// a moment ago. `check` fails where permission is lacking.
+    pub async fn ensure_allowed(
+        self: &Arc<Self>,
+        id: u64,
+        need: Need,
+        check: impl Fn(&Attr) -> Result<()>,
+    ) -> Result<()> {
+        self.ensure_attr(id, need).await?;
+        let denied = {
+            let mut tree = self.tree.lock();
+            let attr = Volume::attr_of(&mut tree, id)?;
+            check(&attr).is_err() && self.mode_in(&mut tree, id).expires()
+        };
+        match denied {
+            true => self.ensure_attr(id, need.no_older_than(limits::DENIED)).await,
+            false => Ok(()),
+        }
+    }
+
     /// Makes known what a name stands for, with fresh attributes.
     pub async fn ensure_name(self: &Arc<Self>, dir: u64, name: &Name, need: Need) -> Result<Option<u64>> {
         if self.plain() {

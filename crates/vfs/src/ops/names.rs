@@ -318,7 +318,10 @@ impl Volume {
             ));
         }
         let need = self.need(dir);
-        self.ensure_attr(dir, need).await?;
+        let check = |attr: &Attr| {
+            self.may_search(ctx.cred, attr).and_then(|()| self.may_change_names(ctx.cred, attr))
+        };
+        self.ensure_allowed(dir, need, check).await?;
         {
             let mut tree = self.tree.lock();
             let attr = Volume::attr_of(&mut tree, dir)?;
@@ -516,7 +519,7 @@ impl Volume {
             New::File | New::Fifo | New::Socket => 0,
         };
         let access = match kind {
-            Kind::Symlink => Access { read: true, write: true, exec: true },
+            Kind::Symlink => Access::ALL,
             _ => self.access_by_mode(mode, kind),
         };
         Attr {

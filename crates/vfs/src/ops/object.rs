@@ -6,6 +6,7 @@ use crate::inode::ROOT_ID;
 use crate::journal::{Change, Stored};
 use crate::mutate::Ticket;
 use crate::overlay::changed;
+use crate::perm::check_writable;
 use crate::types::{AccessMask, Ctx, FileAttr, Oid, SetAttrs, StatFs, Wcc};
 use crate::volume::Volume;
 use crate::{Vfs, limits, meta};
@@ -69,7 +70,8 @@ impl Vfs {
             return Ok((granted, self.own_attr(oid)?));
         }
         let volume = self.volume(oid)?;
-        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
+        let check = |attr: &Attr| volume.grants_much(ctx, attr, want);
+        volume.ensure_allowed(oid.id, volume.need(oid.id), check).await?;
         let mut tree = volume.tree.lock();
         let attr = Volume::attr_of(&mut tree, oid.id)?;
         let want = match volume.mode_in(&mut tree, oid.id).is_read_only() {
@@ -177,6 +179,17 @@ impl Volume {
         }
     }
 
+    /// Fails where somebody who asks what he may do gets so little that it is worth another question: not to read or to
+    /// search, or nothing at all. Clients ask for everything at once, and few files can be written and executed.
+    fn grants_much(&self, ctx: Ctx<'_>, attr: &Attr, want: AccessMask) -> Result<()> {
+        let granted = self.grant(ctx.cred, attr, want);
+        let reads = granted.read == want.read && (granted.lookup == want.lookup || attr.kind != Kind::Dir);
+        match reads && (granted != AccessMask::default() || want == AccessMask::default()) {
+            true => Ok(()),
+            false => Err(ErrorKind::Access.into()),
+        }
+    }
+
     fn may_set(&self, ctx: Ctx<'_>, id: u64, attr: &Attr, set: &SetAttrs) -> Result<()> {
         let explicit = |t: Option<SetTime>| matches!(t, Some(SetTime::At(_)));
         let owner_only = set.mode.is_some()
@@ -184,6 +197,7 @@ impl Volume {
             || set.gid.is_some()
             || explicit(set.atime)
             || explicit(set.mtime);
+        check_writable(attr)?;
         if owner_only && !self.owns(ctx.cred, attr) {
             return Err(ErrorKind::Perm.into());
         }
@@ -293,7 +307,7 @@ impl Volume {
     pub fn access_by_mode(&self, mode: u32, kind: Kind) -> home::Access {
         let root = self.hello.lock().as_ref().is_some_and(|h| h.uid == 0);
         let exec = if root { kind == Kind::Dir || mode & 0o111 != 0 } else { mode & 0o100 != 0 };
-        home::Access { read: root || mode & 0o400 != 0, write: root || mode & 0o200 != 0, exec }
+        home::Access { read: root || mode & 0o400 != 0, write: (root || mode & 0o200 != 0).into(), exec }
     }
 }
 

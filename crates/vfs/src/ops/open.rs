@@ -4,6 +4,7 @@
 use super::live;
 use crate::Vfs;
 use crate::inode::Tree;
+use crate::perm::check_writable;
 use crate::types::{CreateHow, Ctx, Made, Oid, SetAttrs};
 use crate::volume::Volume;
 use home::{Attr, ErrorKind, Kind, Result};
@@ -65,7 +66,8 @@ impl Vfs {
             return what.map(|_| OpenFile { oid, mode, volume: Weak::new() });
         }
         let volume = if mode.write { self.writable(oid)? } else { self.volume(oid)? };
-        volume.ensure_attr(oid.id, volume.need_to_open(oid.id)).await?;
+        let need = volume.need_to_open(oid.id);
+        volume.ensure_allowed(oid.id, need, |attr| volume.may_open(ctx, attr, mode)).await?;
         volume.open_checked(ctx, oid, mode)
     }
 
@@ -118,9 +120,12 @@ impl Volume {
             Kind::Symlink => return Err(ErrorKind::Loop.into()),
             _ => {}
         }
+        if mode.write {
+            check_writable(attr)?;
+        }
         let access = self.access_of(ctx.cred, attr);
         let granted =
-            (!mode.read || access.read) && (!mode.write || access.write) && (!mode.exec || access.exec);
+            (!mode.read || access.read) && (!mode.write || access.may_write()) && (!mode.exec || access.exec);
         if granted { Ok(()) } else { Err(ErrorKind::Access.into()) }
     }
 

@@ -9,6 +9,7 @@ use crate::limits;
 use crate::meta;
 use crate::mutate::Ticket;
 use crate::overlay::changed;
+use crate::perm::check_writable;
 use crate::types::{Ctx, Oid};
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -174,7 +175,8 @@ impl Volume {
         if !may_have(attr.kind) || (sticky && !self.owns(ctx.cred, attr)) {
             return Err(ErrorKind::Perm.into());
         }
-        if !self.access_of(ctx.cred, attr).write {
+        check_writable(attr)?;
+        if !self.access_of(ctx.cred, attr).may_write() {
             return Err(ErrorKind::Access.into());
         }
         self.guard.lock().clone().check_object(tree, id)

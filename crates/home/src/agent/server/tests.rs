@@ -34,7 +34,7 @@ pub(crate) fn attr(size: u64) -> Attr {
         atime: Time::default(),
         mtime: Time::default(),
         ctime: Time::default(),
-        access: Access { read: true, write: true, exec: false },
+        access: Access { exec: false, ..Access::ALL },
     }
 }
 

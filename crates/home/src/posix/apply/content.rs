@@ -129,7 +129,7 @@ impl<S: Sys> Batch<'_, S> {
         let (file, dir) = (&target.file.attr, &target.dir.attr);
         let foreign_sticky = dir.mode & 0o1000 != 0 && !self.is_own(dir);
         let only =
-            placed.plain || file.nlink > 1 || !self.is_own(file) || !dir.access.write || foreign_sticky;
+            placed.plain || file.nlink > 1 || !self.is_own(file) || !dir.access.may_write() || foreign_sticky;
         let first = || is_append(file.size, pieces) || lock(&self.home.memo).made_here(&file.version());
         match (only, only || first()) {
             (true, _) => Way::Only,

@@ -116,7 +116,7 @@ impl<S: Sys> Batch<'_, S> {
         loop {
             let fd = self.home.open_path(&at)?;
             let stat = self.sys().stat(&fd)?;
-            let ours = stat.uid == self.home.account.uid && self.sys().access(&fd, 3);
+            let ours = stat.uid == self.home.account.uid && self.sys().access(&fd, 3).is_ok();
             if (stat.dev, stat.mount) == place && ours {
                 return Ok(Some((fd, at)));
             }

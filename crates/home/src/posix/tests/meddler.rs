@@ -112,7 +112,7 @@ impl Sys for Meddler {
             true => b"the next boot".to_vec(),
         }
     }
-    fn access(&self, fd: &OwnedFd, bits: u32) -> bool {
+    fn access(&self, fd: &OwnedFd, bits: u32) -> Sysult<()> {
         self.linux.access(fd, bits)
     }
     fn default_acl(&self, fd: &OwnedFd) -> bool {

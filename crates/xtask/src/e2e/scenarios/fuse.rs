@@ -6,11 +6,12 @@ mod left;
 mod other;
 
 use super::basic_tree;
-use crate::e2e::accounts::{ANN, GATEWAY};
+use crate::e2e::accounts::{ANN, BOB, GATEWAY};
 use crate::e2e::fuse;
 use crate::e2e::guest::Guest;
 use crate::e2e::proc::{wait_for, with_command};
 use crate::e2e::server::{Gateway, Server};
+use crate::e2e::sshd::Sshd;
 use crate::e2e::world::World;
 use crate::run;
 use anyhow::{Context, Result, ensure};
@@ -22,17 +23,20 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The scenario.
 pub fn run(world: &World) -> Result<()> {
     fuse::allow()?;
     basic_tree::prepare(world)?;
     let work = world.home_dir(ANN, "work")?;
-    let _lab = world.host("lab", "", None)?;
+    let locked = locked(world)?;
+    let mut lab = world.host("lab", "", None)?;
     let mut server = world.serve(&[])?;
     let tree = fuse::mount(world, &server, "tree")?;
     first_steps(world, &server, &tree)?;
+    refused_login(world, &server, &mut lab, &tree)?;
+    read_only(world, &server, &tree, &locked)?;
     refusals(world, &server, &tree)?;
     without_server(world)?;
     silent(world)?;
@@ -103,6 +107,68 @@ fn first_steps(world: &World, server: &Server, tree: &Path) -> Result<()> {
     Guest::here(world, tree, GATEWAY, &script, Duration::from_secs(60))?.run()?;
     server.sync()?;
     ensure!(fs::read(first.join("moved"))? == b"from the mount\n" && !first.join("there").exists());
+    Ok(())
+}
+
+/// Where it is certain that nobody gets in, nobody waits for it: at a first look, and after the key was taken away.
+fn refused_login(world: &World, server: &Server, lab: &mut Sshd, tree: &Path) -> Result<()> {
+    let look = |name: &str, path: &str, why: &str| -> Result<()> {
+        let began = Instant::now();
+        let line = format!("LC_ALL=C ls {}/{name}{path}", tree.display());
+        let out = Gateway::new(world).shell(&line).output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        let took = began.elapsed();
+        println!("ls {name}{path}: {took:?}: {}", said.trim());
+        ensure!(!out.status.success() && said.contains(why), "ls {name}{path}: {said}");
+        ensure!(took < Duration::from_secs(8), "ls {name}{path} took {took:?}: {said}");
+        Ok(())
+    };
+    let (keys, taken) = (world.authorized_keys(BOB), world.dir.join("taken"));
+    let unseen = world.home_dir(BOB, "unseen")?.display().to_string();
+    fs::rename(&keys, &taken)?;
+    for _ in 0..2 {
+        look("bob@lab", "/", "Permission denied")?;
+        look("bob@no-such-host.invalid", "/", "No such file")?;
+    }
+    fs::rename(&taken, &keys)?;
+    // Nobody tries again in the same second, lest an account gets locked.
+    let soon = Duration::from_secs(10);
+    wait_for("the key that is back", soon, || server.run(&["ls", "bob@lab"]).ok())?;
+    fs::rename(&keys, &taken)?;
+    lab.kill()?;
+    lab.restart()?;
+    for _ in 0..2 {
+        look("bob@lab", &unseen, "Permission denied")?;
+    }
+    fs::rename(&taken, &keys)?;
+    let path = format!("bob@lab{unseen}");
+    wait_for("the key that is back", soon, || server.run(&["ls", &path]).ok()).map(drop)
+}
+
+/// A file system that is mounted read-only at the home, with a file.
+fn locked(world: &World) -> Result<PathBuf> {
+    let locked = world.home_dir(ANN, "locked")?;
+    let options = format!("size=1m,mode=700,uid={uid},gid={uid}", uid = ANN.uid);
+    run::output(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&locked))?;
+    world.write_home(ANN, &locked.join("kept"), b"kept")?;
+    run::output(Command::new("mount").args(["-o", "remount,ro"]).arg(&locked))?;
+    Ok(locked)
+}
+
+/// Nothing is accepted that could never go there.
+fn read_only(world: &World, server: &Server, tree: &Path, locked: &Path) -> Result<()> {
+    let script = format!(
+        "cd \"$ROOT/ann@lab{}\"\n[[ $(cat kept) == kept ]]\n\
+         for change in 'echo x >new' 'mkdir d' 'echo x >>kept' ': >kept' 'rm kept' 'mv kept k' 'ln kept k' \
+         'ln -s kept k' 'chmod 600 kept' 'touch kept'; do\n\
+         if said=$(LC_ALL=C bash -c \"$change\" 2>&1); then fail \"$change succeeded\"; fi\n\
+         [[ $said == *'Read-only file system'* ]] || fail \"$change: $said\"\ndone\n\
+         [[ $(cat kept) == kept ]]\n",
+        locked.display()
+    );
+    Guest::here(world, tree, GATEWAY, &script, Duration::from_secs(60))?.run()?;
+    let status = server.home_status("ann@lab")?;
+    ensure!(status["parked"] == serde_json::json!([]) && status["unsent_ops"] == 0, "{status}");
     Ok(())
 }
 
