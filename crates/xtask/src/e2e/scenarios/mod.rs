@@ -4,6 +4,7 @@ mod basic_tree;
 mod big_file;
 mod commands;
 mod crash_loop;
+mod crash_tree;
 mod full_disks;
 mod fuse;
 mod git_objects;
@@ -249,6 +250,20 @@ pub const ALL: &[Scenario] = &[
         ci: false,
         minutes: 15,
         run: crash_loop::run_sftp_long,
+    },
+    Scenario {
+        name: "crash-tree",
+        shows: "server and ssh are killed between changes to whole trees, with an agent and without: all is as acknowledged",
+        ci: false,
+        minutes: 4,
+        run: crash_tree::run,
+    },
+    Scenario {
+        name: "crash-tree-long",
+        shows: "the same with 400 kills",
+        ci: false,
+        minutes: 60,
+        run: crash_tree::run_long,
     },
     Scenario {
         name: "full-disks",

@@ -1,0 +1,317 @@
+//! Whole trees are changed at random on a FUSE mount, at a home with an agent and at one without; the server, its ssh or
+//! both are killed between two calls, so that every call was acknowledged. What the mount shows at once, and what the home has in
+//! the end, is what a local disk has after the same calls. Nobody else changes anything, so nothing is a conflict or refused.
+//!
+//! A failing home goes on with a fresh tree, so that the end tells in how many rounds each failed. `TRELLIS_SEED` repeats
+//! calls and kills.
+
+use crate::e2e::accounts::{ANN, Account, BOB, GATEWAY};
+use crate::e2e::fuse;
+use crate::e2e::proc::{self, of_user};
+use crate::e2e::server::Server;
+use crate::e2e::trees::Noise;
+use crate::e2e::world::World;
+use anyhow::{Context, Result, ensure};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::io::{BufRead, BufReader, Write as _};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// How soon a killed server must have ended.
+const ENDED: Duration = Duration::from_secs(20);
+/// Every so many rounds the homes are looked at, too; meanwhile what is unsent outlives several kills.
+const SETTLE_EVERY: usize = 4;
+/// Calls of a round: few meet the last of them on their way, many meet a long queue.
+const CALLS: [u64; 4] = [12, 60, 200, 500];
+
+/// The compact version.
+pub fn run(world: &World) -> Result<()> {
+    rounds(world, |round, began| round < 40 && began.elapsed() < Duration::from_secs(40))
+}
+
+/// Long enough to meet rare moments.
+pub fn run_long(world: &World) -> Result<()> {
+    rounds(world, |round, _| round < 400)
+}
+
+/// What is killed, and when.
+#[derive(Debug, Clone, Copy)]
+enum Kill {
+    /// The server, and no other process: what it has sent goes on arriving.
+    Server,
+    /// Every ssh, while calls are made.
+    Ssh,
+    /// The server with all that it started.
+    Both,
+    /// The server, and the next one while it finds out what arrived.
+    ServerTwice,
+    /// The same with all that they started.
+    BothTwice,
+}
+
+const KILLS: [Kill; 5] = [Kill::Server, Kill::Both, Kill::ServerTwice, Kill::Ssh, Kill::BothTwice];
+
+impl Kill {
+    fn strike(self, server: &mut Server, chance: &mut Chance) -> Result<()> {
+        match self {
+            Kill::Ssh => proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
+            Kill::Server => alone(server)?,
+            Kill::Both => with_all(server)?,
+            Kill::ServerTwice => {
+                alone(server)?;
+                chance.pause(400);
+                alone(server)?;
+            }
+            Kill::BothTwice => {
+                with_all(server)?;
+                chance.pause(400);
+                with_all(server)?;
+            }
+        }
+        server.must_run()
+    }
+}
+
+fn alone(server: &mut Server) -> Result<()> {
+    server.kill_alone()?;
+    server.wait(ENDED)?;
+    server.restart()
+}
+
+fn with_all(server: &mut Server) -> Result<()> {
+    server.kill()?;
+    server.restart()
+}
+
+/// What a seed decides.
+struct Chance(Noise);
+
+impl Chance {
+    fn below(&mut self, limit: u64) -> u64 {
+        let bytes = self.0.bytes(8);
+        bytes.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) % limit
+    }
+
+    fn pause(&mut self, longest_ms: u64) {
+        std::thread::sleep(Duration::from_millis(self.below(longest_ms)));
+    }
+}
+
+fn seed() -> Result<u64> {
+    match std::env::var("TRELLIS_SEED") {
+        Ok(seed) => seed.parse().context("TRELLIS_SEED"),
+        Err(_) => Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64 % 1_000_000),
+    }
+}
+
+fn rounds(world: &World, more: fn(usize, Instant) -> bool) -> Result<()> {
+    let seed = seed()?;
+    println!("TRELLIS_SEED={seed}");
+    fuse::allow()?;
+    let _lab = world.host("lab", "", None)?;
+    let _box = world.host("box", "ForceCommand internal-sftp", None)?;
+    std::fs::write(world.dir.join("tree.py"), include_str!("tree.py"))?;
+    let mut server = world.serve(&[])?;
+    let mount = fuse::mount(world, &server, "tree")?;
+    let mut homes =
+        [Home::new(world, &mount, ANN, "lab", seed)?, Home::new(world, &mount, BOB, "box", seed)?];
+    let mut chance = Chance(Noise::new(seed));
+    let (mut round, began) = (0, Instant::now());
+    while more(round, began) {
+        let kill = KILLS[round % KILLS.len()];
+        let calls = CALLS[chance.below(CALLS.len() as u64) as usize];
+        println!("{:.1?} round {round}: {calls} calls, {kill:?}", began.elapsed());
+        one(&mut server, &mut homes, &mut chance, (kill, calls)).with_context(|| format!("round {round}"))?;
+        round += 1;
+        let settle = round % SETTLE_EVERY == 0 || !more(round, began);
+        for home in &mut homes {
+            home.look(&server, settle)?;
+            if std::mem::take(&mut home.wrong) {
+                println!("FAILED at {} in round {}, {kill:?}, TRELLIS_SEED={seed}", home.name, round - 1);
+                home.failed.push(round - 1);
+                home.start_afresh(world, &server)?;
+            }
+        }
+    }
+    let told = |h: &Home| format!("{} failed in {} of {round} rounds {:?}", h.name, h.failed.len(), h.failed);
+    let told = homes.each_ref().map(told).join("; ");
+    println!("{told}; {:.0?}", began.elapsed());
+    ensure!(homes.iter().all(|h| h.failed.is_empty()), "TRELLIS_SEED={seed}: {told}");
+    Ok(())
+}
+
+/// Calls at each home, and a kill.
+fn one(
+    server: &mut Server,
+    homes: &mut [Home],
+    chance: &mut Chance,
+    (kill, calls): (Kill, u64),
+) -> Result<()> {
+    for home in &mut *homes {
+        home.player.tell(&format!("go {calls}"))?;
+    }
+    let meanwhile = matches!(kill, Kill::Ssh);
+    if meanwhile {
+        chance.pause(calls);
+        kill.strike(server, chance)?;
+    }
+    for home in &mut *homes {
+        let answer = home.player.answer()?;
+        home.note("a call", &answer);
+    }
+    if !meanwhile {
+        // What was acknowledged last is on its way, or not yet.
+        chance.pause(30);
+        kill.strike(server, chance)?;
+    }
+    Ok(())
+}
+
+/// A home, and who changes a tree there.
+struct Home {
+    name: String,
+    /// The account's home directory, there.
+    dir: PathBuf,
+    /// The same on the mount.
+    here: PathBuf,
+    seed: u64,
+    /// How many trees there were.
+    trees: usize,
+    player: Script,
+    /// Reads what only root may at the home.
+    looker: Script,
+    /// Conflicts that are known.
+    conflicts: u64,
+    /// Whether something failed in this round.
+    wrong: bool,
+    /// The rounds that failed.
+    failed: Vec<usize>,
+}
+
+impl Home {
+    fn new(world: &World, mount: &Path, account: Account, host: &str, seed: u64) -> Result<Self> {
+        let (name, dir) = (format!("{}@{host}", account.name), world.home(account));
+        let here = mount.join(format!("{name}{}", dir.display()));
+        let (player, looker) = Script::pair(world, &here, &name, 0, seed)?;
+        let (trees, conflicts, wrong, failed) = (0, 0, false, Vec::new());
+        Ok(Self { name, dir, here, seed, trees, player, looker, conflicts, wrong, failed })
+    }
+
+    /// Compares what the mount shows; where the homes must have everything, also what this one has.
+    fn look(&mut self, server: &Server, settle: bool) -> Result<()> {
+        let tree = tree_name(self.trees);
+        let seen = self.player.ask(&format!("compare {}", self.here.join(&tree).display()))?;
+        self.note("on the mount at once", &seen);
+        if !(settle || self.wrong) {
+            return Ok(());
+        }
+        if let Err(e) = server.run(&["sync", "--timeout", "120", &self.here.to_string_lossy()]) {
+            println!("{}: sync: {e:#}", self.name);
+            self.wrong = true;
+        }
+        let seen = self.player.ask(&format!("compare {}", self.here.join(&tree).display()))?;
+        self.note("on the mount after a sync", &seen);
+        let there = self.looker.ask(&format!("compare {}", self.dir.join(&tree).display()))?;
+        self.note("at the home", &there);
+        let status = server.home_status(&self.name)?;
+        let calm =
+            status["conflicts"] == self.conflicts && status["parked"].as_array().is_some_and(Vec::is_empty);
+        if !calm {
+            println!("{}: nobody else changed anything, and yet: {status}", self.name);
+            self.wrong = true;
+        }
+        Ok(())
+    }
+
+    /// Prints what differs, after the last calls.
+    fn note(&mut self, at: &str, answer: &Value) {
+        let lines = |what: &str| -> Vec<String> {
+            let all = answer[what].as_array().into_iter().flatten();
+            all.filter_map(|line| line.as_str().map(str::to_owned)).collect()
+        };
+        let differs = lines("differs");
+        if differs.is_empty() {
+            return;
+        }
+        if !self.wrong {
+            println!("{}: the last calls: {}", self.name, lines("last").join("; "));
+        }
+        println!("{}: {at}, after {} calls:\n  {}", self.name, answer["calls"], differs.join("\n  "));
+        self.wrong = true;
+    }
+
+    /// Leaves the tree as it is, and gives up what the home refuses of it.
+    fn start_afresh(&mut self, world: &World, server: &Server) -> Result<()> {
+        for _ in 0..20 {
+            if server.run(&["sync", "--timeout", "60", &self.here.to_string_lossy()]).is_ok() {
+                break;
+            }
+            // What was refused may have been settled meanwhile, and then nothing is left to give up.
+            let _ = server.run(&["discard", &self.here.to_string_lossy(), "--all"]);
+        }
+        let status = server.home_status(&self.name)?;
+        self.conflicts = status["conflicts"].as_u64().context("status shows no conflicts")?;
+        ensure!(status["unsent_ops"] == 0, "the queue does not get empty: {status}");
+        self.trees += 1;
+        (self.player, self.looker) = Script::pair(world, &self.here, &self.name, self.trees, self.seed)?;
+        Ok(())
+    }
+}
+
+fn tree_name(number: usize) -> String {
+    format!("tree-{number}")
+}
+
+/// `tree.py`, which answers each command by a line.
+struct Script {
+    child: Child,
+    commands: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Script {
+    /// One that works on the mount below `here`, and one that may read everything at the home.
+    fn pair(world: &World, here: &Path, home: &str, number: usize, seed: u64) -> Result<(Self, Self)> {
+        let shadow = world.home(GATEWAY).join(format!("{home}-{number}"));
+        let command = || {
+            let mut cmd = Command::new("/usr/bin/python3");
+            cmd.arg(world.dir.join("tree.py")).arg(here.join(tree_name(number))).arg(&shadow);
+            cmd.arg(seed.wrapping_add(number as u64).to_string()).current_dir("/");
+            cmd
+        };
+        let player = Self::start(command().uid(GATEWAY.uid).gid(GATEWAY.uid))?;
+        Ok((player, Self::start(&mut command())?))
+    }
+
+    fn start(cmd: &mut Command) -> Result<Self> {
+        let mut child = cmd.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context("tree.py")?;
+        let commands = child.stdin.take().context("its input")?;
+        let answers = BufReader::new(child.stdout.take().context("its output")?);
+        Ok(Self { child, commands, answers })
+    }
+
+    fn tell(&mut self, command: &str) -> Result<()> {
+        Ok(writeln!(self.commands, "{command}")?)
+    }
+
+    fn answer(&mut self) -> Result<Value> {
+        let mut line = String::new();
+        self.answers.read_line(&mut line)?;
+        serde_json::from_str(&line).with_context(|| format!("tree.py says {line:?}"))
+    }
+
+    fn ask(&mut self, command: &str) -> Result<Value> {
+        self.tell(command)?;
+        self.answer()
+    }
+}
+
+impl Drop for Script {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
