@@ -268,6 +268,16 @@ impl Home for Gate {
         self.inner.home.read(file, at, len).await
     }
 
+    async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
+        let _call = self.call_at(&dir.path)?;
+        self.inner.home.watch_later(dir, max, mark).await
+    }
+
+    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let _call = self.call_at(&file.path)?;
+        self.inner.home.read_later(file, at, len).await
+    }
+
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {
         let _call = self.call_at(&at.path)?;
         self.inner.home.readlink(at).await

@@ -103,6 +103,12 @@ impl Home for Dirs {
     async fn read(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
         Err(ErrorKind::IsDir.into())
     }
+    async fn watch_later(&self, _: &Loc, _: u32, _: u64) -> Result<Watched> {
+        Err(ErrorKind::NoSpace.into())
+    }
+    async fn read_later(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
+        Err(ErrorKind::NoSpace.into())
+    }
     async fn readlink(&self, _: &Loc) -> Result<Bytes> {
         Err(ErrorKind::Invalid.into())
     }
@@ -126,6 +132,13 @@ fn gate(knocker: &Arc<Knocker>, door: &Arc<Door>, host: &HostLock) -> Gate {
 
 fn at(path: &str) -> Loc {
     Loc { path: HomePath::parse(path.as_bytes()).unwrap(), id: None }
+}
+
+#[tokio::test]
+async fn what_can_wait_gets_through_as_that() {
+    let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
+    assert_eq!(gate.read_later(&at("f"), 0, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(gate.watch_later(&at("d"), 1, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
 }
 
 #[tokio::test]
