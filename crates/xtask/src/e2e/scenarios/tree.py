@@ -161,6 +161,8 @@ def look_at(tree, at):
 def compare(path):
     want, have = look(shadow), look(path)
     differ = [at for at in sorted({*want, *have}) if want.get(at) != have.get(at)]
+    if not differ:
+        last.append("(as wanted)")
     return [f"{at} is {have.get(at, 'nothing')} instead of {want.get(at, 'nothing')}" for at in differ]
 
 
