@@ -137,7 +137,7 @@ fn rounds(world: &World, more: fn(usize, Instant) -> bool) -> Result<()> {
             if std::mem::take(&mut home.wrong) {
                 println!("FAILED at {} in round {}, {kill:?}, TRELLIS_SEED={seed}", home.name, round - 1);
                 home.failed.push(round - 1);
-                home.start_afresh(world, &server)?;
+                home.start_afresh(world, &mut server)?;
             }
         }
     }
@@ -188,10 +188,12 @@ struct Home {
     player: Script,
     /// Reads what only root may at the home.
     looker: Script,
-    /// Conflicts that are known.
-    conflicts: u64,
+    /// Copies of conflicts that are known.
+    copies: u64,
     /// Whether something failed in this round.
     wrong: bool,
+    /// The last calls.
+    last: Vec<String>,
     /// What differed last.
     told: Vec<String>,
     /// The rounds that failed.
@@ -203,9 +205,9 @@ impl Home {
         let (name, dir) = (format!("{}@{host}", account.name), world.home(account));
         let here = mount.join(format!("{name}{}", dir.display()));
         let (player, looker) = Script::pair(world, &here, &name, 0, seed)?;
-        let (told, failed) = (Vec::new(), Vec::new());
-        let (trees, conflicts, wrong) = (0, 0, false);
-        Ok(Self { name, dir, here, seed, trees, player, looker, conflicts, wrong, told, failed })
+        let (last, told, failed) = (Vec::new(), Vec::new(), Vec::new());
+        let (trees, copies, wrong) = (0, 0, false);
+        Ok(Self { name, dir, here, seed, trees, player, looker, copies, wrong, last, told, failed })
     }
 
     /// Compares what the mount shows; where the homes must have everything, also what this one has.
@@ -225,8 +227,9 @@ impl Home {
         let there = self.looker.ask(&format!("compare {}", self.dir.join(&tree).display()))?;
         self.note("at the home", &there);
         let status = server.home_status(&self.name)?;
-        let calm =
-            status["conflicts"] == self.conflicts && status["parked"].as_array().is_some_and(Vec::is_empty);
+        // Conflicts are counted from the start of the server on; of those before it the copies tell.
+        let none = status["conflicts"] == 0 && status["conflict_copies"] == self.copies;
+        let calm = none && status["parked"].as_array().is_some_and(Vec::is_empty);
         if !calm {
             println!("{}: nobody else changed anything, and yet: {status}", self.name);
             self.wrong = true;
@@ -240,37 +243,41 @@ impl Home {
             let all = answer[what].as_array().into_iter().flatten();
             all.filter_map(|line| line.as_str().map(str::to_owned)).collect()
         };
+        // Who only looks has called nothing.
+        let last = Some(lines("last")).filter(|last| !last.is_empty());
+        self.last = last.unwrap_or_else(|| std::mem::take(&mut self.last));
         let differs = lines("differs");
         if differs.is_empty() {
             return;
         }
-        if !self.wrong {
-            println!("{}: the last calls: {}", self.name, lines("last").join("; "));
+        if self.told.is_empty() {
+            println!("{}: the last calls: {}", self.name, self.last.join("; "));
         }
         let what = match differs == self.told {
-            true => "the same".to_owned(),
+            true => "the same differs".to_owned(),
             false => {
-                let shown = differs[..differs.len().min(SHOWN)].join("\n  ");
-                format!("after {} calls {} differ:\n  {shown}", answer["calls"], differs.len())
+                format!("{} differ:\n  {}", differs.len(), differs[..differs.len().min(SHOWN)].join("\n  "))
             }
         };
         println!("{}: {at}, {what}", self.name);
         (self.wrong, self.told) = (true, differs);
     }
 
-    /// Leaves the tree as it is, and gives up what the home refuses of it.
-    fn start_afresh(&mut self, world: &World, server: &Server) -> Result<()> {
-        for _ in 0..20 {
-            if server.run(&["sync", "--timeout", "60", &self.here.to_string_lossy()]).is_ok() {
-                break;
-            }
-            // What was refused may have been settled meanwhile, and then nothing is left to give up.
-            let _ = server.run(&["discard", &self.here.to_string_lossy(), "--all"]);
-        }
-        let status = server.home_status(&self.name)?;
-        self.conflicts = status["conflicts"].as_u64().context("status shows no conflicts")?;
-        ensure!(status["unsent_ops"] == 0, "the queue does not get empty: {status}");
+    /// Leaves the tree as it is, gives up what the home refuses of it, and starts a server that has met no conflict.
+    fn start_afresh(&mut self, world: &World, server: &mut Server) -> Result<()> {
+        let path = self.here.to_string_lossy().into_owned();
+        let settled = (0..20).any(|_| {
+            // What was refused may be settled meanwhile, and then nothing is left to give up.
+            let _ = server.run(&["discard", &path, "--all"]);
+            server.run(&["sync", "--timeout", "60", &path]).is_ok()
+        });
+        ensure!(settled, "{}: what was refused does not come to an end", self.name);
+        with_all(server)?;
+        server.run(&["sync", "--timeout", "60", &path])?;
+        let copies = &server.home_status(&self.name)?["conflict_copies"];
+        self.copies = copies.as_u64().context("status shows no copies of conflicts")?;
         self.trees += 1;
+        self.told.clear();
         (self.player, self.looker) = Script::pair(world, &self.here, &self.name, self.trees, self.seed)?;
         Ok(())
     }
