@@ -75,6 +75,17 @@ oncrpc::xdr! {
         pub more: bool,
     }
 
+    /// What is believed to be the only page of a directory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Believed {
+        /// The directory.
+        pub dir: Loc,
+        /// As for [`Home::watch`].
+        pub mark: u64,
+        /// [`Page::digest`] of the page.
+        pub digest: [u8; 16],
+    }
+
     /// What has changed in a watched directory. Each part is told once, until the directory is listed again.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Changed {
@@ -141,6 +152,65 @@ pub struct Watched {
     /// Everything that changed after the question was asked is told, as long as [`Home::epoch`] is this; `None`: nothing
     /// is told of this directory.
     pub epoch: Option<u64>,
+}
+
+/// What a home says of a page that was believed to be that of a directory.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Belief {
+    /// It is. What does not count for the digest comes beside it.
+    True {
+        /// As [`Page::applied`].
+        applied: u64,
+        /// As [`Page::bare_bits`].
+        bare: Bytes,
+        /// As [`Watched::epoch`].
+        epoch: Option<u64>,
+    },
+    /// It is this one.
+    Other(Watched),
+    /// It is not, and has to be listed.
+    Unlike,
+}
+
+impl Page {
+    /// One bit for each entry, the first one the lowest of the first byte: [`Entry::bare`].
+    pub fn bare_bits(&self) -> Bytes {
+        let mut bare = vec![0u8; self.entries.len().div_ceil(8)];
+        for (i, _) in self.entries.iter().enumerate().filter(|(_, e)| e.bare) {
+            bare[i / 8] |= 1 << (i % 8);
+        }
+        bare.into()
+    }
+
+    /// Takes in what [`Page::bare_bits`] told.
+    pub fn set_bare(&mut self, bits: &[u8]) {
+        for (i, entry) in self.entries.iter_mut().enumerate() {
+            entry.bare = bits.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
+        }
+    }
+
+    /// Stands for the page in which a directory is as a whole: 16 bytes of the BLAKE3 of its XDR, without times of access and
+    /// operations that were executed. `None` where more names follow.
+    pub fn digest(&self) -> Option<[u8; 16]> {
+        if self.more {
+            return None;
+        }
+        let still = |attr: &Attr| Attr { atime: Time::default(), ..*attr };
+        let mut w = Writer::new();
+        still(&self.dir).encode(&mut w);
+        for entry in &self.entries {
+            entry.name.encode(&mut w);
+            entry.attr.as_ref().map(still).encode(&mut w);
+            entry.target.encode(&mut w);
+        }
+        let mut hasher = blake3::Hasher::new();
+        w.into_segments().iter().for_each(|part| {
+            hasher.update(part);
+        });
+        let mut digest = [0; 16];
+        digest.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+        Some(digest)
+    }
 }
 
 impl Watched {
@@ -273,6 +343,19 @@ pub trait Home: Send + Sync {
     /// The first page of a directory, as [`Home::list`]. Where the home can, the directory is watched from before it was
     /// read: [`Home::changes`] tells of it under the number `mark`, of which a directory has only the last one.
     async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched>;
+
+    /// The same as [`Home::watch`] of several directories, at most [`limits::agent::CONFIRM_MAX`], each of at most
+    /// [`limits::agent::LIST_ENTRIES_MAX`] entries whose page may be known: it need not come then. In the order of the
+    /// question. `later`: for somebody who can wait. [`ErrorKind::Unsupported`] where the home cannot.
+    async fn confirm(&self, dirs: Vec<Believed>, later: bool) -> Result<Vec<Result<Belief>>> {
+        let _ = (dirs, later);
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Whether [`Home::confirm`] works, as far as is known without using the connection.
+    fn confirms(&self) -> bool {
+        false
+    }
 
     /// Waits for changes in watched directories, made by anybody but through this very connection. For one caller at a time.
     async fn changes(&self) -> Vec<Changed>;

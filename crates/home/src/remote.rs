@@ -26,7 +26,8 @@ use crate::agent::deploy::{AgentBinaries, Deployed, Pipe, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::ssh::{SshTarget, credentials};
 use crate::{
-    Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId, Outcome, Page,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId,
+    Outcome, Page,
 };
 use crate::{Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
 use bytes::Bytes;
@@ -509,6 +510,15 @@ impl Home for RemoteHome {
 
     async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
         self.same_account().await?.watch(dir, max, mark).await
+    }
+
+    async fn confirm(&self, dirs: Vec<Believed>, later: bool) -> Result<Vec<Result<Belief>>> {
+        self.same_account().await?.confirm(dirs, later).await
+    }
+
+    fn confirms(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.foreign.is_none() && state.up().is_some_and(|connection| connection.confirms())
     }
 
     async fn changes(&self) -> Vec<Changed> {

@@ -12,8 +12,8 @@ use crate::rate::Bucket;
 use bytes::Bytes;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::{
-    Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome,
-    Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc,
+    Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -251,6 +251,17 @@ impl Home for Gate {
     async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
         let _call = self.call_at(&dir.path)?;
         self.inner.home.watch(dir, max, mark).await
+    }
+
+    async fn confirm(&self, dirs: Vec<Believed>, later: bool) -> Result<Vec<Result<Belief>>> {
+        let calls: Result<Vec<_>> = dirs.iter().map(|one| self.call_at(&one.dir.path)).collect();
+        // Of one that may not be asked for the answer to the others says nothing: each is asked for by itself then.
+        let _calls = calls.map_err(|_| Error::from(ErrorKind::Unsupported))?;
+        self.inner.home.confirm(dirs, later).await
+    }
+
+    fn confirms(&self) -> bool {
+        self.inner.home.confirms()
     }
 
     async fn changes(&self) -> Vec<Changed> {

@@ -1,6 +1,8 @@
 //! IN: the only reader of a home. One question at a time for each thing that is wanted; whoever wants the same
 //! waits for the same answer.
 
+mod confirm;
+
 use crate::data::Part;
 use crate::freshness;
 use crate::inode::{Tree, local};
@@ -211,7 +213,7 @@ impl Volume {
             let doubtful = self.is_in_doubt();
             let answer = match want.turn() {
                 (Want::Attr(id), _) => self.fetch_attr(*id).await,
-                (Want::List(dir, extent), turn) => self.fetch_list(*dir, *extent, turn).await,
+                (Want::List(dir, extent), turn) => self.fetch_listing(*dir, *extent, turn).await,
                 (Want::Name(dir, name), _) => self.fetch_name(*dir, name).await,
                 (Want::Data(id, at), turn) => self.fetch_data(*id, *at, turn).await,
                 (Want::Target(id), _) => self.fetch_target(*id).await,
@@ -339,6 +341,13 @@ impl Volume {
                 Err(Error::new(ErrorKind::Stale, e.detail))
             }
             Err(e) => Err(e),
+        }
+    }
+
+    async fn fetch_listing(self: &Arc<Self>, dir: u64, extent: Extent, turn: Turn) -> Result<()> {
+        match self.confirm_listing(dir, turn == Turn::Later).await? {
+            true => Ok(()),
+            false => self.fetch_list(dir, extent, turn).await,
         }
     }
 

@@ -131,6 +131,12 @@ pub fn is_listed(node: &DirNode, need: &Need) -> bool {
     node.complete && node.told.is_listing_good(node.listed_at, need)
 }
 
+/// Whether what is known of a directory is from before: from an earlier process, or from a span that is over.
+pub fn is_from_before(node: &DirNode, epoch: Option<u64>) -> bool {
+    let of_another = |(span, _): (u64, _)| epoch.is_some_and(|epoch| epoch != span);
+    node.listed_at.is_zero() || node.told.since.is_some_and(of_another)
+}
+
 /// Whether the attributes of an object that is in memory may be shown: ours, or good.
 pub fn has_good_attributes(tree: &Tree, id: u64, need: &Need) -> bool {
     let Some(inode) = tree.peek(id) else { return false };

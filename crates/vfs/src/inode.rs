@@ -128,6 +128,8 @@ pub struct DirNode {
     untold: bool,
     /// It did not fit a small listing when it was last tried.
     pub big: bool,
+    /// It was asked in vain whether the listing is true.
+    pub doubted: bool,
     /// What the home has told of it.
     pub told: Told,
     /// Who lists the directories in it.

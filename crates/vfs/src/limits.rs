@@ -28,6 +28,8 @@ pub const NEW_DIR_SIZE: u64 = 4096;
 pub const LISTS_AHEAD: usize = 32;
 /// What these directories may take together by their own sizes, in bytes.
 pub const LISTS_AHEAD_BYTES: u64 = 256 << 10;
+/// Directories with their names that are asked for together because what is known of them is from before.
+pub const CONFIRM_NAMES: usize = 1 << 18;
 /// A file of at most this many bytes is asked for ahead when its neighbours are read one after another.
 pub const SMALL_FILE: u64 = 64 << 10;
 /// Such files that are on their way at once.

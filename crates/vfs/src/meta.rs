@@ -219,7 +219,7 @@ pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result
 pub fn finish_listing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
     drop_missing(tree, dir, asked)?;
     let node = tree.names_mut(dir)?;
-    node.big = false;
+    (node.big, node.doubted) = (false, false);
     node.listed_at = asked.at;
     if !std::mem::replace(&mut node.complete, true) {
         tree.unsaved(dir);

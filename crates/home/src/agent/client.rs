@@ -15,11 +15,13 @@ mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
-use super::verbs::{BASES, CLAIMS, ClaimArgs, News, WATCHES, WatchArgs, XATTRS, XattrsArgs};
+use super::verbs::{BASES, CLAIMS, CONFIRMS, ClaimArgs, News, WATCHES, WatchArgs, XATTRS, XattrsArgs};
+use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{APPLY_MAX, BODY_MAX, LISTING, LONG_READ, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{
-    Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name, OpId, Outcome,
+    Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name,
+    OpId, Outcome,
 };
 use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
 use crate::{limits, ssh};
@@ -410,6 +412,36 @@ impl Home for Session {
 
     async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
         self.watch_as(Class::Metadata, dir, max, mark).await
+    }
+
+    async fn confirm(&self, dirs: Vec<Believed>, later: bool) -> Result<Vec<Result<Belief>>> {
+        if !self.confirms() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let (asked, before) = (dirs.len(), self.epoch());
+        let class = if later { Class::Bulk } else { Class::Metadata };
+        let results = match self.call(class, Request::Confirm(dirs)).await? {
+            Reply::Confirm(results) if results.len() == asked => results,
+            other => return Err(unexpected(&other)),
+        };
+        // As for WATCH: anything may have gone untold since the question.
+        let epoch = |watched| before.filter(|epoch| watched && self.epoch() == Some(*epoch));
+        let belief = |result| match result {
+            ConfirmResult::Unlike => Ok(Belief::Unlike),
+            ConfirmResult::Same(Confirmed { applied, watched, bare }) => {
+                Ok(Belief::True { applied, bare, epoch: epoch(watched) })
+            }
+            ConfirmResult::Page(WatchedPage { page, watched }) => {
+                Ok(Belief::Other(Watched { page: page.joined(), epoch: epoch(watched) }))
+            }
+            ConfirmResult::Failed(failure) => Err(failure.0),
+        };
+        Ok(results.into_iter().map(belief).collect())
+    }
+
+    fn confirms(&self) -> bool {
+        let both = XATTRS | WATCHES | CONFIRMS;
+        self.accept.features & both == both
     }
 
     async fn changes(&self) -> Vec<Changed> {

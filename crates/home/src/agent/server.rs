@@ -15,13 +15,16 @@ pub(crate) mod tests;
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, CODEC_NONE, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
-use super::verbs::{WatchArgs, WatchedPage};
+use super::verbs::{ConfirmResult, Confirmed, WatchArgs, WatchedPage};
 use crate::limits::agent::{
-    BODY_MAX, CHANGES_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
+    BODY_MAX, CHANGES_MAX, CONFIRM_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX,
+    READ_MAX,
 };
 use crate::limits::agent::{STATS_MAX, WATCH_PAUSE, WORKERS};
 use crate::posix::{Posix, sys::Sys};
-use crate::{Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen};
+use crate::{
+    Believed, Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen,
+};
 use crate::{StatFs, XattrName, Xattrs};
 use bytes::Bytes;
 use jobs::{For, Job, Jobs};
@@ -286,7 +289,34 @@ impl<S: Serve> Server<S> {
             Request::Claim(a) => Reply::Claim(home.claim(a.gateway, a.volume, a.lost)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
             Request::Watch(args) => Reply::Watch(self.watch(&args)?),
+            Request::Confirm(dirs) => Reply::Confirm(self.confirm(dirs)?),
         })
+    }
+
+    fn confirm(self: &Arc<Self>, dirs: Vec<Believed>) -> Result<Vec<ConfirmResult>> {
+        if dirs.len() > CONFIRM_MAX {
+            return Err(Error::new(ErrorKind::Invalid, "too many directories in one CONFIRM"));
+        }
+        let mut room = LIST_BYTES_MAX;
+        let mut one = |Believed { dir, mark, digest }| {
+            let WatchedPage { page, watched } =
+                self.watch(&WatchArgs { dir, max: LIST_ENTRIES_MAX, mark })?;
+            let BarePage { page: Page { applied, .. }, bare } = &page;
+            let found = page.page.digest();
+            if found == Some(digest) {
+                let same = Confirmed { applied: *applied, watched, bare: bare.clone() };
+                return Ok(ConfirmResult::Same(same));
+            }
+            let mut w = Writer::new();
+            page.encode(&mut w);
+            if found.is_none() || w.len() > room {
+                return Ok(ConfirmResult::Unlike);
+            }
+            room -= w.len();
+            Ok(ConfirmResult::Page(WatchedPage { page, watched }))
+        };
+        let one = |dir| one(dir).unwrap_or_else(|e: Error| ConfirmResult::Failed(Failure(e)));
+        Ok(dirs.into_iter().map(one).collect())
     }
 
     fn watch(self: &Arc<Self>, WatchArgs { dir, max, mark }: &WatchArgs) -> Result<WatchedPage> {

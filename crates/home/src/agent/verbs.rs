@@ -2,8 +2,8 @@
 
 use crate::limits::agent::TEXT_MAX;
 use crate::{
-    Changed, Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen, StatFs,
-    XattrName, Xattrs,
+    Believed, Changed, Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen,
+    StatFs, XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
@@ -19,8 +19,10 @@ pub const CLAIMS: u64 = 2;
 pub const BASES: u64 = 4;
 /// A feature: directories are listed and watched by WATCH, and [`News`] tells what changes in them.
 pub const WATCHES: u64 = 8;
+/// A feature: CONFIRM, with WATCH.
+pub const CONFIRMS: u64 = 16;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES;
+pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -50,6 +52,8 @@ oncrpc::xdr! {
         Claim(ClaimArgs) = 11,
         /// The first page of a directory, which is watched from then on; where the feature [`WATCHES`] is agreed on.
         Watch(WatchArgs) = 12,
+        /// As WATCH of several directories whose pages may be known; where the feature [`CONFIRMS`] is agreed on.
+        Confirm(Vec<Believed>) = 13,
     }
 
     /// What the server answers.
@@ -81,6 +85,8 @@ oncrpc::xdr! {
         Claim(Option<Claimed>) = 11,
         /// The page.
         Watch(WatchedPage) = 12,
+        /// In the order of the request.
+        Confirm(Vec<ConfirmResult>) = 13,
     }
 
     /// What the server says without having been asked.
@@ -100,6 +106,30 @@ oncrpc::xdr! {
         Seen(Seen) = 0,
         /// Why there are none.
         Failed(Failure) = 1,
+    }
+
+    /// One directory of a CONFIRM.
+    #[derive(Debug, Clone, PartialEq)]
+    pub union ConfirmResult {
+        /// Its page is not the one that was believed to be, and too long for this answer, or not the whole directory.
+        Unlike = 0,
+        /// It is.
+        Same(Confirmed) = 1,
+        /// It is not; this one is the whole directory.
+        Page(WatchedPage) = 2,
+        /// Why there is none.
+        Failed(Failure) = 3,
+    }
+
+    /// A page that is known.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Confirmed {
+        /// As in the page: [`Page::applied`].
+        pub applied: u64,
+        /// Whether the directory is watched since before the page was taken.
+        pub watched: bool,
+        /// As [`BarePage::bare`].
+        pub bare: Bytes,
     }
 
     /// Arguments of CLAIM: see [`crate::Home::claim`].
@@ -216,18 +246,13 @@ oncrpc::xdr! {
 impl BarePage {
     /// A page as it goes over the wire.
     pub fn of(page: Page) -> BarePage {
-        let mut bare = vec![0u8; page.entries.len().div_ceil(8)];
-        for (i, _) in page.entries.iter().enumerate().filter(|(_, e)| e.bare) {
-            bare[i / 8] |= 1 << (i % 8);
-        }
-        BarePage { page, bare: bare.into() }
+        let bare = page.bare_bits();
+        BarePage { page, bare }
     }
 
     /// The page with what is told beside it.
     pub fn joined(mut self) -> Page {
-        for (i, entry) in self.page.entries.iter_mut().enumerate() {
-            entry.bare = self.bare.get(i / 8).is_some_and(|byte| byte >> (i % 8) & 1 == 1);
-        }
+        self.page.set_bare(&self.bare);
         self.page
     }
 }
@@ -344,6 +369,51 @@ mod tests {
         let golden = [&b"\0\0\0\x0c"[..], &page.to_bytes(), b"\0\0\0\x01"].concat();
         assert_eq!(watched.to_bytes(), golden);
     }
+
+    #[test]
+    fn confirmations_have_their_golden_bytes() {
+        let asked =
+            Request::Confirm(vec![Believed { dir: loc(b"d"), mark: 258, digest: *b"0123456789abcdef" }]);
+        let golden = b"\0\0\0\x0d\0\0\0\x01\0\0\0\x01d\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x020123456789abcdef";
+        assert_eq!(&asked.to_bytes()[..], golden);
+        assert_eq!(Request::from_bytes(asked.to_bytes()).unwrap(), asked);
+        let same = Confirmed { applied: 3, watched: true, bare: Bytes::from_static(b"\x05") };
+        let failed = ConfirmResult::Failed(Failure(Error::new(ErrorKind::Stale, "gone")));
+        let answer = Reply::Confirm(vec![ConfirmResult::Unlike, ConfirmResult::Same(same), failed]);
+        let golden =
+            b"\0\0\0\x0d\0\0\0\x03\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\x01\0\0\0\x01\x05\0\0\0\
+            \0\0\0\x03\0\0\0\x08\0\0\0\x04gone";
+        assert_eq!(&answer.to_bytes()[..], golden);
+        let dir = Attr { kind: crate::Kind::Dir, ..super::super::server::tests::attr(2) };
+        let page = BarePage::of(Page { applied: 0, dir, entries: vec![], more: false });
+        let other = ConfirmResult::Page(WatchedPage { page: page.clone(), watched: true });
+        assert_eq!(other.to_bytes(), [&b"\0\0\0\x02"[..], &page.to_bytes(), b"\0\0\0\x01"].concat());
+    }
+
+    #[test]
+    fn a_digest_stands_for_all_of_a_page_but_times_of_reading() {
+        let attr = super::super::server::tests::attr(3);
+        let entry = |attr| crate::Entry {
+            name: Name::new(b"f").unwrap(),
+            attr: Some(attr),
+            target: None,
+            bare: false,
+        };
+        let page = |attr, more| Page { applied: 7, dir: attr, entries: vec![entry(attr)], more };
+        let digest = page(attr, false).digest().unwrap();
+        assert_eq!(
+            blake3::Hash::from_bytes([digest, digest].concat().try_into().unwrap()).to_hex()[..32].to_owned(),
+            GOLDEN_DIGEST
+        );
+        let read = Attr { atime: Time { sec: 99, nsec: 9 }, ..attr };
+        assert_eq!(Page { applied: 8, ..page(read, false) }.digest(), Some(digest));
+        let changed = Attr { ctime: Time { sec: 99, nsec: 9 }, ..attr };
+        assert_ne!(page(changed, false).digest(), Some(digest));
+        assert_eq!(page(attr, true).digest(), None, "it is not all of the directory");
+    }
+
+    /// The digest of the page in the test above.
+    const GOLDEN_DIGEST: &str = "21b076357e5ccf46f995f2c230087edd";
 
     #[test]
     fn foreign_text_cannot_move_a_terminal() {

@@ -18,6 +18,8 @@ pub const APPLY_MAX: usize = 1 << 20;
 pub const LIST_ENTRIES_MAX: u32 = 4096;
 /// Most bytes of a page of LIST; one entry is always given.
 pub const LIST_BYTES_MAX: usize = 1 << 20;
+/// Most directories of one CONFIRM: a thread of the server is busy with them for some ten milliseconds.
+pub const CONFIRM_MAX: usize = 64;
 /// Most objects of one STAT.
 pub const STATS_MAX: usize = 512;
 /// Pieces of memory that one system call writes: what Linux takes (`IOV_MAX`).

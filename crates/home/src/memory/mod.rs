@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
 use crate::testing::Outside;
 use crate::{
-    Changed, Chunk, Claimed, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op, OpId, Outcome, Page,
-    Payload, Piece, Placed, Seen, Status, Watched, Xattr, XattrName, Xattrs, limits,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op,
+    OpId, Outcome, Page, Payload, Piece, Placed, Seen, Status, Watched, Xattr, XattrName, Xattrs, limits,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ pub struct Counters {
     pub stat: u64,
     /// Calls of [`Home::list`].
     pub list: u64,
+    /// Calls of [`Home::confirm`].
+    pub confirm: u64,
     /// Calls of [`Home::read`].
     pub read: u64,
     /// Calls of [`Home::readlink`].
@@ -57,6 +59,7 @@ impl Counters {
         self.attach
             + self.stat
             + self.list
+            + self.confirm
             + self.read
             + self.readlink
             + self.statfs
@@ -76,6 +79,8 @@ struct State {
     keeps_log: bool,
     /// The span in which nothing went untold; `None`: nothing is told.
     epoch: Option<u64>,
+    /// See [`MemoryHome::set_confirms`].
+    confirms: bool,
     /// Marks of watched directories.
     watched: HashMap<u64, u64>,
     told: Vec<Changed>,
@@ -124,6 +129,7 @@ impl MemoryHome {
             claims: HashMap::new(),
             keeps_log: false,
             epoch: None,
+            confirms: false,
             watched: HashMap::new(),
             told: Vec::new(),
             token: *b"a token for test",
@@ -157,6 +163,11 @@ impl MemoryHome {
     /// From now on directories can be watched. What changes is told by [`MemoryHome::tell`] alone.
     pub fn set_watches(&self) {
         self.state.lock().epoch = Some(1);
+    }
+
+    /// From now on it can be asked whether what is known of directories is true.
+    pub fn set_confirms(&self) {
+        self.state.lock().confirms = true;
     }
 
     /// Tells of changes in a watched directory: under these names, or of all of it.
@@ -280,6 +291,28 @@ impl Home for MemoryHome {
             state.epoch
         };
         Ok(Watched { page: self.list(dir, None, max).await?, epoch })
+    }
+
+    async fn confirm(&self, dirs: Vec<Believed>, _: bool) -> Result<Vec<Result<Belief>>> {
+        self.state.lock().counters.confirm += 1;
+        let mut beliefs = Vec::new();
+        for Believed { dir, mark, digest } in dirs {
+            let listed = self.counters().list;
+            let found = self.watch(&dir, limits::PAGE_MAX, mark).await;
+            self.state.lock().counters.list = listed;
+            beliefs.push(found.map(|Watched { page, epoch }| match page.digest() {
+                Some(found) if found == digest => {
+                    Belief::True { applied: page.applied, bare: page.bare_bits(), epoch }
+                }
+                Some(_) => Belief::Other(Watched { page, epoch }),
+                None => Belief::Unlike,
+            }));
+        }
+        Ok(beliefs)
+    }
+
+    fn confirms(&self) -> bool {
+        self.state.lock().confirms
     }
 
     async fn changes(&self) -> Vec<Changed> {

@@ -4,7 +4,9 @@ use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
 use crate::remote::Connection;
-use crate::{Changed, Chunk, Claimed, Hello, Home, Link, Loc, Name, Page, Seen, Status, Watched};
+use crate::{
+    Belief, Believed, Changed, Chunk, Claimed, Hello, Home, Link, Loc, Name, Page, Seen, Status, Watched,
+};
 use crate::{XattrName, Xattrs};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -136,6 +138,14 @@ impl Home for FaultHome {
 
     async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
         self.through(self.inner.watch(dir, max, mark)).await
+    }
+
+    async fn confirm(&self, dirs: Vec<Believed>, later: bool) -> Result<Vec<Result<Belief>>> {
+        self.through(self.inner.confirm(dirs, later)).await
+    }
+
+    fn confirms(&self) -> bool {
+        self.inner.confirms()
     }
 
     async fn changes(&self) -> Vec<Changed> {

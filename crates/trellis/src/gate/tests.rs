@@ -94,6 +94,12 @@ impl Home for Dirs {
     async fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<Watched> {
         Ok(Watched { page: self.list(dir, None, max).await?, epoch: self.epoch() })
     }
+    async fn confirm(&self, dirs: Vec<Believed>, _: bool) -> Result<Vec<Result<Belief>>> {
+        Ok(dirs.iter().map(|_| Ok(Belief::Unlike)).collect())
+    }
+    fn confirms(&self) -> bool {
+        true
+    }
     async fn changes(&self) -> Vec<Changed> {
         vec![Changed { mark: 5, ..Changed::default() }]
     }
@@ -139,6 +145,15 @@ async fn what_can_wait_gets_through_as_that() {
     let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
     assert_eq!(gate.read_later(&at("f"), 0, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
     assert_eq!(gate.watch_later(&at("d"), 1, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
+}
+
+#[tokio::test]
+async fn what_is_known_is_asked_for() {
+    let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
+    gate.attach().await.unwrap();
+    let believed = Believed { dir: at("d"), mark: 1, digest: [0; 16] };
+    assert!(gate.confirms());
+    assert_eq!(gate.confirm(vec![believed], true).await.unwrap(), [Ok(Belief::Unlike)]);
 }
 
 #[tokio::test]

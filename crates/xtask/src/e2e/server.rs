@@ -126,6 +126,11 @@ impl Server {
         &self.program.name
     }
 
+    /// Its state directory.
+    pub fn state(&self) -> PathBuf {
+        self.program.state()
+    }
+
     /// The process id.
     pub fn pid(&self) -> i32 {
         self.daemon.pid().as_raw_nonzero().get()

@@ -1,7 +1,7 @@
 //! What an agent may say. It is a program of another machine, which its owner may have replaced: what could not be
 //! true, or is more than was asked for, is refused before anybody calculates with it.
 
-use super::super::verbs::{Reply, StatResult};
+use super::super::verbs::{ConfirmResult, Reply, StatResult};
 use crate::limits::{BEGUN_MAX, SYMLINK_MAX, agent::LIST_ENTRIES_MAX};
 use crate::{Attr, Claimed, Done, Outcome, Page, Time};
 use bytes::Bytes;
@@ -26,6 +26,13 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
         Reply::List(page) => (is_page(page), "listing"),
         Reply::Listx(page) => (is_page(&mut page.page), "listing"),
         Reply::Watch(watched) => (is_page(&mut watched.page.page), "listing"),
+        Reply::Confirm(results) => {
+            let sound = |r: &mut ConfirmResult| match r {
+                ConfirmResult::Page(watched) => is_page(&mut watched.page.page),
+                ConfirmResult::Unlike | ConfirmResult::Same(_) | ConfirmResult::Failed(_) => true,
+            };
+            (results.iter_mut().all(sound), "listing")
+        }
         Reply::Xattrs(xattrs) => (is_attr(&xattrs.attr) && xattrs.is_sound(), "extended attribute"),
         Reply::Read(chunk) => (is_attr(&chunk.attr), "attributes"),
         Reply::Readlink(target) => (is_target(target), "symbolic link"),

@@ -147,6 +147,14 @@ async fn what_can_wait_goes_behind_what_is_waited_for() {
 }
 
 #[tokio::test]
+async fn an_agent_of_before_is_not_asked_what_it_does_not_know() {
+    let s = liar(|header| panic!("asked {header:?}")).await;
+    let believed = crate::Believed { dir: loc(b"d"), mark: 1, digest: [0; 16] };
+    assert!(!s.confirms());
+    assert_eq!(s.confirm(vec![believed], false).await.unwrap_err().kind, ErrorKind::Unsupported);
+}
+
+#[tokio::test]
 async fn a_question_does_not_wait_for_the_room_of_changes() {
     // It takes what is staged and is silent about it.
     let s = liar(|header| match header.class {

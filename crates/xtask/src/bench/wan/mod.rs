@@ -199,6 +199,7 @@ impl<'a> Bench<'a> {
         };
         for step in work.steps {
             match (step.before, &mut server) {
+                _ if step.ours && name != TRELLIS => continue,
                 (Before::Nothing, _) => {}
                 (Before::ColdKernel, _) => self.forget()?,
                 (Before::Restart, None) => continue,
@@ -247,7 +248,8 @@ impl<'a> Bench<'a> {
         let (trips, wire, began) = (counted(server)?, self.passed(), Instant::now());
         let limit = Duration::from_secs(self.options.cap);
         let mut cmd = self.bash(script, Some(limit));
-        let done = cmd.env("M", dir).output()?;
+        let (program, state) = (&self.world.trellis, server.map(Server::state).unwrap_or_default());
+        let done = cmd.env("M", dir).env("T", program).env("S", state).output()?;
         // What timeout(1) says of a program that it ended, and of one that it had to kill.
         if matches!(done.status.code(), Some(124 | 137)) {
             return Ok(Figure::Over);

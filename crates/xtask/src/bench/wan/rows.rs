@@ -2,7 +2,8 @@
 //!
 //! `$M` is the mounted folder, `$H` the same folder at its home, where no script but `prepare`, `arrived` and `check`
 //! may look; `$L` holds what is written, `$O` is an empty folder for what is read. `$R` is the account, for tools that
-//! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree.
+//! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree. `$T` is our program, with `$S`, the
+//! state directory of its server.
 
 use crate::wan_link::link::Way;
 
@@ -30,6 +31,8 @@ pub struct Step {
     pub raw: Option<Way>,
     /// What the mount knows is from before.
     pub before: Before,
+    /// Whether it is for Trellis alone.
+    pub ours: bool,
 }
 
 /// What happens before a step.
@@ -52,9 +55,10 @@ const STEP: Step = Step {
     check: "true",
     raw: None,
     before: Before::Nothing,
+    ours: false,
 };
 
-pub const ALL: &[Work] = &[READ, WRITE, FIND, MANY, UNTAR, GIT, UNEQUAL, EDIT];
+pub const ALL: &[Work] = &[READ, WRITE, FIND, MANY, COPIED, AHEAD, AHEAD_NAMES, UNTAR, GIT, UNEQUAL, EDIT];
 
 const READ: Work = Work {
     prepare: "true",
@@ -136,6 +140,59 @@ const MANY: Work = Work {
         check: "diff -r $H/many $O/many",
         ..STEP
     }],
+};
+
+const COPIED: Work = Work {
+    prepare: "true",
+    steps: &[Step {
+        name: "copy 1,000 files of 64 KiB by cp -r",
+        target: "4 RTT, bytes at 90 % of the link",
+        script: "cp -r $M/many $O/many",
+        check: "diff -r $H/many $O/many",
+        ..STEP
+    }],
+};
+
+const AHEAD: Work = Work {
+    prepare: "true",
+    steps: &[
+        Step {
+            name: "prefetch of 1,000 files of 64 KiB",
+            target: "bytes at 90 % of the link",
+            script: "$T prefetch --state $S $M/many",
+            ours: true,
+            ..STEP
+        },
+        Step {
+            name: "cp -r of what was prefetched",
+            target: "0 RTT",
+            script: "cp -r $M/many $O/many",
+            check: "diff -r $H/many $O/many",
+            ours: true,
+            ..STEP
+        },
+    ],
+};
+
+const AHEAD_NAMES: Work = Work {
+    prepare: "true",
+    steps: &[
+        Step {
+            name: "prefetch --metadata of the large tree",
+            target: "",
+            script: "$T prefetch --metadata --state $S $M/tree",
+            ours: true,
+            ..STEP
+        },
+        Step {
+            name: "find -ls of what was prefetched",
+            target: "0 RTT",
+            script: "find $M/tree -ls >$O/list",
+            check: "test $(wc -l <$O/list) = $N",
+            ours: true,
+            ..STEP
+        },
+    ],
 };
 
 const UNTAR: Work = Work {
