@@ -2,7 +2,7 @@
 //!
 //! Each directory that is asked for anew is asked for so. Where everything that is known is from before, because the server was
 //! started again or changes went untold for a while, whoever asks for one directory has those below it asked for as well:
-//! in a tree that has not changed that is one round trip, and a few bytes for each directory.
+//! in a tree that has not changed that is few round trips, and a few bytes for each directory.
 
 use super::{Want, has_moved};
 use crate::freshness;
