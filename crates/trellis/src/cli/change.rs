@@ -151,7 +151,7 @@ pub struct ChmodArgs {
 
 pub(super) async fn mkdir(args: MkdirArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let trees = reach.tree_paths(&args.paths)?;
+    let trees = reach.changed_paths(&args.paths)?;
     let mut each = Each::new();
     for (arg, path) in args.paths.iter().zip(&trees) {
         let done = mkdir_one(&mut *reach.tree, path, &args).await;
@@ -223,7 +223,7 @@ pub(super) async fn ln(args: LnArgs) -> Done {
         _ if args.no_target_directory => return Err(Failure::Usage("with -T say the new name, too".into())),
         _ => (&here, &args.paths[..]),
     };
-    let to = reach.tree_path(last)?;
+    let to = reach.changed_path(last)?;
     let found = match args.no_dereference {
         true => look(&mut *reach.tree, &to).await,
         false => follow(&mut *reach.tree, &to).await,
@@ -240,7 +240,7 @@ pub(super) async fn ln(args: LnArgs) -> Done {
     }
     let sources = match args.symbolic {
         true => targets.iter().map(|t| link_text(t.as_bytes())).collect::<Result<Vec<_>, _>>()?,
-        false => reach.tree_paths(targets)?,
+        false => reach.changed_paths(targets)?,
     };
     let mut each = Each::new();
     for (arg, source) in targets.iter().zip(&sources) {
@@ -369,7 +369,7 @@ async fn replace(
 
 pub(super) async fn touch(args: TouchArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let trees = reach.tree_paths(&args.paths)?;
+    let trees = reach.changed_paths(&args.paths)?;
     let given = given_times(&mut reach, &args).await?;
     let (atime, mtime) = given.unwrap_or((When::Now, When::Now));
     let both = args.access == args.modification;
@@ -390,7 +390,7 @@ pub(super) async fn touch(args: TouchArgs) -> Done {
 async fn given_times(reach: &mut Reach, args: &TouchArgs) -> Result<Option<(When, When)>, Failure> {
     let mut times = None;
     if let Some(reference) = &args.reference {
-        let path = reach.tree_path(reference)?;
+        let path = reach.changed_path(reference)?;
         let found = follow(&mut *reach.tree, &path).await;
         let attr = found.map_err(|e| super::named(reference.as_bytes(), &e))?.attr;
         let when = |(sec, nsec)| When::At(sec, nsec);
@@ -430,7 +430,7 @@ async fn touch_one(
 
 pub(super) async fn chmod(args: ChmodArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let trees = reach.tree_paths(&args.paths)?;
+    let trees = reach.changed_paths(&args.paths)?;
     let mut each = Each::new();
     for (arg, path) in args.paths.iter().zip(&trees) {
         let done = match follow(&mut *reach.tree, path).await {

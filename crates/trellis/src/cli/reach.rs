@@ -9,13 +9,16 @@
 //! | `user@host/path` | the same; `cp` and `mv` take it for local if something of that name is there |
 //! | any other | `cp` and `mv`: a path of this machine; the others: as with a leading `/` |
 //!
-//! Relative paths are meant from the current directory where that is in a mount of the tree.
+//! Relative paths are meant from the current directory where that is in a mount of the tree. Where nothing there has its
+//! first name, and a home that the server has used does, it is that home's; not for commands that change the tree, which may
+//! be about to make what has that name, or to remove it.
 
 use super::control::{By, Server};
 use super::{Done, Failure, StateArg, complain};
 use crate::accounts::Ssh;
 use crate::control::client::Client;
 use crate::control::proto::{Reply, Request};
+use crate::control::report::StatusReport;
 use crate::gate::Door;
 use crate::login::Way;
 use crate::mounts::{Mounted, OwnMounts, path_inside, seen_here};
@@ -98,6 +101,8 @@ pub(super) struct Here {
     mounts: Vec<Mounted>,
     /// Mounts of other servers: those of other state directories, and of other machines.
     others: Vec<Mounted>,
+    /// The names of the homes that the server has used.
+    homes: Vec<Vec<u8>>,
     /// The names that the root lists; asked for when they are needed.
     names: Option<Vec<Vec<u8>>>,
 }
@@ -128,6 +133,15 @@ impl TreeArgs {
 impl Reach {
     /// The path from the root of the tree that an argument means. An empty one is no path, and leads nowhere.
     pub(super) fn tree_path(&mut self, arg: &OsStr) -> Result<Vec<u8>, Failure> {
+        if self.here.is_home(arg.as_bytes()) {
+            self.lead(None, arg.as_bytes())?;
+            return Ok(with_slash(arg.as_bytes(), parse(arg.as_bytes())?));
+        }
+        self.changed_path(arg)
+    }
+
+    /// The same where something may be made or removed there.
+    pub(super) fn changed_path(&mut self, arg: &OsStr) -> Result<Vec<u8>, Failure> {
         let arg = arg.as_bytes();
         if arg.is_empty() {
             return Ok(Vec::new());
@@ -135,7 +149,7 @@ impl Reach {
         let found = self.here.through(arg);
         let (mount, path) = match found {
             Some((mount, path)) => (Some(mount), path),
-            None => (None, self.here.tree_path(arg)?),
+            None => (None, self.here.changed_path(arg)?),
         };
         self.lead(mount, arg)?;
         Ok(with_slash(arg, path))
@@ -144,6 +158,11 @@ impl Reach {
     /// The same for each argument.
     pub(super) fn tree_paths(&mut self, args: &[OsString]) -> Result<Vec<Vec<u8>>, Failure> {
         args.iter().map(|a| self.tree_path(a)).collect()
+    }
+
+    /// The same for each argument.
+    pub(super) fn changed_paths(&mut self, args: &[OsString]) -> Result<Vec<Vec<u8>>, Failure> {
+        args.iter().map(|a| self.changed_path(a)).collect()
     }
 
     /// The current directory where it is in a mount of the tree, else the root.
@@ -255,7 +274,7 @@ impl Here {
         });
         let mounts = mounts.unwrap_or_default();
         let others = mounts::other_points(&mounts).iter().map(|point| Mounted::whole(point)).collect();
-        Here { cwd: std::env::current_dir().ok(), mounts, others, names: None }
+        Here { cwd: std::env::current_dir().ok(), mounts, others, homes: Vec::new(), names: None }
     }
 
     /// With the mounts of a server, or the one that it is reached through.
@@ -267,17 +286,20 @@ impl Here {
                 let point = record.mounted();
                 here.others.retain(|m| *m != point);
                 here.mounts = vec![point];
+                if let Reply::Status(report) = server.client.ask(Request::Status).await? {
+                    here.homes = names_of(&report);
+                }
                 Ok(here)
             }
         }
     }
 
     async fn of_server(client: &mut Client, state: &StateDir) -> Result<Here, Failure> {
-        let listeners = match client.ask(Request::Status).await? {
-            Reply::Status(report) => report.nfs.iter().filter_map(|a| a.parse().ok()).collect(),
-            _ => Vec::new(),
+        let Reply::Status(report) = client.ask(Request::Status).await? else {
+            return Ok(Here::of(Some((state, Vec::new()))));
         };
-        Ok(Here::of(Some((state, listeners))))
+        let listeners = report.nfs.iter().filter_map(|a| a.parse().ok()).collect();
+        Ok(Here { homes: names_of(&report), ..Here::of(Some((state, listeners))) })
     }
 
     fn full(&self, path: &[u8]) -> Option<PathBuf> {
@@ -300,7 +322,20 @@ impl Here {
         found.map(|(mount, inside)| (mount.point.clone(), inside))
     }
 
+    /// Whether the first name of a relative path can only be that of a home.
+    fn is_home(&self, arg: &[u8]) -> bool {
+        let first = arg.split(|b| *b == b'/').next().unwrap_or_default();
+        let is_there = || self.full(first).is_some_and(|path| path.symlink_metadata().is_ok());
+        self.homes.iter().any(|home| home == first) && !is_there()
+    }
+
+    /// The path in the tree that an argument means.
     pub(super) fn tree_path(&self, arg: &[u8]) -> Result<Vec<u8>, Failure> {
+        if self.is_home(arg) { parse(arg) } else { self.changed_path(arg) }
+    }
+
+    /// The same where something may be made or removed there.
+    fn changed_path(&self, arg: &[u8]) -> Result<Vec<u8>, Failure> {
         if is_locator(arg) {
             return parse(arg);
         }
@@ -348,6 +383,10 @@ impl Here {
             false => Ok(End::Local(arg.to_vec())),
         }
     }
+}
+
+fn names_of(report: &StatusReport) -> Vec<Vec<u8>> {
+    report.homes.iter().flat_map(|home| &home.names).map(|name| name.clone().into_bytes()).collect()
 }
 
 /// A path in the tree asks for a directory where the argument did.
@@ -455,6 +494,7 @@ mod tests {
             cwd: Some(cwd.into()),
             mounts,
             others: vec![Mounted::whole(Path::new("/home/ann/at"))],
+            homes: Vec::new(),
             names: Some(vec![b"lab".to_vec()]),
         }
     }
@@ -522,6 +562,29 @@ mod tests {
             assert_eq!(String::from_utf8(inside.tree_path(arg.as_bytes()).unwrap()).unwrap(), want, "{arg}");
         }
         assert_eq!(inside.end(b"x").unwrap(), End::Tree(b"/ann@lab/d/x".to_vec()));
+    }
+
+    #[test]
+    fn a_home_is_meant_where_nothing_in_the_current_directory_has_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("taken")).unwrap();
+        let point = dir.path().to_str().unwrap().as_bytes().to_vec();
+        let mounts = vec![Mounted { point: point.clone(), inside: b"lab/work".to_vec() }];
+        let homes = [&b"lab"[..], b"ann@lab", b"taken"].map(<[u8]>::to_vec).to_vec();
+        let here = Here { mounts, homes, ..here(dir.path().to_str().unwrap()) };
+        let all: Vec<u8> = [&point[..], b"/lab"].concat();
+        for (arg, want, changed) in [
+            (&b"lab"[..], "/lab", "/lab/work/lab"),
+            (b"ann@lab/work", "/ann@lab/work", "/lab/work/ann@lab/work"),
+            (b"taken", "/lab/work/taken", "/lab/work/taken"),
+            (b"./lab", "/lab/work/lab", "/lab/work/lab"),
+            (b"other", "/lab/work/other", "/lab/work/other"),
+            (&all, "/lab/work/lab", "/lab/work/lab"),
+        ] {
+            let text = |path: Result<Vec<u8>, Failure>| String::from_utf8(path.unwrap()).unwrap();
+            assert_eq!(text(here.tree_path(arg)), want, "{}", show::text(arg));
+            assert_eq!(text(here.changed_path(arg)), changed, "{}", show::text(arg));
+        }
     }
 
     #[test]

@@ -54,7 +54,7 @@ pub struct RmArgs {
 
 pub(super) async fn rm(args: RmArgs) -> Done {
     let mut reach = args.tree.reach().await?;
-    let trees = reach.tree_paths(&args.paths)?;
+    let trees = reach.changed_paths(&args.paths)?;
     let mut each = Each::new();
     for (arg, path) in args.paths.iter().zip(&trees) {
         let arg = arg.as_bytes();
