@@ -164,6 +164,8 @@ pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 pub const REFUSED_PAUSE_MAX: Duration = Duration::from_secs(900);
 /// Names in a path that a person is shown.
 pub const PATH_NAMES: usize = 1000;
+/// Characters of a path in what is said of a change.
+pub const PATH_SHOWN: usize = 200;
 /// Refused operations that a status tells of.
 pub const PARKED_SHOWN: usize = 100;
 /// Objects of operations that wait for a decision which are told at a time.

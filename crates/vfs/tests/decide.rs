@@ -5,8 +5,8 @@
 mod common;
 
 use common::{Engine, World};
-use home::ErrorKind;
 use home::testing::fault::Fault;
+use home::ErrorKind;
 use std::time::Duration;
 use vfs::{Mode, Oid, Parked, RenameHow, SetAttrs};
 
@@ -203,4 +203,20 @@ async fn a_refused_rename_is_told_by_paths_also_where_its_folders_are_gone() {
         e.vfs.rmdir(e.ctx(), lab, dir.as_bytes()).await.unwrap();
     }
     assert_eq!(told().await, "rename /a/deep/ro to /b/ro");
+}
+
+#[tokio::test]
+async fn a_long_path_lacks_its_middle_where_a_person_reads_of_it() {
+    let world = World::new(Mode::Wb);
+    let names: Vec<String> = ('b'..'f').map(|c| c.to_string().repeat(250)).collect();
+    (1..=names.len()).for_each(|n| world.mkdir(&names[..n].join("/")));
+    let (e, lab) = refusing(&world, ErrorKind::NameTooLong).await;
+    let dir = e.find(&format!("/lab/{}", names.join("/"))).await.unwrap();
+    e.names(dir).await;
+    let whole = "a".repeat(199);
+    e.create(lab, &whole).await.unwrap();
+    e.create(dir, "end").await.unwrap();
+    let what: Vec<String> = refused(&e).await.into_iter().map(|p| p.what).collect();
+    let short = format!("create file /{}…{}/end", "b".repeat(99), "e".repeat(95));
+    assert_eq!(what, [format!("create file /{whole}"), short]);
 }

@@ -168,15 +168,23 @@ fn without(queue: &Queue, wanted: &HashSet<u64>) -> Doomed {
     Doomed { seqs, objects }
 }
 
-/// A change in a few words, for a person; paths are from the root of the home.
+/// A change in a few words, for a person; paths are from the root of the home, and long ones lack their middle.
 pub fn describe(tree: &mut Tree, change: &Change) -> String {
     let object = place_of(tree, change.object);
-    let object = object.map_or_else(|| "a file without a name".into(), |p| p.to_string());
-    let mut at =
-        |dir, name: &Name| place_of(tree, dir).map_or_else(|| name.to_string(), |p| p.join(name).to_string());
+    let object = object.map_or_else(|| "a file without a name".into(), |p| shortened(&p.to_string()));
+    let mut at = |dir, name: &Name| {
+        let place = place_of(tree, dir).map_or_else(|| name.to_string(), |p| p.join(name).to_string());
+        shortened(&place)
+    };
     match &change.op {
         Op::Create { dir, name, new, .. } => {
-            let what = if matches!(new, New::Dir) { "directory" } else { "file" };
+            let what = match new {
+                New::Dir => "directory",
+                New::Fifo => "named pipe",
+                New::Socket => "socket",
+                New::Symlink(_) => "link",
+                New::File => "file",
+            };
             format!("create {what} {}", at(*dir, name))
         }
         Op::Write { .. } => format!("write to {object}"),
@@ -191,6 +199,17 @@ pub fn describe(tree: &mut Tree, change: &Change) -> String {
         }
         Op::Link { dir, name, .. } => format!("link {}", at(*dir, name)),
     }
+}
+
+/// The beginning and the end of a long text.
+fn shortened(text: &str) -> String {
+    let all: Vec<char> = text.chars().collect();
+    if all.len() <= limits::PATH_SHOWN {
+        return text.into();
+    }
+    let half = limits::PATH_SHOWN / 2;
+    let (begin, end) = (&all[..half], &all[all.len() - half + 1..]);
+    begin.iter().chain(&['…']).chain(end).collect()
 }
 
 /// Where an object is here, or was before its name was taken away.
