@@ -6,7 +6,7 @@ mod common;
 
 use common::{Engine, World};
 use home::testing::fault::Fault;
-use home::ErrorKind;
+use home::{ErrorKind, Kind};
 use std::time::Duration;
 use vfs::{Mode, Oid, Parked, RenameHow, SetAttrs};
 
@@ -203,6 +203,87 @@ async fn a_refused_rename_is_told_by_paths_also_where_its_folders_are_gone() {
         e.vfs.rmdir(e.ctx(), lab, dir.as_bytes()).await.unwrap();
     }
     assert_eq!(told().await, "rename /a/deep/ro to /b/ro");
+}
+
+#[tokio::test]
+async fn what_was_never_made_and_is_gone_here_waits_for_nobody() {
+    let mut world = World::new(Mode::Wb);
+    let (e, lab) = refusing(&world, ErrorKind::Unsupported).await;
+    e.vfs.mknod(e.ctx(), lab, b"p", Kind::Fifo, SetAttrs::default()).await.unwrap();
+    let mut chain = vec![lab];
+    for _ in 0..3 {
+        let made = e.vfs.mkdir(e.ctx(), chain[chain.len() - 1], b"d", SetAttrs::default()).await.unwrap();
+        chain.push(made.oid);
+    }
+    let f = e.create(chain[3], "f").await.unwrap();
+    e.write(f, 0, b"ours").await.unwrap();
+    e.vfs.link(e.ctx(), f, chain[2], b"g").await.unwrap();
+    e.vfs.rename(e.ctx(), chain[3], b"f", chain[1], b"g", RenameHow::Replace).await.unwrap();
+    let parked = refused(&e).await;
+    assert_eq!(
+        parked.iter().map(|p| &p.what[..]).collect::<Vec<_>>(),
+        ["create named pipe /p", "create directory /d"]
+    );
+    for (dir, name) in [(chain[1], "g"), (chain[2], "g"), (lab, "p")] {
+        e.vfs.remove(e.ctx(), dir, name.as_bytes()).await.unwrap();
+    }
+    for dir in chain[..3].iter().rev() {
+        e.vfs.rmdir(e.ctx(), *dir, b"d").await.unwrap();
+    }
+    e.sync().await;
+    let status = e.vfs.status().volumes.remove(0);
+    assert_eq!((status.parked.len(), status.unsent_ops), (0, 0));
+    assert_eq!(e.names(lab).await, Vec::<String>::new());
+
+    world.fault(Fault::None);
+    world.disk.kill();
+    drop(e);
+    world.reconnect();
+    let e = world.start().await;
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, Vec::<String>::new());
+    e.create(e.lab().await, "d").await.unwrap();
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["d"]);
+}
+
+/// A directory that was never made, and is gone here, is needed by what went through it.
+#[tokio::test]
+async fn what_something_else_needs_is_not_given_up() {
+    let world = World::new(Mode::Wb);
+    world.write("kept", b"theirs");
+    world.write("gone", b"theirs");
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    for name in [&b"kept"[..], b"gone"] {
+        e.vfs.rename(e.ctx(), lab, name, d, name, RenameHow::Replace).await.unwrap();
+    }
+    e.create(d, "new").await.unwrap();
+    refused(&e).await;
+    e.vfs.rename(e.ctx(), d, b"kept", lab, b"back", RenameHow::Replace).await.unwrap();
+    e.vfs.rename(e.ctx(), d, b"new", lab, b"new", RenameHow::Replace).await.unwrap();
+    e.vfs.remove(e.ctx(), d, b"gone").await.unwrap();
+    e.vfs.rmdir(e.ctx(), lab, b"d").await.unwrap();
+    assert_eq!(refused(&e).await.len(), 1, "nothing was given up");
+    world.fault(Fault::None);
+    e.vfs.retry_refused(None);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["back", "new"]);
+    assert_eq!(world.at_home("back").await.unwrap(), b"theirs");
+}
+
+#[tokio::test]
+async fn what_sftp_cannot_make_is_refused_at_once() {
+    let world = World::new(Mode::Wb);
+    world.fault(Fault::Sftp);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    for kind in [Kind::Fifo, Kind::Socket] {
+        let made = e.vfs.mknod(e.ctx(), lab, b"p", kind, SetAttrs::default()).await;
+        assert_eq!(made.unwrap_err().kind, ErrorKind::Perm);
+    }
+    assert_eq!(e.names(lab).await, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -5,7 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
 use crate::remote::Connection;
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Hello, Home, Link, Loc, Name, Page, Seen, Status, Watched,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Hello, Home, Link, Loc, Name, Page, Seen, Status,
+    Watched,
 };
 use crate::{XattrName, Xattrs};
 use bytes::Bytes;
@@ -41,6 +42,8 @@ pub enum Fault {
     Refuse(ErrorKind),
     /// There are no hard links.
     NoLinks,
+    /// It says that it is reached by SFTP.
+    Sftp,
     /// What was staged is always missed.
     NothingStaged,
 }
@@ -99,6 +102,7 @@ impl FaultHome {
             | Fault::LooksUnanswered
             | Fault::Refuse(_)
             | Fault::NoLinks
+            | Fault::Sftp
             | Fault::NothingStaged => call.await,
         }
     }
@@ -119,7 +123,11 @@ impl Home for FaultHome {
     }
 
     async fn attach(&self) -> Result<Hello> {
-        self.through(self.inner.attach()).await
+        let hello = self.through(self.inner.attach()).await?;
+        Ok(match *self.fault.borrow() {
+            Fault::Sftp => Hello { class: Class::Sftp, token: None, ..hello },
+            _ => hello,
+        })
     }
 
     async fn stat(&self, at: &Loc) -> Result<Seen> {

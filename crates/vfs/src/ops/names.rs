@@ -131,7 +131,7 @@ impl Vfs {
         self.make_new(ctx, dir, name, New::Symlink(target), 0o777, set).await
     }
 
-    /// Makes a named pipe or a socket.
+    /// Makes a named pipe or a socket; [`ErrorKind::Perm`] where the home is known to have no way to make one.
     pub async fn mknod(
         &self,
         ctx: Ctx<'_>,
@@ -145,6 +145,9 @@ impl Vfs {
             Kind::Socket => New::Socket,
             _ => return Err(ErrorKind::Invalid.into()),
         };
+        if self.writable(dir)?.is_sftp() {
+            return Err(Error::new(ErrorKind::Perm, "SFTP makes no named pipes and no sockets"));
+        }
         self.make_new(ctx, dir, name, new, 0o644, set).await
     }
 

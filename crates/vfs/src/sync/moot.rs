@@ -1,13 +1,14 @@
-//! What the home refused and nobody wants any more: content of a file that was removed or emptied since, and a file
-//! that was never made there and is gone here. Whoever makes room by removing what did not fit must not find that the
-//! removal waits for the room.
+//! What the home refused and nobody wants any more: content of a file that was removed or emptied since, and an object
+//! that was never made there and is gone here, a directory with all that was in it. Whoever makes room by removing what did
+//! not fit must not find that the removal waits for the room.
 
-use super::queue::{Group, Pending};
+use super::queue::{self, Group, Pending};
 use crate::inode::Tree;
 use crate::journal::{Change, Fate};
 use crate::volume::Volume;
 use hashbrown::HashMap;
 use home::{Kind, Op, Piece, Result};
+use std::cmp::Reverse;
 
 impl Volume {
     /// Takes such changes out of the queue, so that what waited for them can go; answers whether there were any.
@@ -25,6 +26,7 @@ impl Volume {
     }
 }
 
+/// What is made before something else is given up after it, so that nothing is ever left without its directory.
 fn moot(tree: &Tree) -> Vec<u64> {
     let refused = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
     let mut own: HashMap<u64, Vec<(u64, &Pending)>> =
@@ -38,20 +40,63 @@ fn moot(tree: &Tree) -> Vec<u64> {
         }
     }
     own.retain(|_, ops| !ops.iter().any(|(seq, _)| tree.queue.is_under_way(*seq)));
+    let unmade = unmade(tree);
     let gone = |id| tree.peek(id).is_some_and(|inode| inode.gone && inode.kind == Kind::File);
-    let mut all: Vec<u64> = own.iter().flat_map(|(id, ops)| moot_of(ops, gone(*id))).collect();
+    let contents = own.iter().filter(|(id, _)| !unmade.contains_key(*id));
+    let mut all: Vec<u64> = contents.flat_map(|(id, ops)| moot_of(ops, gone(*id))).collect();
+    let dropped = tree.queue.iter().filter_map(|(seq, p)| Some((*unmade.get(&p.change.object)?, seq)));
+    let mut dropped: Vec<(u64, u64)> = dropped.collect();
+    dropped.sort_unstable_by_key(|(made, seq)| (Reverse(*made), *seq));
     all.sort_unstable();
+    all.extend(dropped.into_iter().map(|(_, seq)| seq));
     all
+}
+
+/// Objects that the home refused to make, or whose directory it did, and that are gone here without having changed what the
+/// home has; with the numbers of their creations.
+fn unmade(tree: &Tree) -> HashMap<u64, u64> {
+    let gone = |id| tree.peek(id).is_some_and(|inode| inode.gone);
+    let mut unmade = HashMap::new();
+    for (seq, op) in tree.queue.iter().filter(|(_, p)| !p.change.plain) {
+        if let Op::Create { dir, .. } = &op.change.op
+            && (op.parked.is_some() || unmade.contains_key(dir))
+            && gone(op.change.object)
+        {
+            unmade.insert(op.change.object, seq);
+        }
+    }
+    while !unmade.is_empty() {
+        let needed = |seq: u64, op: &Pending| {
+            let change = &op.change;
+            let others = queue::objects(change).filter(|id| !unmade.contains_key(id));
+            let mut others = others.filter(|id| *id == change.object || is_replaced(change, *id));
+            let orphan = match &change.op {
+                Op::Create { dir, .. } => op.parked.is_none() && !unmade.contains_key(dir),
+                _ => false,
+            };
+            tree.queue.is_under_way(seq) || orphan || others.next().is_some()
+        };
+        let needed = tree.queue.iter().filter(|(seq, op)| needed(*seq, op));
+        let needed = needed.flat_map(|(_, op)| queue::objects(&op.change));
+        let needed: Vec<u64> = needed.filter(|id| unmade.contains_key(id)).collect();
+        if needed.is_empty() {
+            break;
+        }
+        for id in needed {
+            unmade.remove(&id);
+        }
+    }
+    unmade
+}
+
+fn is_replaced(change: &Change, id: u64) -> bool {
+    matches!(&change.op, Op::Rename { replaced: Some((old, _)), .. } if *old == id)
 }
 
 /// Of all changes of one object those that change nothing in the end. `gone`: it has no name any more.
 fn moot_of(own: &[(u64, &Pending)], gone: bool) -> Vec<u64> {
-    let any = |is: fn(&Pending) -> bool| own.iter().any(|(_, p)| is(p));
-    let unmade = any(|p| p.parked.is_some() && matches!(p.change.op, Op::Create { .. }));
-    let replaces = any(|p| matches!(p.change.op, Op::Rename { replaced: Some(_), .. }));
     let emptied = own.iter().rfind(|(_, p)| empties(&p.change)).map(|(seq, _)| *seq);
     let is_moot = |seq: u64, change: &Change| match &change.op {
-        _ if gone && unmade => !replaces,
         Op::Write { .. } => gone || emptied.is_some_and(|last| seq < last),
         Op::SetAttr { .. } | Op::SetXattr { .. } => gone,
         _ => false,

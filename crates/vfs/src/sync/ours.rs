@@ -20,7 +20,8 @@ impl Volume {
         conflict::is_ours(theirs, sent)
     }
 
-    fn is_sftp(&self) -> bool {
+    /// Whether the home is known to be reached by SFTP.
+    pub fn is_sftp(&self) -> bool {
         self.hello.lock().as_ref().is_some_and(|hello| hello.class == Class::Sftp)
     }
 

@@ -32,6 +32,8 @@ chmod 0640 c/b/g
 [[ $(stat -c %a c/b/g) == 640 ]]
 touch -d '2001-02-03 04:05:06' c/b/g
 [[ $(stat -c %Y c/b/g) == $(date -d '2001-02-03 04:05:06' +%s) ]]
+step "what SFTP has no word for"
+[[ $(mkfifo pipe 2>&1) == *'Operation not permitted'* && ! -e pipe ]]
 step "remove"
 mkdir gone
 echo x >gone/x
