@@ -51,5 +51,14 @@ pub const FUSE_ENTRIES: usize = 256;
 pub const FUSE_BLOCK: u32 = 128 << 10;
 /// Most bytes of a list of extended attributes: XATTR_LIST_MAX of Linux.
 pub const FUSE_XATTR_LIST: usize = 64 << 10;
+/// How long after an answer the kernel may not have taken it in: whoever asked does so when it runs again.
+pub const FUSE_TAKEN_IN: Duration = Duration::from_millis(100);
+/// How long the kernel is not told of a change of a node whose attributes it asks for, at most: as long as it believes
+/// attributes anyhow.
+pub const FUSE_LATER: Duration = FUSE_TTL;
+/// Nodes of which is known that the kernel asks for them, before it is looked which are over.
+pub const FUSE_ASKED: usize = 1024;
+/// Changes that wait for that at most; more are told at once.
+pub const FUSE_LATER_MAX: usize = 256;
 /// Nodes that wait for the kernel to be told that their pages are out of date.
 pub const FUSE_STALE: usize = 1024;

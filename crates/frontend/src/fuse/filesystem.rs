@@ -182,7 +182,12 @@ impl Filesystem for Requests {
     }
 
     fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        self.answer(req, |tree| async move { tree.getattr(node).await }, attributes(reply));
+        let question = self.tree.unanswered.ask(node.0);
+        let call = |tree: Arc<Tree>| async move { tree.getattr(node).await };
+        self.answer(req, call, move |done| {
+            attributes(reply)(done);
+            drop(question);
+        });
     }
 
     fn setattr(

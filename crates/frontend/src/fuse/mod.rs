@@ -36,7 +36,7 @@ use crate::limits;
 use files::{Files, Open};
 use filesystem::Requests;
 use fuser::{Config, Errno, INodeNo, Session, SessionACL};
-use invalidate::{Sources, Stale};
+use invalidate::{Sources, Stale, Unanswered};
 use nodes::Nodes;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
@@ -103,6 +103,7 @@ pub fn serve(vfs: Arc<Vfs>, fd: OwnedFd, options: Options) -> std::io::Result<Ru
     let (stale, appended) = invalidate::channel();
     let tree = Arc::new(Tree {
         stale,
+        unanswered: Arc::default(),
         mapped_direct: OnceLock::new(),
         nodes: Nodes::new(vfs.handle_key(), options.root),
         files: Files::new(),
@@ -152,6 +153,8 @@ struct Tree {
     files: Files,
     /// Takes nodes whose pages in the kernel are out of date by our own doing.
     stale: Stale,
+    /// Questions that the kernel is to have the answers to before it hears of what they have found.
+    unanswered: Arc<Unanswered>,
     /// The requests come from processes of this machine.
     here: bool,
     /// Most bytes of one read or write.

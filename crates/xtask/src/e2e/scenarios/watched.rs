@@ -14,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use oncrpc::nfs3::NfsFh3;
 use rustix::process::Signal;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -245,5 +245,28 @@ fn growing(far: &Far<'_>, file: &Path) -> Result<()> {
         fs::write(file, &text).context("the home's file")?;
         far.sees("what was appended", "dir15/file0", Some(&text), SEEN)?;
     }
+    at_the_end(far, file)
+}
+
+/// A program that has read a file to its end finds what was appended at the home at its first look, once the kernel has to
+/// ask again.
+fn at_the_end(far: &Far<'_>, file: &Path) -> Result<()> {
+    let script = "exec 5<dir15/file0; cat <&5 >/dev/null; echo ready; while read -r; do read -r line <&5; echo \"$line\"; done";
+    let mut reader = far.bash(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+    let (input, output) = (reader.stdin.take(), reader.stdout.take());
+    let (mut input, mut lines) = (input.context("stdin")?, BufReader::new(output.context("stdout")?).lines());
+    ensure!(lines.next().context("no reader")?? == "ready");
+    for round in 0..5 {
+        let mut home = fs::File::options().append(true).open(file)?;
+        writeln!(home, "round {round}")?;
+        std::thread::sleep(Duration::from_millis(1500));
+        writeln!(input)?;
+        let line = lines
+            .next()
+            .with_context(|| format!("at the end of the file nothing was found, round {round}"))??;
+        ensure!(line == format!("round {round}"), "{line}");
+    }
+    drop(input);
+    ensure!(reader.wait()?.success());
     Ok(())
 }
