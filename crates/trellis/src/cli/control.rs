@@ -211,7 +211,13 @@ pub(super) async fn stop(args: StopArgs) -> Done {
 /// The same for a service, which is stopped where nothing runs, as for systemctl(1).
 pub(super) async fn stop_service(args: StopArgs) -> Done {
     match running(&args.state).await? {
-        Some(server) => end(server, &args).await,
+        Some((mut client, dir)) => {
+            let Reply::Status(report) = client.ask(Request::Status).await? else {
+                return Err(unexpected().into());
+            };
+            end((client, dir), &args).await?;
+            Ok(writeln!(stdout(), "stopped: process {}", report.pid)?)
+        }
         None => {
             super::note(&format!("{}: it is stopped already", no_server(&args.state)?));
             Ok(())

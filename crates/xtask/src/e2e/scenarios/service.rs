@@ -83,7 +83,8 @@ impl Service {
         ensure!(self.pid()? == pid, "a second start made a second server");
         ensure!(self.said(&["service", "logs"])?.contains("serving NFS"));
         self.clean_away(there)?;
-        self.said(&["service", "stop"])?;
+        let stopped = self.said(&["service", "stop"])?;
+        ensure!(stopped.starts_with("stopped: process "), "{stopped}");
         ensure!(self.status()?.0 == Some(3));
         self.a_bad_configuration()
     }
