@@ -3,6 +3,8 @@
 //! `cargo xtask bench nfs` runs Trellis, on a home behind a loopback sshd, and Debian's nfs-ganesha in one
 //! network namespace, lets the same generator ask both in turn, and writes medians into docs/BENCHMARKS.md.
 //!
+//! `cargo xtask bench cost` compares what is durable with what the disk does alone.
+//!
 //! `cargo xtask bench fuse` does the same with jobs of ordinary programs on FUSE mounts, beside sshfs and rclone, and
 //! `cargo xtask bench wan` over a long wire, beside tools that keep no mount as well.
 //!
@@ -11,8 +13,10 @@
 //! - [`workload`]: which calls, and the files that they need.
 //! - [`servers`]: the servers and their CPU time.
 //! - [`report`]: medians and the table.
+//! - [`cost`]: what durability costs.
 //! - [`mounts`]: mounts of Trellis and others. [`fuse`]: jobs on them. [`wan`]: work over a long wire.
 
+mod cost;
 mod fuse;
 mod generator;
 mod mounts;
@@ -59,6 +63,8 @@ pub struct Args {
 enum What {
     /// NFS calls, beside nfs-ganesha.
     Nfs,
+    /// Durable small files and a large one, beside nfs-ganesha and the disk alone.
+    Cost,
     /// Jobs on FUSE mounts, beside sshfs and rclone.
     Fuse,
     /// Work at a home far away, beside sshfs, rclone and tools that keep no mount.
@@ -69,6 +75,7 @@ impl What {
     fn name(self) -> &'static str {
         match self {
             What::Nfs => "nfs",
+            What::Cost => "cost",
             What::Fuse => "fuse",
             What::Wan => "wan",
         }
@@ -93,7 +100,7 @@ pub fn command(args: Args) -> Result<()> {
     ensure!(run::is_root(), "needs root, for namespaces and for nfs-ganesha");
     packages::ensure(packages::E2E)?;
     packages::ensure(match args.what {
-        What::Nfs => packages::BENCH,
+        What::Nfs | What::Cost => packages::BENCH,
         What::Fuse | What::Wan => packages::BENCH_FUSE,
     })?;
     if cfg!(debug_assertions) && !matches!(args.what, What::Wan) {
@@ -131,6 +138,7 @@ pub fn inside(args: InsideArgs) -> Result<()> {
             let workloads: Vec<_> = workload::ALL.iter().filter(|w| w.name.contains(&args.only)).collect();
             measure(&world, &workloads, args.runs, Duration::from_secs(args.seconds))
         }
+        What::Cost => cost::measure(&world, args.runs, Duration::from_secs(args.seconds), &args.only),
         What::Fuse => fuse::measure(&world, args.runs, &args.only),
         What::Wan => wan::measure(&world, args.runs, &args.only, &args.wan),
     };

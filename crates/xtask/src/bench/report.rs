@@ -120,7 +120,8 @@ fn cpu_model() -> String {
     line.and_then(|l| l.split(": ").nth(1)).unwrap_or("an unknown CPU").to_string()
 }
 
-fn ganesha_version() -> Result<String> {
+/// Which nfs-ganesha is there.
+pub fn ganesha_version() -> Result<String> {
     let said = run::output(Command::new("ganesha.nfsd").arg("-v"))?;
     Ok(said.lines().next().unwrap_or("nfs-ganesha").trim().to_string())
 }

@@ -66,16 +66,22 @@ impl Target {
 pub fn start_all(world: &World) -> Result<Vec<Target>> {
     start_rpcbind(world)?;
     Ok(vec![
-        trellis(world)?,
+        trellis(world, TREE_DIRS)?,
         ganesha(world, "ganesha", 20_491, &plain(world)?, false)?,
         ganesha(world, "ganesha, sync,dirsync", 20_591, &synced(world)?, true)?,
     ])
 }
 
+/// Those that sync each change, without a large tree.
+pub fn start_for_changes(world: &World) -> Result<Vec<Target>> {
+    start_rpcbind(world)?;
+    Ok(vec![trellis(world, 0)?, ganesha(world, "ganesha, sync,dirsync", 20_591, &synced(world)?, true)?])
+}
+
 /// Trellis on a home that a loopback sshd serves.
-fn trellis(world: &World) -> Result<Target> {
+fn trellis(world: &World, tree_dirs: usize) -> Result<Target> {
     let work = world.home_dir(ANN, "bench")?;
-    make_files(&work, ANN.uid, TREE_DIRS)?;
+    make_files(&work, ANN.uid, tree_dirs)?;
     let home = world.host("lab", "", None)?;
     // Figures are of the caches, so answers may be as old as the run is long.
     let server = world.serve(&["--staleness", "1h"])?;
@@ -163,7 +169,7 @@ fn plain(world: &World) -> Result<PathBuf> {
 fn synced(world: &World) -> Result<PathBuf> {
     let (image, dir) = (world.dir.join("synced.img"), world.dir.join("synced"));
     fs::create_dir_all(&dir)?;
-    let script = "truncate -s 2G \"$1\"; mkfs.ext4 -q \"$1\"; mount -o loop,sync,dirsync \"$1\" \"$2\"";
+    let script = "truncate -s 4G \"$1\"; mkfs.ext4 -q \"$1\"; mount -o loop,sync,dirsync \"$1\" \"$2\"";
     run::output(Command::new("sh").args(["-euc", script, "-"]).arg(image).arg(&dir))?;
     let export = dir.join("export");
     fs::create_dir_all(&export)?;
