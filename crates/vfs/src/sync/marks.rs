@@ -26,26 +26,55 @@ pub struct Mark {
 type Records = HashMap<u64, Vec<(u64, Change)>>;
 
 impl Volume {
-    /// The records among them that did not leave what is there: it has other bytes.
-    pub async fn belied(&self, marks: &[Mark]) -> Result<HashSet<u64>> {
+    /// The places that have other bytes than a record left there, with the record.
+    pub async fn belied(&self, marks: Vec<Mark>) -> Result<HashSet<(HomePath, u64)>> {
         let records = self.records_of(marks.iter().map(|m| m.object).collect());
-        let short = |m: &&Mark| m.there.kind == Kind::File && m.there.size <= limits::COMPARED_MAX;
-        let mut by_place: HashMap<(HomePath, u64), Vec<(u64, u64)>> = HashMap::new();
-        for mark in marks.iter().filter(short) {
-            let place = (mark.place.clone(), mark.there.size);
-            by_place.entry(place).or_default().push((mark.seq, mark.object));
+        let short = |m: &Mark| match m.there.kind {
+            Kind::File => m.there.size <= limits::COMPARED_MAX,
+            Kind::Symlink => true,
+            _ => false,
+        };
+        let mut by_place: HashMap<HomePath, (Attr, Vec<(u64, u64)>)> = HashMap::new();
+        for mark in marks.into_iter().filter(short) {
+            let (_, marks) = by_place.entry(mark.place).or_insert((mark.there, vec![]));
+            marks.push((mark.seq, mark.object));
         }
         // Compared as they come: all contents together may not fit in memory.
-        let compared = by_place.into_iter().map(|((place, size), marks)| {
+        let compared = by_place.into_iter().map(|(place, (there, marks))| {
             let records = &records;
-            async move { self.belied_at(&place, size, marks, records).await }
+            async move {
+                let belied = match there.kind {
+                    Kind::Symlink => self.links_belied_at(&place, marks, records).await?,
+                    _ => self.belied_at(&place, there.size, marks, records).await?,
+                };
+                Ok::<_, home::Error>(belied.into_iter().map(|seq| (place.clone(), seq)).collect::<Vec<_>>())
+            }
         });
-        let belied: Vec<Vec<u64>> =
+        let belied: Vec<_> =
             stream::iter(compared).buffer_unordered(limits::COMPARED_AT_ONCE).try_collect().await?;
         Ok(belied.into_iter().flatten().collect())
     }
 
-    /// The same for records, with their objects, that may have left `size` bytes at one place.
+    /// The records among these, with their objects, that did not leave such a symbolic link at one place.
+    async fn links_belied_at(
+        &self,
+        place: &HomePath,
+        marks: Vec<(u64, u64)>,
+        records: &Records,
+    ) -> Result<Vec<u64>> {
+        let theirs = match self.home.readlink(&Loc { path: place.clone(), id: None }).await {
+            Ok(target) => target,
+            Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
+            Err(_) => return Ok(vec![]),
+        };
+        let points_elsewhere = |(_, change): &(u64, Change)| matches!(&change.op, Op::Create { new: New::Symlink(ours), .. } if *ours != theirs);
+        let belied = marks
+            .into_iter()
+            .filter(|(_, object)| records.get(object).into_iter().flatten().any(points_elsewhere));
+        Ok(belied.map(|(seq, _)| seq).collect())
+    }
+
+    /// The same for files of `size` bytes.
     async fn belied_at(
         &self,
         place: &HomePath,
@@ -66,7 +95,7 @@ impl Volume {
         let tree = self.tree.lock();
         let mut records = Records::new();
         for (seq, p) in tree.queue.iter().filter(|(_, p)| objects.contains(&p.change.object)) {
-            if matches!(p.change.op, Op::Create { new: New::File, .. } | Op::Write { .. }) {
+            if matches!(p.change.op, Op::Create { .. } | Op::Write { .. }) {
                 records.entry(p.change.object).or_default().push((seq, p.change.clone()));
             }
         }

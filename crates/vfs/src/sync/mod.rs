@@ -8,6 +8,7 @@
 pub mod ahead;
 pub mod confirm;
 pub mod content;
+pub mod course;
 pub mod decide;
 pub mod doubt;
 pub mod marks;

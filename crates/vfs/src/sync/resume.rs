@@ -7,12 +7,14 @@
 //! Operations run in order, and each leaves the exact time of its record on what it changed. So the last
 //! operation whose mark is found proves all before it. Only a write may have travelled later than its place, with
 //! the last one of a run of writes to the same file: it counts as done if that one is proven, or if its own object
-//! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them; where
-//! times are whole seconds, these are all at one place whose bytes are the same.
+//! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them.
+//! Where times are whole seconds, marks prove little: there all that is found tells how far the home came ([`Course`]).
 //! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
 //! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it.
 
+use super::content::Slice;
+use super::course::{Course, Found, State, Step};
 use super::marks::Mark;
 use super::place::{Ready, place, place_after};
 use super::queue::{Group, Waiting};
@@ -21,7 +23,7 @@ use crate::limits;
 use crate::volume::Volume;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
-use home::{Attr, Class, Done, HomePath, Kind, Loc, Name, New, Op, Result, Time};
+use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -32,8 +34,6 @@ struct Trace {
     /// It was refused once.
     late: bool,
     mark: Option<Attr>,
-    /// At a home with whole seconds: the first record that leaves the same mark.
-    first: Option<u64>,
     /// What is where it leaves its mark, and what has the name that it takes away.
     there: Option<Attr>,
     at_old_name: Option<Attr>,
@@ -59,7 +59,7 @@ type Times = HashMap<u64, HashSet<Time>>;
 
 /// What a look at the home found, and what it is compared with.
 struct Seen {
-    found: HashMap<HomePath, Attr>,
+    found: Found,
     times: Times,
     class: Class,
     /// The power may have failed.
@@ -109,7 +109,7 @@ impl Volume {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
-        let traces = self.look(sent, class, executed, torn.is_some()).await?;
+        let (traces, executed) = self.look(sent, class, executed, torn.is_some()).await?;
         let mut proven = proven(&traces, executed);
         if let Some(torn) = torn {
             again(&mut proven, &sent_with(&traces, torn), executed);
@@ -151,21 +151,30 @@ impl Volume {
         placed.into_iter().filter_map(|(_, ready)| ready.ok()).collect()
     }
 
-    /// Finds the traces of what was sent. `cut`: the power may have failed. Then less is left of what was done, and more
-    /// of it has to be told from what is there. Else what seems done without its own mark is rather repeated, which sets
-    /// the times of its directories.
-    async fn look(&self, sent: Vec<Ready>, class: Class, executed: u64, cut: bool) -> Result<Vec<Trace>> {
+    /// Finds the traces of what was sent, and up to which record all was executed, as far as that is certain. `cut`: the
+    /// power may have failed. Then less is left of what was done, and more of it has to be told from what is there. Else
+    /// what seems done without its own mark is rather repeated, which sets the times of its directories.
+    async fn look(
+        &self,
+        sent: Vec<Ready>,
+        class: Class,
+        mut executed: u64,
+        cut: bool,
+    ) -> Result<(Vec<Trace>, u64)> {
+        let course = (class == Class::Sftp).then(|| self.course(&sent));
         let left: HashMap<u64, HomePath> = sent.iter().filter_map(place_that_is_left).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
-        let places = sent.iter().filter_map(|(_, place)| place.as_ref()).chain(left.values());
-        let found = self.found(places.cloned().collect()).await?;
+        let places = sent.iter().filter_map(|(_, place)| place.as_ref()).chain(left.values()).cloned();
+        let further = course.iter().flat_map(Course::places);
+        let found = self.found(places.chain(further).collect()).await?;
         let times = if cut { self.times(sent.iter().map(|(seq, _)| *seq)) } else { Times::new() };
         let seen = Seen { found, times, class, cut };
         let traces =
             sent.into_iter().filter_map(|(seq, place)| self.trace(seq, place, left.get(&seq), &seen));
         let mut traces: Vec<Trace> = traces.collect();
-        if class == Class::Sftp {
-            self.tell_apart(&mut traces).await?;
+        if let Some(course) = course {
+            executed = self.came_to(&course, &mut traces, &seen.found).await?;
+            return Ok((traces, executed));
         }
         let nowhere = if cut { self.nowhere(&traces, last_shown(&traces, executed)) } else { HashSet::new() };
         let gone = self.gone(&traces, &nowhere);
@@ -175,19 +184,20 @@ impl Volume {
             let matters_not = is_content || is_life && nowhere.contains(&t.change.object);
             t.moot = matters_not && gone.get(&t.change.object).is_some_and(|removal| t.seq < *removal);
         }
-        Ok(traces)
+        Ok((traces, executed))
     }
 
     /// What is at these places: each is asked for once, however many records left their marks there.
-    async fn found(&self, places: HashSet<HomePath>) -> Result<HashMap<HomePath, Attr>> {
+    async fn found(&self, places: HashSet<HomePath>) -> Result<Found> {
         let questions = places.into_iter().map(|path| async move {
             match self.home.stat(&Loc { path: path.clone(), id: None }).await {
-                Ok(seen) => Ok(Some((path, seen.attr))),
+                Ok(seen) => Ok(Some((path, Some(seen.attr)))),
+                Err(e) if e.kind == ErrorKind::NotFound => Ok(Some((path, None))),
                 Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
                 Err(_) => Ok(None),
             }
         });
-        let found: Vec<Option<(HomePath, Attr)>> =
+        let found: Vec<Option<(HomePath, Option<Attr>)>> =
             stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
@@ -196,42 +206,58 @@ impl Volume {
     fn trace(&self, seq: u64, place: Option<HomePath>, old: Option<&HomePath>, seen: &Seen) -> Option<Trace> {
         let (change, late) = self.tree.lock().queue.get(seq).map(|p| (p.change.clone(), p.late))?;
         let was_there = place.as_ref().is_some_and(|place| self.is_known_at(change.object, place));
-        let there = place.as_ref().and_then(|place| seen.found.get(place)).copied();
+        let there = place.as_ref().and_then(|place| *seen.found.get(place)?);
         let mark = there.filter(|attr| self.is_marked(&change, attr, was_there, seen));
-        let at_old_name = old.and_then(|place| seen.found.get(place)).copied();
+        let at_old_name = old.and_then(|place| *seen.found.get(place)?);
         let replaces = replaced(&change);
         let is_replaced = |old: &Attr| {
             mark.is_some_and(|moved| moved.id != old.id)
                 && replaces.is_some_and(|id| self.shows(id, old, &seen.times))
         };
         let replaced = at_old_name.filter(is_replaced);
-        let (first, moot, half) = (None, false, replaces.is_some());
-        let mut t = Trace { seq, change, late, mark, first, there, at_old_name, place, half, replaced, moot };
+        let (moot, half) = (false, replaces.is_some());
+        let mut t = Trace { seq, change, late, mark, there, at_old_name, place, half, replaced, moot };
         t.half = half && !(seen.cut && t.has_left());
         Some(t)
     }
 
-    /// Takes the marks away that the bytes at the home belie, and finds the first record for each of the others. There a
-    /// move over another file is one step.
-    async fn tell_apart(&self, traces: &mut [Trace]) -> Result<()> {
-        let marks: Vec<Mark> = traces
-            .iter()
-            .filter_map(|t| {
-                let (place, there) = (t.place.clone()?, t.mark?);
-                Some(Mark { seq: t.seq, object: t.change.object, place, there })
-            })
-            .collect();
-        let belied = self.belied(&marks).await?;
-        let mut first: HashMap<HomePath, u64> = HashMap::new();
-        for mark in marks.iter().filter(|m| !belied.contains(&m.seq)) {
-            first.entry(mark.place.clone()).and_modify(|seq| *seq = mark.seq.min(*seq)).or_insert(mark.seq);
-        }
+    /// What the home goes through with these operations.
+    fn course(&self, sent: &[Ready]) -> Course<Slice> {
+        let tree = self.tree.lock();
+        let changes: Vec<_> = sent.iter().filter_map(|r| Some((r, tree.queue.get(r.id.seq)?))).collect();
+        let ends = run_ends(changes.iter().map(|(r, p)| (r.id.seq, &p.change)));
+        let mut known = HashMap::new();
+        let steps = changes.iter().map(|(ready, pending)| {
+            let (seq, change) = (ready.id.seq, &pending.change);
+            for id in crate::sync::queue::objects(change) {
+                let Some(inode) = tree.peek(id) else { continue };
+                let content = inode.base.map(|base| (base.size, base.mtime.sec));
+                known.entry(id).or_insert(State { seq: 0, kind: inode.kind, content, mode: None });
+            }
+            let (end, op) = (ends.get(&seq).copied().unwrap_or(seq), ready.op.clone());
+            let (object, replaced, late) = (change.object, replaced(change), pending.late);
+            Step { seq, object, replaced, after: change.after, end, late, op }
+        });
+        let steps = steps.collect();
+        Course::new(steps, &known)
+    }
+
+    /// At a home with whole seconds: the last record that it executed, with all before. Only marks of those stay that the
+    /// bytes there do not belie. A move over another file is one step there.
+    async fn came_to(&self, course: &Course<Slice>, traces: &mut [Trace], found: &Found) -> Result<u64> {
+        let own = traces.iter().filter_map(|t| {
+            let (place, there) = (t.place.clone()?, t.mark?);
+            Some(Mark { seq: t.seq, object: t.change.object, place, there })
+        });
+        let belied = self.belied(own.chain(course.marks(found)).collect()).await?;
+        let last = course.came_to(found, &belied);
         for t in traces {
-            t.mark = t.mark.filter(|_| !belied.contains(&t.seq));
-            t.first = t.place.as_ref().and_then(|place| first.get(place)).copied();
+            let is_left =
+                |place: &HomePath| (t.late || t.seq <= last) && !belied.contains(&(place.clone(), t.seq));
+            t.mark = t.mark.filter(|_| t.place.as_ref().is_some_and(is_left));
             t.half = false;
         }
-        Ok(())
+        Ok(last)
     }
 
     /// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
@@ -382,7 +408,7 @@ fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
             shown.insert(t.change.object, (t.seq, attr));
         }
     }
-    let ends = run_ends(traces);
+    let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)));
     let mut waiting = Waiting::default();
     let mut proven = Vec::new();
     for t in traces.iter().filter(counts) {
@@ -401,7 +427,7 @@ fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
 
 /// Writes that may have been sent as one, with those that `torn` names: what is sent together has the last one's number.
 fn sent_with(traces: &[Trace], torn: HashSet<u64>) -> HashSet<u64> {
-    let ends = run_ends(traces);
+    let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)));
     let mut last: HashMap<u64, u64> = HashMap::new();
     for seq in torn {
         let end = ends.get(&seq).copied().unwrap_or(seq);
@@ -432,9 +458,6 @@ fn has_time(id: u64, there: &Attr, times: &Times) -> bool {
 
 /// The first record that leaves the same mark as `t`.
 fn earliest(traces: &[Trace], t: &Trace) -> u64 {
-    if let Some(first) = t.first {
-        return first;
-    }
     if !matches!(t.change.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. }) {
         return t.seq;
     }
@@ -454,16 +477,16 @@ fn earliest(traces: &[Trace], t: &Trace) -> u64 {
 
 /// For each write the last one of the run of writes to that file which it belongs to, and which nothing else that works
 /// on the file interrupts; for any other operation its own number.
-fn run_ends(traces: &[Trace]) -> HashMap<u64, u64> {
+fn run_ends<'a>(changes: impl DoubleEndedIterator<Item = (u64, &'a Change)>) -> HashMap<u64, u64> {
     let mut next: HashMap<u64, u64> = HashMap::new();
-    let ends = traces.iter().rev().map(|t| {
-        if matches!(t.change.op, Op::Write { .. }) {
-            return (t.seq, *next.entry(t.change.object).or_insert(t.seq));
+    let ends = changes.rev().map(|(seq, change)| {
+        if matches!(change.op, Op::Write { .. }) {
+            return (seq, *next.entry(change.object).or_insert(seq));
         }
-        crate::sync::queue::objects(&t.change).for_each(|id| {
+        crate::sync::queue::objects(change).for_each(|id| {
             next.remove(&id);
         });
-        (t.seq, t.seq)
+        (seq, seq)
     });
     ends.collect()
 }
@@ -522,7 +545,7 @@ mod tests {
         let place = Some(HomePath::root().join(&Name::new(at.as_bytes()).unwrap()));
         let (there, at_old_name, replaced) = (mark, None, None);
         let (late, half, moot) = (false, false, false);
-        Trace { seq, change, late, mark, first: None, there, at_old_name, place, half, replaced, moot }
+        Trace { seq, change, late, mark, there, at_old_name, place, half, replaced, moot }
     }
 
     #[test]
