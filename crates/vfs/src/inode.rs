@@ -342,7 +342,10 @@ impl Tree {
         }
         if tree.load(ROOT_ID).is_none() {
             let fileid = ROOT_FILEIDS + u64::from(volume);
-            tree.insert(ROOT_ID, Inode::new(Kind::Dir, fileid, HomeId::default()));
+            let mut root = Inode::new(Kind::Dir, fileid, HomeId::default());
+            // Names in it may have been kept though nobody has looked at it itself.
+            root.dir.iter_mut().for_each(|node| node.unread = true);
+            tree.insert(ROOT_ID, root);
         }
         match tree.reserve() {
             // On a full disk there are no new objects, but those that are known.

@@ -90,6 +90,18 @@ fn ids_are_never_given_twice() {
 }
 
 #[test]
+fn names_in_a_root_that_nobody_looked_at_are_known_after_a_restart() {
+    let store = Arc::new(MemStore::new());
+    let mut tree = Tree::open(1, store.clone()).unwrap();
+    let unknown = Attr { id: HomeId::default(), ..attr(Kind::Dir, 0) };
+    let dir = tree.bind(ROOT_ID, &name(1), &unknown, None).unwrap();
+    tree.get(dir).unwrap().attr = Some(unknown);
+    store.commit(tree.checkpoint(1).1).unwrap();
+    let mut tree = Tree::open(1, store).unwrap();
+    assert_eq!(tree.names(ROOT_ID).unwrap().slot(&name(1)).and_then(|slot| slot.child), Some(dir));
+}
+
+#[test]
 fn two_live_files_never_share_a_fileid() {
     let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
     let first = tree.bind(ROOT_ID, &name(1), &attr(Kind::File, 9), None).unwrap();
