@@ -254,7 +254,7 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "crash-tree",
         shows: "server and ssh are killed between changes to whole trees, with an agent and without: all is as acknowledged",
-        ci: false,
+        ci: true,
         minutes: 4,
         run: crash_tree::run,
     },
