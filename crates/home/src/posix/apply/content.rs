@@ -12,7 +12,6 @@ use crate::posix::step::Step;
 use crate::{HomePath, Loc, Name, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
-use std::hash::{DefaultHasher, Hasher};
 
 /// A file whose content is to change.
 pub(super) struct Target<S: Sys> {
@@ -26,16 +25,6 @@ pub(super) struct Target<S: Sys> {
     pub file: Found<S>,
     /// Whether only the content that was found may be changed.
     pub guarded: bool,
-}
-
-/// What a file held that somebody else has open for writing.
-struct Beside<S: Sys> {
-    /// It, to be read.
-    fd: S::Fd,
-    /// Its length.
-    size: u64,
-    /// Its content.
-    digest: u64,
 }
 
 /// How the content of a file is to be changed.
@@ -64,7 +53,7 @@ impl<S: Sys> Batch<'_, S> {
         let mut target = self.target(placed, at)?;
         let base = self.base(placed, base, &target.file.attr);
         target.guarded = base.is_some();
-        let mut pieces = self.pieces(pieces)?;
+        let pieces = self.pieces(pieces)?;
         let mut resume = false;
         if let Some(base) = &base
             && !self.matches(Some(base), &target.file.attr)
@@ -77,9 +66,6 @@ impl<S: Sys> Batch<'_, S> {
             resume = placed.resent && self.is_half_done(placed, base, &target.file, &pieces);
             if !resume {
                 return Err(Fail::Conflict(Some(target.file.attr)));
-            }
-            if let Some(rest) = self.left_to_append(base, &target.file, &pieces) {
-                pieces = rest;
             }
         }
         let way = if resume { Way::Only } else { self.way(placed, &target, &pieces) };
@@ -153,8 +139,7 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// Writes into the file itself. Meanwhile nobody else opens it, where the home can see to that. Answers `None`, and
-    /// does nothing, where somebody has it open so that a copy is safer. Where somebody has it open for writing, only
-    /// bytes at its end are added: whoever writes into a file that a copy has replaced writes into nothing.
+    /// does nothing, where somebody has it open so that a copy is safer.
     fn in_place(
         &mut self,
         placed: &Placed,
@@ -164,15 +149,11 @@ impl<S: Sys> Batch<'_, S> {
     ) -> Act<Option<Done>> {
         let old = target.file.attr;
         let guarded = target.guarded && !placed.plain;
-        let mut seen = None;
         let (fd, kept) = match self.take_open(old.id) {
             Some(fd) => (fd, true),
             None => {
                 if guarded && old.size > 0 && self.has_writer(&target.file.fd) {
-                    seen = self.seen_beside(&target.file, pieces)?;
-                    if seen.is_none() {
-                        return Err(Fail::Conflict(Some(old)));
-                    }
+                    return Err(Fail::Conflict(Some(old)));
                 }
                 (self.open_for_writing(&target.file, way)?, false)
             }
@@ -182,9 +163,7 @@ impl<S: Sys> Batch<'_, S> {
             lease == Err(Errno::AGAIN) && way == Way::First && sole_append(old.size, pieces).is_none();
         let done = match yields {
             true => Ok(None),
-            false => {
-                self.write_in_place(placed, target, pieces, (&fd, lease.is_ok()), seen.as_ref()).map(Some)
-            }
+            false => self.write_in_place(placed, target, pieces, (&fd, lease.is_ok())).map(Some),
         };
         if lease.is_ok() {
             self.sys().unlease(&fd);
@@ -202,7 +181,6 @@ impl<S: Sys> Batch<'_, S> {
         target: &Target<S>,
         pieces: &[Piece<Bytes>],
         (fd, leased): (&S::Fd, bool),
-        seen: Option<&Beside<S>>,
     ) -> Act<Attr> {
         let old = target.file.attr;
         let guarded = target.guarded && !placed.plain;
@@ -218,11 +196,7 @@ impl<S: Sys> Batch<'_, S> {
         }
         let end = sole_append(old.size, pieces).filter(|_| guarded && !leased);
         let written = match end {
-            Some(data) => match self.append_all(fd, data) {
-                Err(Errno::OPNOTSUPP) if seen.is_some() => return Err(Fail::Conflict(Some(now))),
-                Err(Errno::OPNOTSUPP) => self.write_all(fd, old.size, data),
-                went => went,
-            },
+            Some(data) => self.append_all(fd, old.size, data),
             None => self.write_pieces(fd, pieces),
         };
         if let Err(e) = written {
@@ -241,64 +215,20 @@ impl<S: Sys> Batch<'_, S> {
         if !placed.plain {
             self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time)).or_else(not_ours)?;
         }
-        let left = self.home.attr_of(fd)?;
-        if let Some(seen) = seen
-            && !self.is_seen_with(seen, &left, pieces)?
-        {
-            // The time that was set must not hide what they wrote.
-            self.sys().set_times(fd, Stamp::Keep, Stamp::Now).or_else(not_ours)?;
-            return Err(Fail::Conflict(Some(self.home.attr_of(fd)?)));
-        }
-        Ok(left)
+        Ok(self.home.attr_of(fd)?)
     }
 
-    /// Adds bytes behind the end that the file has by then, so that nobody else's are overwritten. Nothing is done where
-    /// the home cannot (`EOPNOTSUPP`).
-    fn append_all(&self, fd: &S::Fd, data: &[u8]) -> Sysult<()> {
-        match self.sys().append(fd, data)? {
+    /// Adds bytes behind the end that the file has by then, so that nobody else's are overwritten.
+    fn append_all(&self, fd: &S::Fd, end: u64, data: &[u8]) -> Sysult<()> {
+        let went = match self.sys().append(fd, data) {
+            Err(Errno::OPNOTSUPP) => return self.write_all(fd, end, data),
+            went => went?,
+        };
+        match went {
             0 if !data.is_empty() => Err(Errno::NOSPC),
-            n if n < data.len() => self.append_all(fd, &data[n..]),
+            n if n < data.len() => self.append_all(fd, end + n as u64, &data[n..]),
             _ => Ok(()),
         }
-    }
-
-    /// The content of a file that somebody else has open for writing, if all there is to do is to add bytes behind it.
-    fn seen_beside(&self, file: &Found<S>, pieces: &[Piece<Bytes>]) -> Act<Option<Beside<S>>> {
-        if sole_append(file.attr.size, pieces).is_none() || file.attr.size > limits::COPY_WHOLE_MAX {
-            return Ok(None);
-        }
-        let fd = self.sys().reopen(&file.fd, Mode::Read)?;
-        let digest = self.digest(&fd, file.attr.size)?;
-        Ok(Some(Beside { fd, size: file.attr.size, digest }))
-    }
-
-    /// Whether a file that somebody else has open for writing holds what it held and what was added. Times do not tell:
-    /// ours covers theirs.
-    fn is_seen_with(&self, seen: &Beside<S>, left: &Attr, pieces: &[Piece<Bytes>]) -> Sysult<bool> {
-        let Some(added) = sole_append(seen.size, pieces) else { return Ok(false) };
-        let mut there = vec![0; added.len()];
-        Ok(left.size == seen.size + added.len() as u64
-            && self.digest(&seen.fd, seen.size)? == seen.digest
-            && self.read_all(&seen.fd, seen.size, &mut there)? == added.len()
-            && there == *added)
-    }
-
-    /// A number for the first `size` bytes, the same in this process for the same bytes.
-    fn digest(&self, fd: &S::Fd, size: u64) -> Sysult<u64> {
-        let mut hasher = DefaultHasher::new();
-        let mut buf = vec![0; limits::COPY_BUFFER.min(size as usize)];
-        let mut at = 0;
-        while at < size {
-            let wanted = buf.len().min((size - at) as usize);
-            let n = self.read_all(fd, at, &mut buf[..wanted])?;
-            hasher.write(&buf[..n]);
-            if n < wanted {
-                break;
-            }
-            at += n as u64;
-        }
-        hasher.write_u64(at);
-        Ok(hasher.finish())
     }
 
     /// The owner may write whatever the mode says. What no copy can take the place of is lent the permission: for as
@@ -399,19 +329,6 @@ impl<S: Sys> Batch<'_, S> {
                 && is_append(base.size, pieces)
                 && (base.size..=size).contains(&attr.size)
                 && self.holds_no_other(file, pieces, base.size)
-    }
-
-    /// What is left to add of an append of which the file has a part.
-    fn left_to_append(
-        &self,
-        base: &Version,
-        file: &Found<S>,
-        pieces: &[Piece<Bytes>],
-    ) -> Option<Vec<Piece<Bytes>>> {
-        let added = sole_append(base.size, pieces)?;
-        let have = usize::try_from(file.attr.size.checked_sub(base.size)?).ok()?;
-        let is_part = have <= added.len() && self.holds_no_other(file, pieces, base.size);
-        is_part.then(|| vec![Piece::Data(file.attr.size, added.slice(have..))])
     }
 
     /// Whether all that the file has behind its first `end` bytes comes from the pieces, of which the last may be missing:

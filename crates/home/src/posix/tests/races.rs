@@ -133,81 +133,13 @@ fn an_open_writer_is_a_conflict() {
         place.write("w/f", b"base content");
         let base = version(&home, "w/f");
         let mut writer = OpenOptions::new().write(true).open(place.path("w/f")).unwrap();
-        let gap_or_inside = [0, 13].map(|offset| write("w/f", Some(base), offset, b"ours"));
-        let cut = Op::Write { file: at("w/f"), base: Some(base), pieces: vec![Piece::Truncate(3)] };
-        for op in gap_or_inside.into_iter().chain([cut]) {
-            let outcome = one(&home, placed(op));
+        for offset in [0, 12] {
+            let outcome = one(&home, placed(write("w/f", Some(base), offset, b"ours")));
             assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
         }
         writer.write_all(THEIRS).unwrap();
         assert_eq!(place.read("w/f"), THEIRS);
         assert_eq!(place.names("w"), ["f"]);
-    }
-}
-
-#[test]
-fn who_has_a_file_open_for_writing_does_not_keep_it_from_growing() {
-    for lacks in [Lacks::default(), WEAK] {
-        let place = Place::new();
-        let home = place.open(Linux::without(lacks));
-        place.write("w/f", b"base content");
-        let mut writer = OpenOptions::new().append(true).open(place.path("w/f")).unwrap();
-        for data in [b"ours", b"more"] {
-            let base = version(&home, "w/f");
-            let left = done(&home, write("w/f", Some(base), base.size, data)).attr.unwrap();
-            assert_eq!((left.version(), left.mtime), (version(&home, "w/f"), THEN));
-        }
-        writer.write_all(b"theirs").unwrap();
-        assert_eq!(place.read("w/f"), b"base contentoursmoretheirs");
-        assert_eq!(place.names("w"), ["f"]);
-    }
-}
-
-/// Either it is a conflict, or what is there is what we say, or it shows by its version that it is not.
-fn beside_an_open_writer(lacks: Lacks, act: impl Fn(&std::fs::File) + Send + Copy + 'static, theirs: &[u8]) {
-    for calls in 0.. {
-        let place = Place::new();
-        let home = place.open(Meddler::new(lacks));
-        place.write("w/f", b"base content");
-        let base = version(&home, "w/f");
-        let writer = OpenOptions::new().read(true).write(true).open(place.path("w/f")).unwrap();
-        let theirs_now = writer.try_clone().unwrap();
-        home.sys.after(calls, Event::Outside(Box::new(move || act(&theirs_now))));
-        let outcome = one(&home, placed(write("w/f", Some(base), 12, b"ours")));
-        let happened = home.sys.happened();
-        let there = place.read("w/f");
-        if happened {
-            assert!(there.windows(theirs.len()).any(|w| w == theirs), "{outcome:?} after {calls} calls");
-        }
-        match &outcome {
-            Outcome::Done(done) => {
-                let told = done.attr.unwrap().version();
-                let is = there == b"base contentours" || !told.same_content(&version(&home, "w/f"));
-                assert!(is, "unseen after {calls} calls: {}", there.escape_ascii());
-            }
-            Outcome::Conflict(_) => {
-                assert!(happened && !base.same_content(&version(&home, "w/f")), "after {calls} calls");
-            }
-            other => panic!("{other:?} after {calls} calls"),
-        }
-        drop(writer);
-        if !happened {
-            assert!(calls > 15, "the operation makes more than {calls} calls");
-            return;
-        }
-    }
-}
-
-#[test]
-fn what_is_written_to_an_open_file_during_an_append_survives() {
-    use std::os::unix::fs::FileExt;
-    for lacks in [Lacks::default(), WEAK] {
-        beside_an_open_writer(lacks, |f| f.write_all_at(b"THEM", 0).unwrap(), b"THEM");
-        let at_its_end = |f: &std::fs::File| {
-            let end = f.metadata().unwrap().len();
-            f.write_all_at(b"THEM", end).unwrap();
-        };
-        beside_an_open_writer(lacks, at_its_end, b"THEM");
     }
 }
 
@@ -259,28 +191,6 @@ fn death_during_a_write_is_survived() {
     for (offset, wanted) in [(0, &b"ours content"[..]), (12, b"base contentours")] {
         let op = |home: &Posix<Meddler>| write("w/f", Some(version(home, "w/f")), offset, b"ours");
         survives_death(op, |place| assert_eq!(place.read("w/f"), wanted));
-    }
-}
-
-#[test]
-fn death_during_an_append_beside_an_open_writer_is_survived() {
-    for calls in 0.. {
-        let place = Place::new();
-        let home = place.open(Meddler::new(Lacks::default()));
-        place.write("w/f", b"base content");
-        let writer = OpenOptions::new().append(true).open(place.path("w/f")).unwrap();
-        let mut op = placed(write("w/f", Some(version(&home, "w/f")), 12, b"ours"));
-        home.sys.after(calls, Event::Death);
-        one(&home, op.clone());
-        let happened = home.sys.happened();
-        op.resent = true;
-        let outcome = one(&place.open(Linux::default()), op);
-        assert!(matches!(outcome, Outcome::Done(_)), "after {calls} calls: {outcome:?}");
-        assert_eq!(place.read("w/f"), b"base contentours", "after {calls} calls");
-        drop(writer);
-        if !happened {
-            return;
-        }
     }
 }
 
