@@ -426,16 +426,47 @@ mod tests {
         attr
     }
 
+    /// A name of a random directory.
+    fn random_place(rng: &mut StdRng, dirs: &[Vec<u8>]) -> (HomePath, Name) {
+        let dir = match rng.random_range(0..=dirs.len()) {
+            0 => &[][..],
+            n => &dirs[n - 1],
+        };
+        (path(dir), Name::new([b"a", b"b", b"c"][rng.random_range(0..3)]).unwrap())
+    }
+
+    /// Moves what a name leads to, to another one; answers the object that it replaces.
+    fn random_move(
+        rng: &mut StdRng,
+        home: &mut Home,
+        dirs: &[Vec<u8>],
+        (dir, name): (HomePath, Name),
+    ) -> Option<(Op<Loc, ()>, Option<u64>)> {
+        let place = dir.join(&name);
+        let (to, new_name) = random_place(rng, dirs);
+        let target = to.join(&new_name);
+        let (node, old) = (home.get(place.as_bytes())?.clone(), home.get(target.as_bytes()).cloned());
+        let inside = target == place || moved(&target, &place, &place).is_some();
+        if inside || old.as_ref().is_some_and(|old| old.kind == Kind::Dir || node.kind == Kind::Dir) {
+            return None;
+        }
+        let below: Vec<Vec<u8>> =
+            home.keys().filter(|k| moved(&path(k), &place, &place).is_some()).cloned().collect();
+        for k in below {
+            let node = home.remove(&k)?;
+            home.insert(moved(&path(&k), &place, &target)?.as_bytes().to_vec(), node);
+        }
+        home.remove(place.as_bytes());
+        home.insert(target.as_bytes().to_vec(), node);
+        let (from, object, to) = (loc(dir), loc(place), loc(to));
+        Some((Op::Rename { from, name, object, to, new_name, replaced: None }, old.map(|old| old.object)))
+    }
+
     /// A random step that the home can execute, which it does. Few names, sizes, seconds and modes: little tells states apart.
     fn random(rng: &mut StdRng, home: &mut Home, seq: u64) -> Option<Step<()>> {
         let dirs: Vec<Vec<u8>> =
             home.iter().filter(|(_, n)| n.kind == Kind::Dir).map(|(p, _)| p.clone()).collect();
-        let dir = match rng.random_range(0..=dirs.len()) {
-            0 => vec![],
-            n => dirs[n - 1].clone(),
-        };
-        let name = Name::new([b"a", b"b", b"c"][rng.random_range(0..3)]).unwrap();
-        let dir = path(&dir);
+        let (dir, name) = random_place(rng, &dirs);
         let place = dir.join(&name);
         let (sec, mode) = (rng.random_range(0..2), [0o700, 0o755][rng.random_range(0..2)]);
         let at = || loc(place.clone());
@@ -470,29 +501,8 @@ mod tests {
                 (Op::Write { file: at(), base: None, pieces: vec![] }, node.object, None)
             }
             (Some(node), _) => {
-                let new_name = Name::new([b"a", b"b", b"c"][rng.random_range(0..3)]).unwrap();
-                let to = match rng.random_range(0..=dirs.len()) {
-                    0 => vec![],
-                    n => dirs[n - 1].clone(),
-                };
-                let to = path(&to);
-                let target = to.join(&new_name);
-                let old = home.get(target.as_bytes()).cloned();
-                let inside = target == place || moved(&target, &place, &place).is_some();
-                if inside || old.as_ref().is_some_and(|old| old.kind == Kind::Dir || node.kind == Kind::Dir) {
-                    return None;
-                }
-                let below: Vec<Vec<u8>> =
-                    home.keys().filter(|k| moved(&path(k), &place, &place).is_some()).cloned().collect();
-                for k in below {
-                    let node = home.remove(&k)?;
-                    home.insert(moved(&path(&k), &place, &target)?.as_bytes().to_vec(), node);
-                }
-                home.remove(&key);
-                home.insert(target.as_bytes().to_vec(), node.clone());
-                let op =
-                    Op::Rename { from: loc(dir), name, object: at(), to: loc(to), new_name, replaced: None };
-                (op, node.object, old.map(|old| old.object))
+                let (op, replaced) = random_move(rng, home, &dirs, (dir, name))?;
+                (op, node.object, replaced)
             }
         };
         let node = home.values().find(|n| n.object == object);
