@@ -6,6 +6,7 @@ import errno
 import os
 import random
 import sys
+import traceback
 
 WORKERS = 12
 NAMES = 60
@@ -34,7 +35,10 @@ def work(top):
         except NORMAL:
             pass
         except OSError as e:
-            return 0 if e.errno in GONE else e.errno
+            if e.errno in GONE:
+                return 0
+            traceback.print_exc()
+            return e.errno
 
 
 workers = []
