@@ -193,8 +193,7 @@ fn a_reason_does_not_outlive_its_cause() {
             host.is_back();
             tokio::time::sleep(SOON).await;
             let (took, found) = outage(&host, Duration::ZERO, e.find("/lab")).await;
-            // It is remembered for a second, and asked for again soon after.
-            assert!(found.is_ok() && took < 2 * SECOND, "{kind:?}: {found:?} after {took:?}");
+            assert!(found.is_ok() && took < SECOND, "{kind:?}: {found:?} after {took:?}");
         });
     }
 }

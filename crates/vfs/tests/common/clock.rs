@@ -4,36 +4,42 @@ use home::Time;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 use vfs::env::Clock;
 
-/// Real time between two ticks, and what a tick is worth.
+/// How long other threads have, in real time, before time may go on, and by how much it then goes on at most.
 const REAL: Duration = Duration::from_micros(200);
 const TICK: Duration = Duration::from_millis(10);
 
-/// Goes on with each tick, and by a nanosecond with each look.
+/// The time of a runtime that was started with its time paused. Such a runtime moves its time when it has nothing to do
+/// and no blocking work is under way, so that time does not run away from the work on a busy machine.
 #[derive(Clone)]
 pub struct FastClock {
     base: i64,
+    runtime: Handle,
+    begun: Instant,
     nanos: Arc<AtomicU64>,
 }
 
 impl FastClock {
-    /// Begins at a number of seconds.
+    /// Begins now, at a number of seconds. To be called in the runtime.
     pub fn new(base: i64) -> FastClock {
-        FastClock { base, nanos: Arc::default() }
+        FastClock { base, runtime: Handle::current(), begun: Instant::now(), nanos: Arc::default() }
     }
 
+    /// Goes on by a nanosecond with each look.
     fn read(&self) -> u64 {
+        let _runtime = self.runtime.enter();
+        self.nanos.fetch_max(self.begun.elapsed().as_nanos() as u64, Ordering::Relaxed);
         self.nanos.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Lets time run until the runtime ends. The runtime must have been started with its time paused.
+    /// Lets time run until the runtime ends, no faster than threads that the runtime does not know of can follow.
     pub async fn run(self) {
         loop {
-            // While blocking work is under way the runtime does not move its time itself.
             let _ = tokio::task::spawn_blocking(|| std::thread::sleep(REAL)).await;
-            self.nanos.fetch_add(TICK.as_nanos() as u64, Ordering::Relaxed);
-            tokio::time::advance(TICK).await;
+            tokio::time::sleep(TICK).await;
         }
     }
 }
