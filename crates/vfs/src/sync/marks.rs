@@ -67,10 +67,13 @@ impl Volume {
             Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
             Err(_) => return Ok(vec![]),
         };
-        let points_elsewhere = |(_, change): &(u64, Change)| matches!(&change.op, Op::Create { new: New::Symlink(ours), .. } if *ours != theirs);
-        let belied = marks
-            .into_iter()
-            .filter(|(_, object)| records.get(object).into_iter().flatten().any(points_elsewhere));
+        let points_elsewhere = |change: &Change| match &change.op {
+            Op::Create { new: New::Symlink(ours), .. } => *ours != theirs,
+            _ => false,
+        };
+        let belied = marks.into_iter().filter(|(_, object)| {
+            records.get(object).into_iter().flatten().any(|(_, change)| points_elsewhere(change))
+        });
         Ok(belied.map(|(seq, _)| seq).collect())
     }
 
