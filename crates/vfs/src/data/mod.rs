@@ -448,14 +448,25 @@ impl DataLog {
         index.segments.first_key_value().filter(|(_, s)| s.pins == 0).map(|(_, s)| (s.made, s.used))
     }
 
-    /// Evicts the oldest segment, unless it is pinned.
+    /// Evicts the oldest segments, unless they are pinned, until there is more room than before: one that has nothing but
+    /// notes, which are written again, makes none.
     fn evict_oldest(&self) -> bool {
         let mut tail = self.tail.lock();
+        loop {
+            let current = tail.current.as_ref().map(|(number, _)| *number);
+            let Some((number, gained)) = self.evict_first(&mut tail) else { return false };
+            if gained || current == Some(number) {
+                return gained;
+            }
+        }
+    }
+
+    /// Evicts the oldest segment, unless it is pinned; its number, and whether that makes room.
+    fn evict_first(&self, tail: &mut Tail) -> Option<(u64, bool)> {
         let (number, segment, orphans) = {
             let mut index = self.index.lock();
-            let oldest = index.segments.first_key_value().filter(|(_, s)| s.pins == 0).map(|(n, _)| *n);
-            let Some(number) = oldest else { return false };
-            let Some((segment, orphans)) = index.evict(number) else { return false };
+            let number = index.segments.first_key_value().filter(|(_, s)| s.pins == 0).map(|(n, _)| *n)?;
+            let (segment, orphans) = index.evict(number)?;
             let orphans: Vec<_> = orphans
                 .into_iter()
                 .filter_map(|id| index.objects.get(&id).and_then(|o| Some((id, o.epoch, o.version?))))
@@ -463,16 +474,19 @@ impl DataLog {
             (number, segment, orphans)
         };
         if tail.current.as_ref().is_some_and(|(n, _)| *n == number) {
-            self.close(&mut tail);
+            self.close(tail);
         }
         if let Err(e) = self.env.disk.remove(&path(&self.dir, number)) {
             tracing::warn!("data log: remove segment {number}: {e}");
         }
         self.budget.refund(segment.len);
+        let mut again = SEGMENT_HEADER_LEN;
         for (object, epoch, version) in orphans {
-            self.note(&mut tail, Kind::Version, object, epoch, 0, version.to_bytes());
+            let payload = version.to_bytes();
+            again += entry::footprint(payload.len() as u64);
+            self.note(tail, Kind::Version, object, epoch, 0, payload);
         }
-        true
+        Some((number, segment.len > again))
     }
 }
 

@@ -328,6 +328,20 @@ fn a_full_disk_evicts_before_it_fails() {
     assert!(!log.gaps(0, 0, 2000).is_empty());
 }
 
+/// What is evicted then makes no room: the segment that the write itself began.
+#[test]
+fn a_disk_with_room_for_a_header_alone_is_full() {
+    let disk = SimDisk::new();
+    let log = open(&disk, &Budget::with_segments(1 << 20, 8 << 10));
+    disk.set_capacity(Some(SEGMENT_HEADER_LEN + 100));
+    for _ in 0..2 {
+        let put = log.put(1, 0, &[Bytes::from(vec![1; 2000])], Pin::Dirty);
+        assert!(matches!(put, Err(Error::Full(_))), "{put:?}");
+    }
+    disk.set_capacity(None);
+    log.put(1, 0, &[Bytes::from(vec![1; 2000])], Pin::Dirty).unwrap();
+}
+
 #[test]
 fn a_failed_sync_is_never_taken_back() {
     let disk = SimDisk::new();
