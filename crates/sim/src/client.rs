@@ -55,7 +55,8 @@ type Try<T> = Result<T, Again>;
 impl From<home::Error> for Again {
     fn from(e: home::Error) -> Again {
         match e.kind {
-            ErrorKind::Busy | ErrorKind::Full | ErrorKind::Unreachable => Again::Later,
+            // A full home is told once, and nothing was taken of what hears of it.
+            ErrorKind::Busy | ErrorKind::Full | ErrorKind::NoSpace | ErrorKind::Unreachable => Again::Later,
             _ => Again::Failed(format!("{:?}: {e}", e.kind)),
         }
     }

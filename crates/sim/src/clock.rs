@@ -3,7 +3,7 @@
 
 use home::Time;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The clocks of a world.
@@ -11,15 +11,38 @@ use std::time::Duration;
 pub struct Clock {
     start: tokio::time::Instant,
     nanos: Arc<AtomicU64>,
-    /// Seconds since 1970 at the start, at the gateway and at the home.
-    gateway: i64,
-    home: i64,
+    gateway: Wall,
+    home: Wall,
+}
+
+/// A wall clock, which somebody may set: seconds since 1970 at the start.
+#[derive(Clone)]
+struct Wall(Arc<AtomicI64>);
+
+impl Wall {
+    fn new(base: i64) -> Wall {
+        Wall(Arc::new(AtomicI64::new(base)))
+    }
+
+    fn at(&self, nanos: u64) -> Time {
+        let sec = self.0.load(Ordering::Relaxed) + (nanos / 1_000_000_000) as i64;
+        Time { sec, nsec: (nanos % 1_000_000_000) as u32 }
+    }
+
+    fn step(&self, seconds: i64) {
+        self.0.fetch_add(seconds, Ordering::Relaxed);
+    }
 }
 
 impl Clock {
     /// Begins with the wall clocks of gateway and home. Must be made in the runtime.
     pub fn new(gateway: i64, home: i64) -> Clock {
-        Clock { start: tokio::time::Instant::now(), nanos: Arc::default(), gateway, home }
+        Clock {
+            start: tokio::time::Instant::now(),
+            nanos: Arc::default(),
+            gateway: Wall::new(gateway),
+            home: Wall::new(home),
+        }
     }
 
     /// Nanoseconds since the start; never the same twice.
@@ -39,17 +62,23 @@ impl Clock {
 
     /// The home's wall clock.
     pub fn home_time(&self) -> Time {
-        wall(self.home, self.nanos())
+        self.home.at(self.nanos())
     }
-}
 
-fn wall(base: i64, nanos: u64) -> Time {
-    Time { sec: base + (nanos / 1_000_000_000) as i64, nsec: (nanos % 1_000_000_000) as u32 }
+    /// The gateway's wall clock is set: so many seconds later, or earlier.
+    pub fn step_gateway(&self, seconds: i64) {
+        self.gateway.step(seconds);
+    }
+
+    /// The same for the home's.
+    pub fn step_home(&self, seconds: i64) {
+        self.home.step(seconds);
+    }
 }
 
 impl vfs::env::Clock for Clock {
     fn now(&self) -> Time {
-        wall(self.gateway, self.nanos())
+        self.gateway.at(self.nanos())
     }
     fn instant(&self) -> Duration {
         Duration::from_nanos(self.nanos())

@@ -21,7 +21,7 @@ struct Args {
     /// Calls of clients in each
     #[arg(long, default_value_t = 100)]
     ops: u64,
-    /// What may go wrong; everything but outsider if nothing is said
+    /// What may go wrong; everything but outsider, clock-steps and full-disks if nothing is said
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<Trouble>>,
     /// Compares times and link counts of directories, too
@@ -52,7 +52,7 @@ struct Sum {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let all = || Trouble::value_variants().iter().copied().filter(|t| *t != Trouble::Outsider).collect();
+    let all = || Trouble::value_variants().iter().copied().filter(|t| t.is_usual()).collect();
     let plan = Plan {
         ops: args.ops,
         troubles: args.only.clone().unwrap_or_else(all),

@@ -56,6 +56,17 @@ pub enum Trouble {
     OldAgents,
     /// Another program changes files at the home.
     Outsider,
+    /// The clock of the gateway or of the home is set to an earlier or later time.
+    ClockSteps,
+    /// The disk of the gateway or of the home is full for a while.
+    FullDisks,
+}
+
+impl Trouble {
+    /// Whether it is among what goes wrong if nothing is said.
+    pub fn is_usual(self) -> bool {
+        !matches!(self, Trouble::Outsider | Trouble::ClockSteps | Trouble::FullDisks)
+    }
 }
 
 impl Plan {
@@ -88,6 +99,7 @@ struct World {
     machine: Arc<Machine>,
     net: Arc<Net>,
     gateway: Arc<Gateway>,
+    clock: Clock,
     rng: StdRng,
     trace: Trace,
     starts: u64,
@@ -133,14 +145,14 @@ impl World {
             cache: [8 << 20, 64 << 20][rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
         };
-        let gateway = Gateway::new(net.clone(), clock, size, rng.random());
+        let gateway = Gateway::new(net.clone(), clock.clone(), size, rng.random());
         trace.lock().push(format!("{faults:?} {size:?}"));
         let shared = plan.has(Trouble::Outsider).then(|| {
             let ledger = Arc::new(Ledger::default());
             let outsider = Outsider::new(machine.clone(), ledger.clone(), trace.clone(), rng.random());
             (outsider, ledger)
         });
-        World { shared, machine, net, gateway, rng, trace, starts: 0, faults, plan }
+        World { shared, machine, net, gateway, clock, rng, trace, starts: 0, faults, plan }
     }
 
     fn say(&self, what: impl Into<String>) {
@@ -274,9 +286,33 @@ impl World {
                 self.say("the network fails");
                 self.net.set_up(false);
             }
+            28..34 if self.plan.has(Trouble::ClockSteps) => self.step_a_clock(),
+            34..40 if self.plan.has(Trouble::FullDisks) => self.fill_a_disk(),
+            40..80 if self.plan.has(Trouble::FullDisks) => self.make_room(),
             28..100 => self.net.set_up(true),
             _ => {}
         }
+    }
+
+    fn fill_a_disk(&mut self) {
+        let home = self.rng.random_bool(0.5);
+        self.say(format!("the disk of the {} is full", if home { "home" } else { "gateway" }));
+        if home { self.machine.set_full(true) } else { self.gateway.disk().fill_up(false) }
+    }
+
+    fn make_room(&mut self) {
+        self.say("there is room");
+        self.machine.set_full(false);
+        self.gateway.disk().set_capacity(None);
+        self.net.set_up(true);
+    }
+
+    fn step_a_clock(&mut self) {
+        let most = [2, 3600, 100_000][self.rng.random_range(0..3)];
+        let seconds = self.rng.random_range(-most..=most);
+        let home = self.rng.random_bool(0.5);
+        self.say(format!("the clock of the {} goes by {seconds} s", if home { "home" } else { "gateway" }));
+        if home { self.clock.step_home(seconds) } else { self.clock.step_gateway(seconds) }
     }
 
     /// A name that only ever stood for whole files stands for one, whatever fails next.
@@ -297,6 +333,9 @@ impl World {
     /// Nothing goes wrong any more.
     async fn settle(&mut self, clients: &mut [Client]) -> Check {
         self.net.set_up(true);
+        if self.plan.has(Trouble::FullDisks) {
+            self.make_room();
+        }
         while self.net.has_old_agents() {
             sleep(Duration::from_millis(100)).await;
         }
@@ -312,6 +351,8 @@ impl World {
         }
         {
             let session = self.gateway.sessions().last().ok_or("no gateway")?;
+            // What a full home refused its user asks for again.
+            session.vfs.retry_refused(None);
             let synced = session.vfs.sync(None, Duration::from_secs(600)).await;
             let status = session.vfs.status();
             if let Err(unsent) = synced {

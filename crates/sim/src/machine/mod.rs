@@ -80,6 +80,8 @@ impl Process {
 pub struct Machine {
     state: Mutex<State>,
     clock: Clock,
+    /// Whatever takes room fails.
+    full: AtomicBool,
 }
 
 struct State {
@@ -154,7 +156,7 @@ impl Machine {
             locks: BTreeMap::new(),
             leases: BTreeMap::new(),
         };
-        let machine = Arc::new(Machine { state: Mutex::new(state), clock });
+        let machine = Arc::new(Machine { state: Mutex::new(state), clock, full: AtomicBool::new(false) });
         {
             let mut state = machine.state.lock();
             let at = machine.clock.home_time();
@@ -216,6 +218,11 @@ impl Machine {
         let state = &mut *self.state.lock();
         let mut rng = StdRng::seed_from_u64(state.rng.random());
         survivors(&state.now, &state.durable, &state.log, &mut rng)
+    }
+
+    /// From now on others have taken all room, or have given some back.
+    pub fn set_full(&self, full: bool) {
+        self.full.store(full, Ordering::Relaxed);
     }
 
     /// Cuts the power: every process is dead.

@@ -105,6 +105,9 @@ fn check_name(name: &[u8]) -> Sysult<()> {
     }
 }
 
+/// Calls that fail on a full disk.
+const TAKES_ROOM: [&str; 5] = ["create", "make", "link", "write", "setxattr"];
+
 impl SimSys {
     /// The machine for a process of it.
     pub fn new(machine: Arc<Machine>, process: Arc<Process>) -> SimSys {
@@ -142,7 +145,8 @@ impl SimSys {
         let time = self.machine.clock.home_time();
         let state = &mut *self.machine.state.lock();
         self.alive(state)?;
-        let done = act(state, time);
+        let room = !TAKES_ROOM.contains(&name) || !self.machine.full.load(Ordering::Relaxed);
+        let done = if room { act(state, time) } else { Err(Errno::NOSPC) };
         if fate == Fate::DiesAfter {
             self.process.kill();
             return Err(Errno::IO);
