@@ -93,13 +93,21 @@ fn is_replaced(change: &Change, id: u64) -> bool {
     matches!(&change.op, Op::Rename { replaced: Some((old, _)), .. } if *old == id)
 }
 
-/// Of all changes of one object those that change nothing in the end. `gone`: it has no name any more.
+/// Of all changes of one object those that change nothing in the end. `gone`: it has no name any more. What it is when it
+/// gets another name is seen there until it loses it, so that no change before that is moot.
 fn moot_of(own: &[(u64, &Pending)], gone: bool) -> Vec<u64> {
     let emptied = own.iter().rfind(|(_, p)| empties(&p.change)).map(|(seq, _)| *seq);
-    let is_moot = |seq: u64, change: &Change| match &change.op {
-        Op::Write { .. } => gone || emptied.is_some_and(|last| seq < last),
-        Op::SetAttr { .. } | Op::SetXattr { .. } => gone,
-        _ => false,
+    let is_named = |from: u64, to: u64| {
+        let mut between = own.iter().filter(|(seq, _)| (from..to).contains(seq));
+        between.any(|(_, p)| matches!(&p.change.op, Op::Rename { .. } | Op::Link { .. }))
+    };
+    let is_moot = |seq: u64, change: &Change| {
+        let lost = gone && !is_named(seq, u64::MAX);
+        match &change.op {
+            Op::Write { .. } => lost || emptied.is_some_and(|last| seq < last && !is_named(seq, last)),
+            Op::SetAttr { .. } | Op::SetXattr { .. } => lost,
+            _ => false,
+        }
     };
     own.iter().filter(|(seq, p)| is_moot(*seq, &p.change)).map(|(seq, _)| *seq).collect()
 }
