@@ -204,6 +204,10 @@ impl<S: Sys> Batch<'_, S> {
                 self.sys().truncate(fd, old.size).ok();
                 self.sys().set_times(fd, Stamp::Keep, Stamp::At(old.mtime)).ok();
             }
+            // Nobody else had it open: the next attempt must not take a part of this one for somebody else's.
+            if leased && let Ok(left) = self.home.attr_of(fd) {
+                lock(&self.home.memo).left(&left, false);
+            }
             return Err(e.into());
         }
         let now = self.home.attr_of(fd)?;
