@@ -351,9 +351,12 @@ impl World {
         }
         {
             let session = self.gateway.sessions().last().ok_or("no gateway")?;
-            // What a full home refused its user asks for again.
-            session.vfs.retry_refused(None);
-            let synced = session.vfs.sync(None, Duration::from_secs(600)).await;
+            let mut synced = session.vfs.sync(None, Duration::from_secs(600)).await;
+            if synced.is_err() && self.plan.has(Trouble::FullDisks) {
+                // What a full home refused its user asks for again.
+                session.vfs.retry_refused(None);
+                synced = session.vfs.sync(None, Duration::from_secs(600)).await;
+            }
             let status = session.vfs.status();
             if let Err(unsent) = synced {
                 return Err(format!("L1: not everything went home: {unsent:?} {:?}", status.volumes));

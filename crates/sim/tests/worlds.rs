@@ -30,13 +30,23 @@ fn where_nothing_goes_wrong_everything_is_right() {
     }
 }
 
+#[test]
+fn where_disks_are_full_for_a_while_everything_is_right_in_the_end() {
+    for seed in 2000..2200 {
+        let report = run(seed, plan(60, &[Trouble::FullDisks]));
+        assert_eq!(report.result, Ok(()), "seed {seed}");
+    }
+}
+
 /// Worlds that once broke a promise.
 #[test]
 fn what_was_mended_stays_mended() {
-    use Trouble::{AgentKill, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, OldAgents, Outsider, Slow};
+    use Trouble::{
+        AgentKill, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, OldAgents, Outsider, Slow,
+    };
     let gateway = [Lost, Slow, GatewayKill, GatewayCut];
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
-    let all: [(&[Trouble], &[u64]); 5] = [
+    let all: [(&[Trouble], &[u64]); 6] = [
         // The ctime of a file that lost a name; a name without its object's attributes; a group that was half retired.
         (&gateway, &[421, 4077, 4094, 4421, 5069, 5489, 7038, 7563]),
         // A write to a file whose name another one has; renames that a power cut left half done.
@@ -48,6 +58,8 @@ fn what_was_mended_stays_mended() {
             &home,
             &[1324, 2490, 30135, 30283, 30783, 40872, 41916, 42176, 43449, 50552, 50611, 50907, 51224, 51270],
         ),
+        // A segment that was begun for ever; an empty file that took a whole one's name; a part that was taken for another's.
+        (&[FullDisks], &[36, 86, 664, 690, 697, 1273, 1294, 1397, 1442, 1468, 1661, 1683, 1721]),
         // New files, appends, copies that were written to, names that were taken away at once, removals of another's file.
         (&[Outsider], &[40, 44, 86, 179, 584, 654, 691, 695, 697, 945, 1264, 1946, 4725, 6124, 8596, 9281]),
     ];
