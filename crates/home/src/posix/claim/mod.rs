@@ -94,7 +94,10 @@ pub(super) fn claim<S: Sys>(
             return Err(failed(e, "take over the volume at the home"));
         }
         // Full, read-only, not ours, without locks: what will not pass by itself does not stop a volume.
-        Err(_) => return Ok(None),
+        Err(_) => {
+            drop_log(home, volume).ok();
+            return Ok(None);
+        }
     };
     let mut memo = lock(&home.memo);
     for ended in &claim.kept {
@@ -107,6 +110,16 @@ pub(super) fn claim<S: Sys>(
     let known = claim.known(lost);
     claims.insert(volume, claim);
     Ok(known)
+}
+
+/// What is done now is in no log, so that an earlier one would tell a lie to whoever takes over next.
+fn drop_log<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<()> {
+    home.sys.unlink(&volume_dir(home, volume)?, b"log", false)
+}
+
+fn volume_dir<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<S::Fd> {
+    let all = directory(home, &cache_dir(home)?, b"volumes")?;
+    directory(home, &all, format!("{:016x}-{:08x}", volume.0, volume.1).as_bytes())
 }
 
 impl Ended {
@@ -122,8 +135,7 @@ impl Ended {
 impl<S: Sys> Claim<S> {
     fn take(home: &Posix<S>, volume: Volume, recover: impl FnOnce(&Posix<S>, Leftovers)) -> Sysult<Claim<S>> {
         let sys = &home.sys;
-        let all = directory(home, &cache_dir(home)?, b"volumes")?;
-        let dir = directory(home, &all, format!("{:016x}-{:08x}", volume.0, volume.1).as_bytes())?;
+        let dir = volume_dir(home, volume)?;
         let (fence, _) = file(home, &dir, b"fence")?;
         let mut word = [0; WORD];
         sys.random(&mut word)?;

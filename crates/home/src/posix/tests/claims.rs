@@ -286,6 +286,32 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
     assert!((2..12).contains(&unknown), "{unknown} of the calls begin the log or add to it");
 }
 
+/// An agent that could not take over keeps no log: what it did is not in the one of the agent before it.
+#[test]
+fn what_was_done_without_a_claim_is_not_denied_by_an_older_log() {
+    let mut without = 0;
+    for calls in 0..30 {
+        let place = begin();
+        let first = place.open(Linux::default());
+        let ops = batch(&first);
+        first.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        all_done(&first.apply(ops[..1].to_vec()).unwrap(), &ops[..1], "with a log");
+        drop(first);
+        let lost = numbers(&ops[1..2]);
+        let second = place.open(Meddler::new(Lacks::default()));
+        second.sys.after(calls, Event::Failure(Errno::NOSPC));
+        if second.claim(GATEWAY, VOLUME, lost.clone()) != Ok(None) {
+            continue;
+        }
+        without += 1;
+        all_done(&second.apply(ops[1..2].to_vec()).unwrap(), &ops[1..2], "without");
+        drop(second);
+        let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, lost.clone()).unwrap().unwrap();
+        assert_eq!((known.begun, known.unknown), (vec![], lost), "failure at call {calls}");
+    }
+    assert!(without > 3, "{without} of the calls");
+}
+
 #[test]
 fn a_batch_settles_no_other_one() {
     let mut met = 0;
