@@ -80,11 +80,11 @@ impl Process {
 pub struct Machine {
     state: Mutex<State>,
     clock: Clock,
-    /// Whatever takes room fails.
-    full: AtomicBool,
 }
 
 struct State {
+    /// Whatever takes room fails.
+    full: bool,
     now: Fs,
     durable: Fs,
     /// Changes of metadata since the last sync, oldest first.
@@ -146,6 +146,7 @@ impl Machine {
     /// With an empty root directory and the account's home directory, `/home/ann`.
     pub fn new(seed: u64, clock: Clock) -> Arc<Machine> {
         let state = State {
+            full: false,
             now: Fs::default(),
             durable: Fs::default(),
             log: Vec::new(),
@@ -156,7 +157,7 @@ impl Machine {
             locks: BTreeMap::new(),
             leases: BTreeMap::new(),
         };
-        let machine = Arc::new(Machine { state: Mutex::new(state), clock, full: AtomicBool::new(false) });
+        let machine = Arc::new(Machine { state: Mutex::new(state), clock });
         {
             let mut state = machine.state.lock();
             let at = machine.clock.home_time();
@@ -222,7 +223,7 @@ impl Machine {
 
     /// From now on others have taken all room, or have given some back.
     pub fn set_full(&self, full: bool) {
-        self.full.store(full, Ordering::Relaxed);
+        self.state.lock().full = full;
     }
 
     /// Cuts the power: every process is dead.

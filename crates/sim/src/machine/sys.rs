@@ -1,7 +1,7 @@
 //! The system calls.
 
 use super::fs::{Change, Ino, ROOT};
-use super::{Call, Fate, Machine, Opens, Process, State, UID, User};
+use super::{BLOCK, Call, Fate, Machine, Opens, Process, State, UID, User};
 use home::attr::StatFs;
 use home::posix::sys::{Account, FileType, Fs, Make, Mode, Mount, Rename, Stamp, Stat, Sys, Sysult};
 use home::{Time, XattrHow};
@@ -73,7 +73,11 @@ impl State {
 
     fn free(&self, dir: Ino, name: &[u8]) -> Sysult<()> {
         check_name(name)?;
-        if self.now.child(dir, name).is_some() { Err(Errno::EXIST) } else { Ok(()) }
+        match self.now.child(dir, name) {
+            Some(_) => Err(Errno::EXIST),
+            None if self.full => Err(Errno::NOSPC),
+            None => Ok(()),
+        }
     }
 
     fn place_in(&self, dir: Ino, name: &[u8]) -> &'static str {
@@ -104,9 +108,6 @@ fn check_name(name: &[u8]) -> Sysult<()> {
         _ => Ok(()),
     }
 }
-
-/// Calls that fail on a full disk.
-const TAKES_ROOM: [&str; 5] = ["create", "make", "link", "write", "setxattr"];
 
 impl SimSys {
     /// The machine for a process of it.
@@ -145,8 +146,7 @@ impl SimSys {
         let time = self.machine.clock.home_time();
         let state = &mut *self.machine.state.lock();
         self.alive(state)?;
-        let room = !TAKES_ROOM.contains(&name) || !self.machine.full.load(Ordering::Relaxed);
-        let done = if room { act(state, time) } else { Err(Errno::NOSPC) };
+        let done = act(state, time);
         if fate == Fate::DiesAfter {
             self.process.kill();
             return Err(Errno::IO);
@@ -168,6 +168,13 @@ impl SimSys {
 fn known(state: &State, fd: &SimFd) -> Sysult<Ino> {
     let found = state.now.get(fd.ino).is_some_and(|n| n.generation == fd.generation);
     if found { Ok(fd.ino) } else { Err(Errno::STALE) }
+}
+
+/// Fails where the disk has no room for a file that ends there. What it has of its last block is its own.
+fn room(state: &State, fd: &SimFd, end: usize) -> Sysult<()> {
+    let has = state.now.get(known(state, fd)?).map_or(0, |n| n.data.len());
+    let grows = end.div_ceil(BLOCK) > has.div_ceil(BLOCK);
+    if grows && state.full { Err(Errno::NOSPC) } else { Ok(()) }
 }
 
 fn data_change(state: &mut State, fd: &SimFd, time: Time, change: impl FnOnce(&mut Vec<u8>)) -> Sysult<()> {
@@ -482,6 +489,7 @@ impl Sys for SimSys {
             match (how, value, there) {
                 (XattrHow::Create, Some(_), true) => return Err(Errno::EXIST),
                 (XattrHow::Replace, Some(_), false) | (_, None, false) => return Err(Errno::NODATA),
+                (_, Some(_), _) if state.full => return Err(Errno::NOSPC),
                 _ => {}
             }
             let (name, value) = (name.to_vec(), value.map(<[u8]>::to_vec));
@@ -508,8 +516,9 @@ impl Sys for SimSys {
     fn write(&self, fd: &SimFd, at: u64, data: &[u8]) -> Sysult<usize> {
         fd.writes()?;
         self.call("write", fd, true, |state, time| {
+            let end = at as usize + data.len();
+            room(state, fd, end)?;
             data_change(state, fd, time, |content| {
-                let end = at as usize + data.len();
                 content.resize(content.len().max(end), 0);
                 content[at as usize..end].copy_from_slice(data);
             })?;
@@ -618,6 +627,8 @@ impl Sys for SimSys {
     fn append(&self, fd: &SimFd, data: &[u8]) -> Sysult<usize> {
         fd.writes()?;
         self.call("write", fd, true, |state, time| {
+            let has = state.now.get(known(state, fd)?).map_or(0, |n| n.data.len());
+            room(state, fd, has + data.len())?;
             data_change(state, fd, time, |content| content.extend_from_slice(data))?;
             Ok(data.len())
         })
