@@ -96,9 +96,13 @@ pub(super) fn claim<S: Sys>(
         // Full, read-only, not ours, without locks: what will not pass by itself does not stop a volume.
         Err(_) => {
             drop_log(home, volume).ok();
+            make_durable(home, &lost)?;
             return Ok(None);
         }
     };
+    if !claim.complete {
+        make_durable(home, &lost)?;
+    }
     let mut memo = lock(&home.memo);
     for ended in &claim.kept {
         let op = OpId { gateway: volume.0, volume: volume.1, seq: ended.seq };
@@ -115,6 +119,14 @@ pub(super) fn claim<S: Sys>(
 /// What is done now is in no log, so that an earlier one would tell a lie to whoever takes over next.
 fn drop_log<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<()> {
     home.sys.unlink(&volume_dir(home, volume)?, b"log", false)
+}
+
+/// The gateway looks for what was done of these without a log, and takes what it finds for done for good: whoever did it may
+/// have been killed before it was durable. Goes as far as the file system of the account's home directory.
+fn make_durable<S: Sys>(home: &Posix<S>, lost: &[u64]) -> Result<()> {
+    let Ok(dir) = home.sys.open_root(&home.account.home_dir) else { return Ok(()) };
+    let synced = if lost.is_empty() { Ok(()) } else { home.sys.sync_file_system(&dir) };
+    synced.map_err(|e| failed(e, "make durable what an earlier agent did"))
 }
 
 fn volume_dir<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<S::Fd> {
