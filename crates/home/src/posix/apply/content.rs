@@ -81,12 +81,16 @@ impl<S: Sys> Batch<'_, S> {
                 Err(fail) => return Err(fail),
             }
         }
+        let own = self.is_own(&target.file.attr);
+        let in_place = |batch: &mut Self| match batch.in_place(placed, &target, &pieces, Way::Only)? {
+            Some(done) => Ok(done),
+            None => Err(ErrorKind::Busy.into()),
+        };
         match self.replace(placed, &target, &pieces) {
             Ok(Some(done)) => Ok(done),
-            Ok(None) => match self.in_place(placed, &target, &pieces, Way::Only)? {
-                Some(done) => Ok(done),
-                None => Err(ErrorKind::Busy.into()),
-            },
+            Ok(None) => in_place(self),
+            // What may not even be read cannot be copied; its owner may write to it all the same.
+            Err(Fail::Refused(ErrorKind::Access)) if own => in_place(self),
             // A plain operation knows no conflict: it was as if two programs wrote at once.
             Err(Fail::Conflict(_)) if placed.plain => Err(ErrorKind::Busy.into()),
             Err(fail) => Err(fail),

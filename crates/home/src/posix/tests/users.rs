@@ -34,6 +34,26 @@ fn the_owner_writes_what_the_mode_forbids() {
     assert_eq!(place.names("w"), ["f"]);
 }
 
+/// Such a file cannot be copied: it is written in place, at its end and elsewhere.
+#[test]
+fn the_owner_writes_what_nobody_may_read() {
+    if !as_user("the_owner_writes_what_nobody_may_read") {
+        return;
+    }
+    for (at_offset, expected) in [(12, &b"base contentours"[..]), (0, b"ours content")] {
+        let place = Place::new();
+        let home = place.open(Linux::default());
+        place.write("w/f", b"base content");
+        set_mode(&place, "w/f", 0o000);
+        let attr = home.stat(&at("w/f")).unwrap().attr;
+        let new = done(&home, write("w/f", Some(attr.version()), at_offset, b"ours")).attr.unwrap();
+        assert_eq!((new.id, new.mode), (attr.id, 0o000));
+        set_mode(&place, "w/f", 0o600);
+        assert_eq!(place.read("w/f"), expected);
+        assert_eq!(place.names("w"), ["f"]);
+    }
+}
+
 #[test]
 fn the_owner_writes_a_file_of_several_names_that_the_mode_forbids() {
     if !as_user("the_owner_writes_a_file_of_several_names_that_the_mode_forbids") {
