@@ -366,6 +366,10 @@ impl Volume {
                 None if wants_told => self.home.watch(&at, page_size, dir).await?,
                 after => Watched::not(self.home.list(&at, after.as_ref(), page_size).await?),
             };
+            if !page.entries.is_empty() && page.entries.iter().all(|e| e.attr.is_none()) {
+                // Names alone would be taken for no names.
+                return Err(Error::new(ErrorKind::Access, format!("{} may not be searched", at.path)));
+            }
             let last = page.entries.last().map(|e| e.name.clone());
             names += page.entries.len();
             // A home that goes round in circles is not followed.

@@ -195,7 +195,14 @@ pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result
     observe(tree, dir, &page.dir, asked)?;
     let mut changed = Vec::new();
     for entry in page.entries {
-        let Some(attr) = &entry.attr else { continue };
+        let Some(attr) = &entry.attr else {
+            // What it is cannot be told; it has not gone.
+            let node = tree.names_mut(dir)?;
+            if node.slot(&entry.name).is_some_and(|slot| slot.child.is_some()) {
+                node.slot_mut(&entry.name).at = asked.at;
+            }
+            continue;
+        };
         let merged = merge_name(tree, dir, &entry.name, Some(attr), asked)?;
         if merged.is_none_or(|(id, _)| tree.peek(id).is_some_and(|n| n.pending > 0)) {
             tree.names_mut(dir)?.told.except(&entry.name);

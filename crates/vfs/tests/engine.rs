@@ -435,7 +435,9 @@ fn permission_that_is_given_is_seen_within_a_second() {
         let (d, f) = (e.find("/lab/d").await.unwrap(), e.find("/lab/d/f").await.unwrap());
         let read = vfs::OpenMode { read: true, ..vfs::OpenMode::default() };
         let list = AccessMask { read: true, ..AccessMask::default() };
-        for (at, denied, allowed) in [("d", 0, 0o700), ("d", 0o500, 0o700), ("d/f", 0, 0o600)] {
+        for (at, denied, allowed) in
+            [("d", 0, 0o700), ("d", 0o400, 0o700), ("d", 0o500, 0o700), ("d/f", 0, 0o600)]
+        {
             let tries = async || {
                 let made = e.create(d, "made").await;
                 if made.is_ok() {
@@ -451,10 +453,15 @@ fn permission_that_is_given_is_seen_within_a_second() {
             tokio::time::sleep(world.staleness + Duration::from_millis(1)).await;
             let want = match (at, denied) {
                 ("d", 0) => [false; 5],
+                ("d", 0o400) => [false, false, false, true, false],
                 ("d", _) => [false, true, true, true, true],
                 _ => [true, true, true, true, false],
             };
             assert_eq!(tries().await, want, "{at} {denied:o}");
+            if !want[1] {
+                let removed = e.vfs.rmdir(e.ctx(), e.lab().await, b"d").await;
+                assert_eq!(removed.unwrap_err().kind, ErrorKind::Access, "{at} {denied:o}");
+            }
             world.memory.chmod_outside(&path(at), allowed);
             tokio::time::sleep(second).await;
             assert_eq!(tries().await, [true; 5], "{at} {allowed:o}");

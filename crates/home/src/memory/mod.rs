@@ -271,7 +271,12 @@ impl Home for MemoryHome {
         let mut names = state.tree.dir(ino)?.range((from, Bound::Unbounded));
         let max = max.clamp(1, limits::PAGE_MAX) as usize;
         let mut entries = Vec::new();
+        let searched = state.tree.attr(ino)?.access.exec;
         for (name, child) in names.by_ref().take(max) {
+            if !searched {
+                entries.push(Entry { name: name.clone(), attr: None, target: None, bare: false });
+                continue;
+            }
             let target = match &state.tree.node(*child)?.body {
                 Body::Symlink(target) => Some(Bytes::copy_from_slice(target)),
                 _ => None,
