@@ -3,18 +3,19 @@
 
 use super::apply::staging;
 use super::sys::{Account, FileType, Make, Mode, Sys, Sysult};
-use super::{Posix, ident};
+use super::{Posix, ident, lock};
 use crate::error::Result;
 use crate::{Class, Hello, HomePath};
 use bytes::Bytes;
 use rustix::io::Errno;
 
 /// Length of the token.
-const TOKEN: usize = 16;
+pub(super) const TOKEN: usize = 16;
 
 /// What a home says of itself.
 pub(super) fn hello<S: Sys>(home: &Posix<S>) -> Result<Hello> {
     let token = token(home);
+    *lock(&home.token) = token.ok().map(|(bytes, _)| bytes);
     Ok(Hello {
         class: Class::Posix,
         stages: true,
@@ -63,20 +64,38 @@ fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
     if let Some(old) = read_token(home, &dir)? {
         return Ok((old, false));
     }
-    let mut bytes = [0; TOKEN];
-    home.sys.random(&mut bytes)?;
+    let known = *lock(&home.token);
+    let mut bytes = known.unwrap_or_default();
+    if known.is_none() {
+        home.sys.random(&mut bytes)?;
+    }
+    match make_token(home, &dir, &bytes) {
+        // Somebody else was faster.
+        Err(Errno::EXIST) => read_token(home, &dir)?.map(|t| (t, false)).ok_or(Errno::IO),
+        other => other.map(|()| (bytes, known.is_none())),
+    }
+}
+
+/// Puts back the token that this process has told, if it is gone: somebody has emptied `~/.cache`, and whoever meets
+/// another token takes the account for another one.
+pub(super) fn keep_token<S: Sys>(home: &Posix<S>) -> Sysult<()> {
+    let Some(known) = *lock(&home.token) else { return Ok(()) };
+    let dir = cache_dir(home)?;
+    match read_token(home, &dir)? {
+        Some(_) => Ok(()),
+        None => make_token(home, &dir, &known),
+    }
+}
+
+fn make_token<S: Sys>(home: &Posix<S>, dir: &S::Fd, bytes: &[u8]) -> Sysult<()> {
     let mut unique = [0; 8];
     home.sys.random(&mut unique)?;
     let temp = format!("token.{:016x}", ident::hash(&[&unique]));
-    let made = place_token(home, &dir, temp.as_bytes(), &bytes);
+    let made = place_token(home, dir, temp.as_bytes(), bytes);
     home.sys
-        .unlink(&dir, temp.as_bytes(), false)
+        .unlink(dir, temp.as_bytes(), false)
         .or_else(|e| if e == Errno::NOENT { Ok(()) } else { Err(e) })?;
-    match made {
-        // Somebody else was faster.
-        Err(Errno::EXIST) => read_token(home, &dir)?.map(|t| (t, false)).ok_or(Errno::IO),
-        other => other.map(|()| (bytes, true)),
-    }
+    made
 }
 
 /// Gives the token its name only when its bytes are durable, and never over another one.

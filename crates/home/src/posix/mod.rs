@@ -52,6 +52,8 @@ pub struct Posix<S: Sys = Linux> {
     /// The absolute path of the root.
     root_path: Vec<u8>,
     account: sys::Account,
+    /// The account's token as it was told.
+    token: Mutex<Option<[u8; account::TOKEN]>>,
     /// Whether the kernel has openat2; learned from its first `ENOSYS`.
     walks_by_name: std::sync::atomic::AtomicBool,
     file_systems: Mutex<ident::FileSystems>,
@@ -99,6 +101,7 @@ impl<S: Sys> Posix<S> {
             account,
             walks_by_name: Default::default(),
             file_systems: Default::default(),
+            token: Default::default(),
             listings: Default::default(),
             staged: Default::default(),
             memo: Default::default(),
@@ -114,6 +117,7 @@ impl<S: Sys> Posix<S> {
     /// The same with another home directory of the account, an absolute path without symbolic links.
     pub fn with_home_dir(mut self, path: &[u8]) -> Posix<S> {
         self.account.home_dir = path.to_vec();
+        self.token = Default::default();
         self
     }
 

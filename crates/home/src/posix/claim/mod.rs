@@ -13,7 +13,7 @@
 
 mod record;
 
-use super::account::cache_dir;
+use super::account::{cache_dir, keep_token};
 use super::step::Step;
 use super::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
 use super::{Posix, failed, lock};
@@ -84,6 +84,8 @@ pub(super) fn claim<S: Sys>(
     let _no_batch_runs = lock(&home.applying);
     let mut claims = lock(&home.claims);
     claims.remove(&volume);
+    // Without it the next agent would have another one.
+    keep_token(home).ok();
     let mut claim = match Claim::take(home, volume, recover) {
         Ok(claim) => claim,
         Err(Errno::AGAIN) => {

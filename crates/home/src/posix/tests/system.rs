@@ -40,6 +40,21 @@ fn the_token_is_made_once_and_private() {
     assert_ne!(home.with_home_dir(bytes(other.path())).hello().unwrap().token, first.token);
 }
 
+/// Somebody empties `~/.cache` while the agent runs: the account stays the one that it was.
+#[test]
+fn a_token_that_was_removed_is_put_back() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    let first = home.hello().unwrap();
+    std::fs::remove_dir_all(place.path(".cache")).unwrap();
+    home.claim(7, 1, vec![]).unwrap().unwrap();
+    let next = place.open(Linux::default()).hello().unwrap();
+    assert!(next.token == first.token && !next.token_is_new);
+    std::fs::remove_dir_all(place.path(".cache")).unwrap();
+    let again = home.hello().unwrap();
+    assert!(again.token == first.token && !again.token_is_new);
+}
+
 #[test]
 fn large_directories_are_read_once() {
     let place = Place::new();
