@@ -63,7 +63,8 @@ fn two_gateways_lose_nothing_of_each_other() {
 fn what_was_mended_stays_mended() {
     let kills = Bounds { kills_only: true, ..BOUNDS };
     let both = Bounds { events: 2, ..kills };
-    let all: [(Bounds, &[Change]); 5] = [
+    let twice = Bounds { outsider: 2, crashes: 0, events: 2, ..BOUNDS };
+    let all: [(Bounds, &[Change]); 6] = [
         // Who appends before a killed agent's successor comes; a folder that is moved meanwhile.
         (both, &[Append("f")]),
         (both, &[Remove("d/l")]),
@@ -72,6 +73,8 @@ fn what_was_mended_stays_mended() {
         (kills, &[Symlink("y"), Rename("s", "y")]),
         // What was read before its mode was set.
         (kills, &[Chmod("f"), Write("f")]),
+        // A file in the place of a link that is removed.
+        (twice, &[Remove("s")]),
     ];
     for (bounds, batch) in all {
         holds(&explore_these(&bounds, &[batch.to_vec()]));

@@ -1,7 +1,7 @@
 //! Removal and renaming.
 //!
-//! What an operation may only remove in a known version is first moved aside (or exchanged), then
-//! verified, then unlinked; else it goes back.
+//! What an operation removes, except an empty directory, is first moved aside (or exchanged), then verified, then unlinked;
+//! if it is not what was found, it goes back.
 
 use super::super::claim::Intent;
 use super::super::sys::{Rename, Sys};
@@ -60,10 +60,13 @@ impl<S: Sys> Batch<'_, S> {
             _ => {}
         }
         let base = self.base(placed, base, &attr).filter(|_| !is_dir);
-        match &base {
-            Some(_) if !self.matches(base.as_ref(), &attr) => return Err(Fail::Conflict(Some(attr))),
-            Some(_) => self.dispose(&spot, &attr)?,
-            None => {
+        if base.is_some() && !self.matches(base.as_ref(), &attr) {
+            return Err(Fail::Conflict(Some(attr)));
+        }
+        match is_dir || placed.plain {
+            // Also what has no content, as a symbolic link: somebody may give its name to what has.
+            false => self.dispose(&spot, &attr)?,
+            true => {
                 if is_dir {
                     self.leave_directory(attr.id);
                 }

@@ -112,6 +112,35 @@ fn an_overwrite_during_a_removal_survives() {
     }
 }
 
+/// What has no content may have given its name to a file that has.
+#[test]
+fn a_file_in_the_place_of_a_removed_link_survives() {
+    for lacks in [Lacks::default(), WEAK] {
+        for calls in 0.. {
+            let place = Place::new();
+            let home = place.open(Meddler::new(lacks));
+            std::os::unix::fs::symlink("elsewhere", place.path("w/f")).unwrap();
+            std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+            let path = place.path("w/f");
+            let link = home.stat(&at("w/f")).unwrap().attr.id;
+            let op = match remove("w", "f", None) {
+                Op::Remove { dir, name, object, is_dir, base } => {
+                    Op::Remove { dir, name, object: Loc { id: Some(link), ..object }, is_dir, base }
+                }
+                op => op,
+            };
+            home.sys.after(calls, Event::Outside(Box::new(move || replace(path))));
+            let outcome = one(&home, placed(op));
+            if !home.sys.happened() {
+                assert_eq!(place.names("w"), Vec::<String>::new(), "{outcome:?}");
+                break;
+            }
+            theirs_is_there(&place, &outcome, calls);
+            assert_eq!(place.names(".cache/trellis"), Vec::<String>::new(), "after {calls} calls");
+        }
+    }
+}
+
 /// A rename takes the object under the name, also when it changes meanwhile; nothing else may be lost.
 #[test]
 fn an_overwrite_of_what_is_replaced_survives() {
