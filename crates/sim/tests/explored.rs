@@ -64,7 +64,7 @@ fn what_was_mended_stays_mended() {
     let kills = Bounds { kills_only: true, ..BOUNDS };
     let both = Bounds { events: 2, ..kills };
     let twice = Bounds { outsider: 2, crashes: 0, events: 2, ..BOUNDS };
-    let all: [(Bounds, &[Change]); 6] = [
+    let all: [(Bounds, &[Change]); 7] = [
         // Who appends before a killed agent's successor comes; a folder that is moved meanwhile.
         (both, &[Append("f")]),
         (both, &[Remove("d/l")]),
@@ -73,7 +73,8 @@ fn what_was_mended_stays_mended() {
         (kills, &[Symlink("y"), Rename("s", "y")]),
         // What was read before its mode was set.
         (kills, &[Chmod("f"), Write("f")]),
-        // A file in the place of a link that is removed.
+        // Who opens a file with two names for writing, and then writes; a file in the place of a link that is removed.
+        (twice, &[Write("h")]),
         (twice, &[Remove("s")]),
     ];
     for (bounds, batch) in all {

@@ -163,8 +163,9 @@ impl<S: Sys> Batch<'_, S> {
             }
         };
         let lease = if guarded { self.sys().lease(&fd) } else { Err(Errno::OPNOTSUPP) };
-        let yields =
-            lease == Err(Errno::AGAIN) && way == Way::First && sole_append(old.size, pieces).is_none();
+        let shared = lease == Err(Errno::AGAIN) && sole_append(old.size, pieces).is_none();
+        let (yields, doubtful) = (shared && way == Way::First, shared && way != Way::First);
+        let (fd, lease) = if doubtful { self.open_among_readers(target, (fd, kept))? } else { (fd, lease) };
         let done = match yields {
             true => Ok(None),
             false => self.write_in_place(placed, target, pieces, (&fd, lease.is_ok())).map(Some),
@@ -177,6 +178,26 @@ impl<S: Sys> Batch<'_, S> {
             self.keep_open(fd, old.id, true);
         }
         Ok(done?.map(|attr| Done { attr: Some(attr), dirs: Vec::new() }))
+    }
+
+    /// Opens a file again that somebody else has open, too. Whoever reads it does no harm; that nobody writes to it is told
+    /// only while it is not open for writing here. Answers with it whether nobody else has it open now.
+    fn open_among_readers(
+        &self,
+        target: &Target<S>,
+        (fd, is_written): (S::Fd, bool),
+    ) -> Act<(S::Fd, Sysult<()>)> {
+        if is_written {
+            // Earlier operations wrote to it: with the descriptor goes what would have been synced.
+            self.sys().sync(&fd)?;
+        }
+        drop(fd);
+        if self.has_writer(&target.file.fd) {
+            return Err(Fail::Conflict(Some(target.file.attr)));
+        }
+        let fd = self.open_for_writing(&target.file, Way::Only)?;
+        let lease = self.sys().lease(&fd);
+        Ok((fd, lease))
     }
 
     fn write_in_place(

@@ -92,6 +92,53 @@ fn what_others_do_to_a_new_file_survives() {
     }
 }
 
+/// A file with two names is written in place. Who opens it for writing before that finds it as it was, and keeps it so.
+#[test]
+fn who_opens_a_file_with_two_names_is_a_conflict() {
+    let mut before = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        let home = place.open(Meddler::new(Lacks::default()));
+        place.write("w/f", b"base content");
+        std::fs::hard_link(place.path("w/f"), place.path("w/g")).unwrap();
+        std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+        let op = write("w/f", Some(version(&home, "w/f")), 0, b"ours");
+        let (path, (tell, opened)) = (place.path("w/f"), std::sync::mpsc::channel());
+        let open = move || {
+            let file = OpenOptions::new().write(true).open(&path).unwrap();
+            tell.send((file, std::fs::read(path).unwrap())).unwrap();
+        };
+        home.sys.after(calls, Event::Outside(Box::new(open)));
+        let outcome = one(&home, placed(op));
+        if !home.sys.happened() {
+            break;
+        }
+        let (mut file, found) = opened.recv().unwrap();
+        if found == b"base content" {
+            before += 1;
+            assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?} after {calls} calls");
+            assert_eq!(place.read("w/g"), found, "after {calls} calls");
+        }
+        file.write_all(b"this").unwrap();
+    }
+    assert!(before > 8, "only {before} times");
+}
+
+#[test]
+fn who_reads_a_file_with_two_names_does_not_keep_it_from_being_written() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    place.write("w/f", b"base content");
+    std::fs::hard_link(place.path("w/f"), place.path("w/g")).unwrap();
+    let _reader = std::fs::File::open(place.path("w/f")).unwrap();
+    done(&home, write("w/f", Some(version(&home, "w/f")), 0, b"ours"));
+    assert_eq!(place.read("w/g"), b"ours content");
+    let batch = [write("w/f", None, 0, b"more"), write("w/f", None, 5, b"of it")].map(placed);
+    let outcomes = home.apply(batch.to_vec()).unwrap();
+    assert!(outcomes.iter().all(|o| matches!(o, Outcome::Done(_))), "{outcomes:?}");
+    assert_eq!(place.read("w/g"), b"more of itnt");
+}
+
 #[test]
 fn who_reads_a_file_does_not_keep_it_from_growing() {
     let place = Place::new();
