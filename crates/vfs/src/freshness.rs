@@ -40,6 +40,8 @@ pub struct Told {
     all: Duration,
     /// When its own attributes were; zero: not since it was listed.
     itself: Duration,
+    /// When it was last asked for and had other names than before; zero: never. Which ones may not be told yet.
+    moved: Duration,
     /// When names were. Zero for those of which nothing is told: they had unsent operations when it was listed, and
     /// what is known of them may be older than the listing.
     names: Vec<(Name, Duration)>,
@@ -54,6 +56,12 @@ impl Told {
         self.since = Some((epoch, asked));
         self.names.retain(|(_, at)| *at >= asked);
         self.itself = if self.itself >= asked { self.itself } else { Duration::ZERO };
+    }
+
+    /// An answer to a question at `asked` shows that names came or went. Whoever sees that must not be shown names as
+    /// they were before: an NFS client believes them until the directory changes again.
+    pub fn moves(&mut self, asked: Duration) {
+        self.moved = self.moved.max(asked);
     }
 
     /// Nothing is told of a name until the directory is listed again.
@@ -73,7 +81,7 @@ impl Told {
 
     fn hear(&mut self, changed: &Changed, now: Duration) {
         if changed.all || self.names.len() + changed.names.len() > limits::TOLD_NAMES {
-            *self = Told { since: None, all: now, itself: now, names: Vec::new() };
+            *self = Told { since: None, all: now, itself: now, moved: self.moved, names: Vec::new() };
             return;
         }
         if changed.itself {
@@ -105,9 +113,15 @@ impl Told {
         at >= need.now || !superseded && (at >= need.since || told.is_none() && self.covers(at, need))
     }
 
+    /// Whether names that were asked for at `at` may be older than the directory's attributes that are shown.
+    fn is_overtaken(&self, at: Duration, need: &Need) -> bool {
+        let is_late = need.now >= self.moved + limits::TOLD_LATE;
+        at < self.moved && at < need.now && !(is_late && self.covers(at, need))
+    }
+
     /// Whether what was asked for at `at` of a name is good.
     pub fn is_name_good(&self, name: &Name, at: Duration, need: &Need) -> bool {
-        self.is_good(at, self.of(name), need)
+        !self.is_overtaken(at, need) && self.is_good(at, self.of(name), need)
     }
 
     /// Whether what was asked for at `at` of a name is older than a change that was told of that very name.
@@ -117,7 +131,7 @@ impl Told {
 
     /// Whether a listing that was asked for at `at` is good.
     pub fn is_listing_good(&self, at: Duration, need: &Need) -> bool {
-        self.is_good(at, self.names.iter().map(|(_, at)| *at).max(), need)
+        !self.is_overtaken(at, need) && self.is_good(at, self.names.iter().map(|(_, at)| *at).max(), need)
     }
 
     /// Whether attributes of the directory itself that were asked for at `at` are good.
@@ -147,14 +161,13 @@ pub fn has_good_attributes(tree: &Tree, id: u64, need: &Need) -> bool {
     match &inode.dir {
         Some(node) => node.told.is_itself_good(inode.at, need),
         None => {
-            let by_name = |above: &Told, name| above.is_name_good(name, inode.at, need);
+            let by_name = |above: &Told, name, need| above.is_good(inode.at, above.of(name), need);
             let mut places = places(tree, inode);
             match attr.nlink > 1 || inode.link.is_none() || !inode.more_links.is_empty() {
-                false => places.all(|(above, name)| by_name(above, name)),
+                false => places.all(|(above, name)| by_name(above, name, need)),
                 true => {
                     let aged = Need { epoch: None, ..*need };
-                    inode.at >= need.since
-                        && places.all(|(above, name)| above.is_name_good(name, inode.at, &aged))
+                    inode.at >= need.since && places.all(|(above, name)| by_name(above, name, &aged))
                 }
             }
         }

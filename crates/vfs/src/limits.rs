@@ -113,6 +113,8 @@ pub const BYTES_OF_NEW: u64 = 16 << 10;
 pub const WATCH_EVENTS: usize = 65_536;
 /// How long an answer is good of which the home has told no change: what its kernel does not tell is seen then.
 pub const TOLD_MAX: Duration = Duration::from_secs(600);
+/// How long after an answer what had happened before it may still be told.
+pub const TOLD_LATE: Duration = Duration::from_millis(500);
 /// Names of one directory of which it is known that they were told to have changed; with more everything has.
 pub const TOLD_NAMES: usize = 256;
 /// A directory of at most this many names is listed anew for one of them that was told to have changed, so that it is told of

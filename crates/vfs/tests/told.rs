@@ -281,3 +281,51 @@ async fn front_ends_hear_what_the_home_tells() {
     assert!(events.contains(&Event::Entry { dir, name, origin: 0 }), "{events:?}");
     assert!(events.contains(&Event::Content { oid: file, origin: 0 }), "{events:?}");
 }
+
+/// An NFS client that was given the directory's new times believes what it is told of names then, until they change again.
+#[tokio::test]
+async fn who_sees_that_a_directory_changed_sees_its_new_names() {
+    let place = place(Mode::Wb).await;
+    let d = place.e.find("/lab/d").await.unwrap();
+    // The folder above is listed anew, and tells the folder's times.
+    let mtime = async |text: &str| {
+        place.edit("other", text.as_bytes()).await;
+        place.content("other").await;
+        place.e.vfs.getattr(place.e.ctx(), d).await.unwrap().mtime
+    };
+    let before = mtime("one").await;
+    place.world.write("d/untold", b"new");
+    let then = mtime("two").await;
+    assert_ne!(then, before);
+    assert_eq!(place.content("d/untold").await, b"new");
+    place.world.remove("d/untold");
+    assert_ne!(mtime("three").await, then);
+    place.e.find("/lab/d/untold").await.unwrap_err();
+    // What was told by then is good for as long as ever.
+    place.walk().await;
+    place.later(60);
+    assert_eq!(place.cost().await, 0);
+}
+
+/// The same where nothing is told.
+#[tokio::test]
+async fn the_times_of_a_directory_are_never_younger_than_its_names() {
+    let mut world = World::new(Mode::Wb);
+    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+    (world.clock, world.staleness) = (clock.clone(), Duration::from_secs(5));
+    world.mkdir("d");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let list = async || e.vfs.readdir(e.ctx(), lab, 0, 100).await.unwrap();
+    list().await;
+    let seen = e.find("/lab/d").await.unwrap();
+    let mtime = async || e.vfs.getattr(e.ctx(), seen).await.unwrap().mtime;
+    clock.1.fetch_add(3, Relaxed);
+    e.vfs.lookup(e.ctx(), seen, b"new").await.unwrap_err();
+    let before = mtime().await;
+    world.write("d/new", b"new");
+    clock.1.fetch_add(3, Relaxed);
+    list().await;
+    assert_ne!(mtime().await, before, "the listing of the folder above tells its times");
+    e.vfs.lookup(e.ctx(), seen, b"new").await.unwrap();
+}
