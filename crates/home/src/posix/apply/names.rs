@@ -167,7 +167,7 @@ impl<S: Sys> Batch<'_, S> {
             && is_replaced(&source.attr)
         {
             // It died between the exchange and the removal.
-            self.dispose_of_replaced(&from, &source.attr)?;
+            self.finish_exchange((&from, &to), &source.attr)?;
         }
         match (arrived, source) {
             (Some(arrived), _) if !placed.plain || placed.resent => Ok(Done {
@@ -249,6 +249,13 @@ impl<S: Sys> Batch<'_, S> {
             }
             Err(e) => return Err(e.into()),
         }
+        self.finish_exchange((from, to), there)
+    }
+
+    /// Removes what was replaced. What cannot be done is undone: who is refused it finds everything as it was, and may send
+    /// it anew.
+    fn finish_exchange(&mut self, (from, to): (&Spot<S>, &Spot<S>), there: &Attr) -> Act<()> {
+        let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
         let disposed = self.dispose_of_replaced(from, there);
         if disposed.is_err() {
             self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange)?;

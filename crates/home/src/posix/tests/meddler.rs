@@ -28,6 +28,8 @@ pub struct Meddler {
     /// Another program that opens the file waits.
     leased: AtomicBool,
     restarted: bool,
+    /// Nothing new can be made.
+    full: AtomicBool,
 }
 
 impl Meddler {
@@ -39,6 +41,7 @@ impl Meddler {
             syncs: AtomicI64::new(0),
             leased: AtomicBool::new(false),
             restarted: false,
+            full: AtomicBool::new(false),
         }
     }
 
@@ -51,6 +54,11 @@ impl Meddler {
     pub fn after(&self, calls: usize, event: Event) {
         *self.event.lock().unwrap() = Some(event);
         self.countdown.store(calls as i64, Ordering::SeqCst);
+    }
+
+    /// From now on there is no room for new objects.
+    pub fn fill(&self) {
+        self.full.store(true, Ordering::SeqCst);
     }
 
     /// How many objects were synced.
@@ -141,6 +149,11 @@ impl Sys for Meddler {
         self.linux.sync(fd)
     }
 
+    fn make(&self, dir: &OwnedFd, name: &[u8], what: Make<'_>) -> Sysult<()> {
+        self.call()?;
+        if self.full.load(Ordering::SeqCst) { Err(Errno::NOSPC) } else { self.linux.make(dir, name, what) }
+    }
+
     meddled! {
         fn random(&self, buf: &mut [u8]) -> Sysult<()>;
         fn mounts(&self) -> Sysult<Vec<Mount>>;
@@ -149,7 +162,6 @@ impl Sys for Meddler {
         fn open_name(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<OwnedFd>;
         fn reopen(&self, fd: &OwnedFd, mode: Mode) -> Sysult<OwnedFd>;
         fn create(&self, dir: &OwnedFd, name: &[u8], mode: u32) -> Sysult<OwnedFd>;
-        fn make(&self, dir: &OwnedFd, name: &[u8], what: Make<'_>) -> Sysult<()>;
         fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()>;
         fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()>;
         fn unlink(&self, at: &OwnedFd, name: &[u8], dir: bool) -> Sysult<()>;

@@ -282,6 +282,35 @@ fn death_during_a_removal_or_a_rename_is_survived() {
     });
 }
 
+/// What is refused for want of room is undone, also where an agent that was killed had begun it: it may come anew, as
+/// something that was never begun.
+#[test]
+fn a_rename_that_was_begun_and_then_refused_brings_nothing_back() {
+    let mut refused = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        let dying = place.open(Meddler::new(Lacks::default()));
+        place.write("w/f", b"base content");
+        place.write("w/other", b"ours");
+        let source = dying.stat(&at("w/other")).unwrap().attr.id;
+        let op = placed(rename_over(version(&dying, "w/f"), Some(source)));
+        dying.sys.after(calls, Event::Death);
+        one(&dying, op.clone());
+        if !dying.sys.happened() {
+            break;
+        }
+        let full = place.open(Meddler::new(Lacks::default()));
+        full.sys.fill();
+        let outcome = one(&full, Placed { resent: true, ..op.clone() });
+        refused += usize::from(matches!(outcome, Outcome::Refused(ErrorKind::NoSpace)));
+        let outcome = one(&place.open(Linux::default()), op);
+        assert!(matches!(outcome, Outcome::Done(_)), "after {calls} calls: {outcome:?}");
+        assert_eq!(place.names("w"), ["f"], "after {calls} calls");
+        assert_eq!(place.read("w/f"), b"ours", "after {calls} calls");
+    }
+    assert!(refused > 10, "only {refused} times");
+}
+
 #[test]
 fn death_during_a_creation_is_survived() {
     survives_death(
