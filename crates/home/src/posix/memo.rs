@@ -106,6 +106,12 @@ impl Memo {
         self.left.insert(attr.id, Left { version: attr.version(), made_here });
     }
 
+    /// Notes what an operation that was not done left of a file.
+    pub fn left_in_part(&mut self, version: Version) {
+        let made_here = self.left.map.get(&version.id).is_some_and(|l| l.made_here);
+        self.left.insert(version.id, Left { version, made_here });
+    }
+
     /// Whether a file has another content than the one that a change of its times was made to: `base`. One that has the
     /// wanted time got it by an earlier execution.
     pub fn is_foreign(&self, base: &Version, now: &Version, wanted: Option<SetTime>) -> bool {

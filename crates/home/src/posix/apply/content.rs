@@ -231,7 +231,7 @@ impl<S: Sys> Batch<'_, S> {
             }
             // Nobody else had it open: the next attempt must not take a part of this one for somebody else's.
             if leased && let Ok(left) = self.home.attr_of(fd) {
-                lock(&self.home.memo).left(&left, false);
+                self.leave(left.version(), &old.version());
             }
             return Err(e.into());
         }
@@ -245,6 +245,14 @@ impl<S: Sys> Batch<'_, S> {
             self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time)).or_else(not_ours)?;
         }
         Ok(self.home.attr_of(fd)?)
+    }
+
+    /// Notes what a write that failed left of a file, also for the next agent.
+    fn leave(&mut self, left: Version, before: &Version) {
+        lock(&self.home.memo).left_in_part(left);
+        if let (false, Some(claim)) = (left.same_content(before), &mut self.claim) {
+            claim.leaves(&self.home.sys, left);
+        }
     }
 
     /// Adds bytes behind the end that the file has by then, so that nobody else's are overwritten.

@@ -17,7 +17,7 @@ use super::account::{cache_dir, keep_token};
 use super::step::Step;
 use super::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
 use super::{Posix, failed, lock};
-use crate::attr::HomeId;
+use crate::attr::{HomeId, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::{Claimed, Done, OpId, Outcome};
@@ -42,6 +42,8 @@ pub(super) struct Claim<S: Sys> {
     log: Option<Log<S>>,
     /// Operations that were done, the oldest first, for the next log.
     kept: VecDeque<Ended>,
+    /// What operations that were not done left of files that no later one was done to.
+    left: VecDeque<Version>,
     /// Operations that were done and that may not be durable.
     unsettled: HashSet<u64>,
     /// Operations that were begun and not ended, each with what it was about to do.
@@ -113,6 +115,7 @@ pub(super) fn claim<S: Sys>(
         }
         memo.done(op, &ended.outcome, ended.left());
     }
+    claim.left.iter().for_each(|version| memo.left_in_part(*version));
     let known = claim.known(lost);
     claims.insert(volume, claim);
     Ok(known)
@@ -167,6 +170,7 @@ impl<S: Sys> Claim<S> {
             boot: sys.boot_id(),
             log: None,
             kept: VecDeque::new(),
+            left: VecDeque::new(),
             unsettled: HashSet::new(),
             doubt: BTreeMap::new(),
             current: 0,
@@ -247,6 +251,7 @@ impl<S: Sys> Claim<S> {
                 self.stages.clear();
             }
             Record::Staged(stage) => self.stages.push(stage),
+            Record::Left(version) => self.keep_left(version),
             Record::Unknown(all) => self.unknown.extend(all.into_iter().map(|one| (one.seq, one.in_place))),
         }
     }
@@ -258,6 +263,7 @@ impl<S: Sys> Claim<S> {
         self.unknown.remove(&ended.seq);
         if let (true, Outcome::Done(Done { attr: Some(attr), .. })) = (ended.wrote, &ended.outcome) {
             let is_it = |file: &HomeId| *file == attr.id || Some(*file) == ended.succeeds;
+            self.left.retain(|version| !is_it(&version.id));
             let later = |seq: &u64| *seq > ended.seq;
             self.unknown.retain(|seq, file| later(seq) || !file.as_ref().is_some_and(is_it));
             let in_place =
@@ -278,6 +284,14 @@ impl<S: Sys> Claim<S> {
         self.kept.push_back(ended);
         if self.kept.len() > limits::OUTCOMES_KEPT {
             self.kept.pop_front();
+        }
+    }
+
+    fn keep_left(&mut self, version: Version) {
+        self.left.retain(|known| known.id != version.id);
+        self.left.push_back(version);
+        if self.left.len() > limits::OUTCOMES_KEPT {
+            self.left.pop_front();
         }
     }
 
@@ -355,6 +369,7 @@ impl<S: Sys> Claim<S> {
         }
         let mut bytes = encode(&Record::Taken(Bytes::from(self.boot.clone())));
         self.kept.iter().for_each(|ended| bytes.extend(encode(&Record::Ended(ended.clone()))));
+        self.left.iter().for_each(|version| bytes.extend(encode(&Record::Left(*version))));
         bytes.extend(encode(&Record::Durable));
         let unknown = self.unknown.iter().map(|(seq, in_place)| Unknown { seq: *seq, in_place: *in_place });
         bytes.extend(encode(&Record::Unknown(unknown.collect())));
@@ -391,6 +406,13 @@ impl<S: Sys> Claim<S> {
     pub fn intend_in_place(&mut self, sys: &S, file: HomeId) {
         self.append(sys, &Record::Intent(Intent::InPlace(file)));
         self.sync(sys);
+    }
+
+    /// The operation that has begun cannot be done, and this is what it left of a file: what is done to the file later must
+    /// not take it for somebody else's.
+    pub fn leaves(&mut self, sys: &S, version: Version) {
+        self.append(sys, &Record::Left(version));
+        self.keep_left(version);
     }
 
     /// Whether an earlier agent was about to write this file in place for an operation that it did not end: this one, or

@@ -24,6 +24,8 @@ oncrpc::xdr! {
         Staged(Stage) = 6,
         /// Operations that may have been executed before the log begins.
         Unknown(Vec<Unknown>) = 7,
+        /// What the operation that has begun left of a file while nobody else could write to it, though it will not be done.
+        Left(Version) = 8,
     }
 
     /// An operation that may have been executed before the log begins.
@@ -164,16 +166,17 @@ mod tests {
             Record::Staged(stage),
             Record::Intent(Intent::Swap(Swap { new: HomeId { ino: 9, ..id }, old })),
             Record::Intent(Intent::InPlace(id)),
+            Record::Left(version),
             Record::Ended(ended),
             Record::Durable,
         ];
         let parts: Vec<Vec<u8>> = records.iter().map(encode).collect();
         let file = parts.concat();
         assert_eq!(decode(file.clone().into()), (records.to_vec(), file.len() as u64));
-        let last = (file.len() - parts[6].len()) as u64;
-        for cut in 1..parts[6].len() {
+        let last = (file.len() - parts[7].len()) as u64;
+        for cut in 1..parts[7].len() {
             let torn = Bytes::copy_from_slice(&file[..file.len() - cut]);
-            assert_eq!(decode(torn), (records[..6].to_vec(), last));
+            assert_eq!(decode(torn), (records[..7].to_vec(), last));
         }
         for byte in parts[0].len()..file.len() {
             let mut damaged = file.clone();

@@ -382,6 +382,39 @@ fn what_is_repeated_before_a_half_done_rename_meets_its_own_file() {
     }
 }
 
+/// Its own part of a write is no conflict to whoever comes after an agent that had no room for the rest.
+#[test]
+fn what_a_refused_write_left_is_known_to_the_next_agent() {
+    let mut found = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let base = version(&home, "w/linked");
+        let mut op = write("w/linked", Some(base), 100, b"far");
+        if let Op::Write { pieces, .. } = &mut op {
+            pieces.insert(0, Piece::Data(0, Payload::Inline(Bytes::from_static(b"HAD"))));
+        }
+        home.sys.after(calls, Event::Failure(Errno::NOSPC));
+        let outcomes = home.apply(vec![placed(op)]);
+        if !home.sys.happened() {
+            break;
+        }
+        if place.read("w/second") != b"HAD two names" {
+            continue;
+        }
+        found += 1;
+        let refused = matches!(outcomes.as_deref(), Ok([Outcome::Refused(ErrorKind::NoSpace)]));
+        assert!(refused, "{outcomes:?}");
+        drop(home);
+        let next = place.open(Linux::default());
+        next.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let gone = one(&next, placed(remove("w", "linked", Some(base))));
+        assert!(matches!(gone, Outcome::Done(_)), "after {calls} calls: {gone:?}");
+    }
+    assert!(found > 0);
+}
+
 #[test]
 fn a_long_log_is_written_anew_with_what_is_still_wanted() {
     let place = begin();
