@@ -70,8 +70,9 @@ pub(super) async fn cp(args: CpArgs) -> Done {
     let (keep, force) = (args.no_clobber, args.force);
     let manner =
         Manner { recursive, preserve, keep, force, moves: false, streams: !recursive, umask: umask() };
-    let note = if recursive { Some(plan.note("cp", &mut reach).await?) } else { None };
-    let shared = shared(manner, note, args.progress);
+    let verb = if recursive { "cp" } else { "cp of files" };
+    let note = plan.note(verb, recursive, &mut reach).await?;
+    let shared = shared(manner, Some(note), args.progress);
     let (mut copy, which) = plan.copy(&mut reach, &shared).await?;
     let work = async {
         for (at, tree) in which.into_iter().enumerate() {

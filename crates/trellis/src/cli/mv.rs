@@ -61,7 +61,7 @@ struct Source {
 pub(super) async fn mv(args: MvArgs) -> Done {
     let mut reach = args.tree.reach().await?;
     let mut plan = Plan::new(&mut reach, &args.paths, args.no_target_directory, Links::Replaced).await?;
-    let note = plan.note("mv", &mut reach).await?;
+    let note = plan.note("mv", true, &mut reach).await?;
     // A target that an earlier run of this command began is gone on with.
     let keep = args.no_clobber && !note.new_target();
     let manner = Manner { recursive: true, preserve: true, force: true, moves: true, ..Manner::default() };

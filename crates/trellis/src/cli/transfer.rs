@@ -79,9 +79,14 @@ impl Plan {
         done
     }
 
-    /// The note of this command. Where an earlier run had made the target, it is the target again, and not a directory
-    /// to go into.
-    pub(super) async fn note(&mut self, verb: &str, reach: &mut Reach) -> Result<Note, Failure> {
+    /// The note of this command. Where an earlier run of one that makes directories had made the target, it is the target
+    /// again, and not a directory to go into.
+    pub(super) async fn note(
+        &mut self,
+        verb: &str,
+        directories: bool,
+        reach: &mut Reach,
+    ) -> Result<Note, Failure> {
         let absolute = |end: &End| match end {
             End::Local(path) => {
                 let path = std::path::Path::new(std::ffi::OsStr::from_bytes(path));
@@ -91,7 +96,7 @@ impl Plan {
         };
         let ends = self.sources.iter().map(|(_, end)| end).chain([&self.to]);
         let words: Vec<Vec<u8>> = std::iter::once(verb.into()).chain(ends.map(absolute)).collect();
-        let note = Note::open(&words, self.name.is_some() && !self.taken);
+        let note = Note::open(&words, directories && self.name.is_some() && !self.taken);
         if note.new_target() && self.name.is_none() && self.sources.len() == 1 {
             let mut tree = reach.open(&self.to).await?;
             let again = destination(&mut *tree, self.to.path(), 1, true, self.links).await;

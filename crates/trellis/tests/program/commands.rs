@@ -381,6 +381,76 @@ fn an_interrupted_move_loses_nothing() {
     assert_eq!((whole(&there).len(), fs::read_dir(&there).unwrap().count()), (MANY, MANY));
 }
 
+/// What nobody may write to, and was killed after it got its name and before that was noted, is the command's own.
+fn protected_files_go_on(place: &Place, line: &str) {
+    let local = place.path("local");
+    let mode = |path: &Path, bits| fs::set_permissions(path, fs::Permissions::from_mode(bits)).unwrap();
+    fs::create_dir_all(local.join("set")).unwrap();
+    for (name, bits) in [("set/a", 0o444), ("set/b", 0o400), ("set/c", 0o644)] {
+        fs::write(local.join(name), name).unwrap();
+        mode(&local.join(name), bits);
+    }
+    // What cannot be copied leaves the command unfinished.
+    let there = place.path("srv/goal");
+    fs::create_dir_all(there.join("c")).unwrap();
+    expect(place, 1, line);
+    assert_eq!(fs::read_to_string(there.join("a")).unwrap(), "set/a");
+    let before = fs::metadata(there.join("a")).unwrap().ino();
+    let notes = place.path(".cache/trellis/copies");
+    for note in fs::read_dir(notes).unwrap() {
+        let path = note.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let left: Vec<&str> = text.lines().filter(|l| !l.contains("whole")).collect();
+        fs::write(&path, left.join("\n") + "\n").unwrap();
+    }
+    // Somebody's protected file is not.
+    mode(&there.join("b"), 0o600);
+    fs::write(there.join("b"), "another").unwrap();
+    mode(&there.join("b"), 0o444);
+    fs::remove_dir(there.join("c")).unwrap();
+    let said = stderr(&run(place, line));
+    assert!(!said.contains("/a: "), "{said}");
+    assert!(said.contains("b: is write-protected: say -f to replace it"), "{said}");
+    assert_eq!(fs::read_to_string(there.join("b")).unwrap(), "another");
+    let after = fs::metadata(there.join("a")).unwrap();
+    assert_eq!((fs::read_to_string(there.join("a")).unwrap(), after.mode() & 0o777), ("set/a".into(), 0o444));
+    assert!(after.ino() != before, "what was not noted as whole is copied again");
+    fs::remove_file(there.join("b")).unwrap();
+    expect(place, 0, line);
+    assert_eq!(fs::read_dir(place.path(".cache/trellis/copies")).unwrap().count(), 0);
+    fs::remove_dir_all(&there).unwrap();
+    fs::remove_dir_all(local.join("set")).unwrap();
+}
+
+#[test]
+fn a_copy_of_protected_files_goes_on() {
+    let place = Place::new();
+    protected_files_go_on(&place, "cp -rT HERE/set /here/goal");
+    protected_files_go_on(&place, "cp HERE/set/a HERE/set/b HERE/set/c /here/goal");
+}
+
+/// A directory that has got its mode, and not all that belongs in it, is filled by the next run.
+#[test]
+fn a_copy_goes_on_in_a_directory_that_nobody_may_write_to() {
+    let place = Place::new();
+    let (source, there) = (place.path("local/set/closed"), place.path("srv/goal/closed"));
+    fs::create_dir_all(&source).unwrap();
+    fs::write(source.join("a"), "text").unwrap();
+    // What is no file is not copied: the command fails.
+    let pipe = source.join("b");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    fs::set_permissions(&source, fs::Permissions::from_mode(0o555)).unwrap();
+    let mode = || fs::metadata(&there).unwrap().mode() & 0o777;
+    expect(&place, 1, "cp -r HERE/set /here/goal");
+    assert_eq!((fs::read_to_string(there.join("a")).unwrap(), mode()), ("text".into(), 0o555));
+    fs::remove_file(&pipe).unwrap();
+    fs::write(&pipe, "more").unwrap();
+    // A run that was cut off before it has given the mode.
+    fs::set_permissions(&there, fs::Permissions::from_mode(0o755)).unwrap();
+    expect(&place, 0, "cp -r HERE/set /here/goal");
+    assert_eq!((fs::read_to_string(there.join("b")).unwrap(), mode()), ("more".into(), 0o555));
+}
+
 /// A large file goes on at the byte where it stopped, unless what is there is something else.
 #[test]
 fn a_part_is_gone_on_with_if_it_is_one() {

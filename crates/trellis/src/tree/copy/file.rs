@@ -92,7 +92,7 @@ impl Worker {
                 self.shared.progress().done();
                 return Ok(());
             }
-            if is_protected(there) && !self.shared.manner.force {
+            if is_protected(there) && !self.shared.manner.force && !self.is_ours(job, there) {
                 let text = "is write-protected: say -f to replace it";
                 return Err(job.failed(Error::new(ErrorKind::Access, text)));
             }
@@ -104,7 +104,7 @@ impl Worker {
         let first = self.from[job.source].read(&job.from, at).await?;
         let made = match begun {
             Some(old) => old,
-            None => match self.to.create(&job.dir, &part, self.mode(job) | 0o600, Taken::Empties).await {
+            None => match self.create(job, &part).await {
                 Err(e) if self.may_write_over(job, &e) => return self.write_over(job, first).await,
                 made => made.map_err(|e| job.failed(e))?,
             },
@@ -118,6 +118,10 @@ impl Worker {
             poured => poured?,
         };
         let (set, mtime) = self.last_touch(job, size, at > 0);
+        if self.mode(job) & 0o222 == 0 {
+            // Before it has its name: where this is killed then, the next run may replace it all the same.
+            self.shared.announce(&job.path, &job.from.attr, (size, mtime));
+        }
         self.to.set(&made, set).await.map_err(|e| job.failed(e))?;
         if let Err(e) = self.to.rename(&job.dir, &part, &job.dir, &job.name).await {
             if !self.may_write_over(job, &e) {
@@ -133,6 +137,18 @@ impl Worker {
         Ok(())
     }
 
+    async fn create(&mut self, job: &Job, part: &[u8]) -> home::Result<Node> {
+        let mode = self.mode(job) | 0o600;
+        match self.to.create(&job.dir, part, mode, Taken::Empties).await {
+            Err(e) if matches!(e.kind, ErrorKind::Access | ErrorKind::Perm) => {
+                // An earlier run may have left it with the mode that it was to have in the end.
+                self.to.remove(&job.dir, part, false).await.map_err(|_| e)?;
+                self.to.create(&job.dir, part, mode, Taken::Empties).await
+            }
+            made => made,
+        }
+    }
+
     /// What moves is skipped only by the note, which knows that the source is not the copy itself.
     fn is_there(&self, job: &Job, there: &Node) -> bool {
         let (from, to) = (&job.from.attr, &there.attr);
@@ -140,16 +156,23 @@ impl Worker {
         let quick = manner.preserve && !manner.moves;
         to.is_file()
             && (quick && from.size == to.size && same_time(from.mtime, to.mtime)
-                || self.shared.note.as_ref().is_some_and(|n| n.holds(&job.path, from, to)))
+                || self.shared.note_of(from).is_some_and(|n| n.holds(&job.path, from, to)))
+    }
+
+    /// Whether a protected file is what an interrupted copy has put there, and had no time to note as whole.
+    fn is_ours(&self, job: &Job, there: &Node) -> bool {
+        let note = self.shared.note_of(&job.from.attr);
+        note.is_some_and(|n| n.made(&job.path, &job.from.attr, &there.attr))
     }
 
     /// What an interrupted copy left and can be gone on with.
     async fn begun(&mut self, job: &Job) -> home::Result<Option<Node>> {
-        let Some(old) = job.part.as_ref().filter(|p| p.attr.is_file() && p.attr.size <= job.from.attr.size)
-        else {
-            return Ok(None);
-        };
-        if !self.agrees(job, old).await? {
+        let Some(old) = job.part.as_ref().filter(|p| p.attr.is_file()) else { return Ok(None) };
+        if old.attr.mode & 0o600 != 0o600 {
+            // It was whole but for its name.
+            self.to.set(old, Set { mode: Some(old.attr.mode | 0o600), ..Set::default() }).await?;
+        }
+        if old.attr.size > job.from.attr.size || !self.agrees(job, old).await? {
             return Ok(None);
         }
         self.shared.progress().there(old.attr.size);

@@ -84,9 +84,20 @@ impl Shared {
         self.complain(trouble.target.as_deref().unwrap_or(path), &trouble.why);
     }
 
+    /// What a pipe has brought cannot be told from what it brings the next time.
+    fn note_of(&self, from: &Attr) -> Option<&Note> {
+        self.note.as_ref().filter(|_| matches!(from.kind, '-' | 'd' | 'l'))
+    }
+
     fn note(&self, path: &[u8], from: &Attr, to: (u64, (i64, u32))) {
-        if let Some(note) = &self.note {
+        if let Some(note) = self.note_of(from) {
             note.add(path, from, to);
+        }
+    }
+
+    fn announce(&self, path: &[u8], from: &Attr, to: (u64, (i64, u32))) {
+        if let Some(note) = self.note_of(from) {
+            note.announce(path, from, to);
         }
     }
 }
@@ -323,24 +334,15 @@ impl Copy {
         }
         let manner = self.shared.manner;
         let mode = from.attr.mode & if manner.preserve { 0o1777 } else { 0o1777 & !manner.umask };
-        let (made, fresh) = match there {
-            Some(there) => (there, false),
-            // Writable while it is filled, whatever it will be at the end.
-            None => {
-                let made = self.to.mkdir(goal.dir, goal.name, mode | 0o700).await;
-                (made.map_err(|e| goal.failed(e))?, true)
-            }
-        };
-        if !made.attr.is_dir() {
-            return Err(goal.failed(not_replaced(path)));
-        }
+        let is_new = there.is_none();
+        let (made, ours) = self.room(from, &goal, there, path, mode).await?;
         self.top.get_or_insert_with(|| made.clone());
-        let mut old = match fresh {
+        let mut old = match is_new {
             true => Old::default(),
             false => Old::new(list_all(&mut *self.to, &made).await.map_err(|e| goal.failed(e))?),
         };
         let set = Set {
-            mode: Some(mode).filter(|_| manner.preserve || fresh && mode & 0o700 != 0o700),
+            mode: Some(mode).filter(|_| manner.preserve || ours && mode & 0o700 != 0o700),
             mtime: Some(When::At(from.attr.mtime.0, from.attr.mtime.1)).filter(|_| manner.preserve),
             ..Set::default()
         };
@@ -359,6 +361,36 @@ impl Copy {
             path.truncate(len);
         }
         Ok(())
+    }
+
+    /// The directory at the target, writable while it is filled, and whether this command has made it.
+    async fn room(
+        &mut self,
+        from: &Node,
+        goal: &Goal<'_>,
+        there: Option<Node>,
+        path: &[u8],
+        mode: u32,
+    ) -> Result<(Node, bool), Trouble> {
+        // Whatever it will be at the end.
+        let open = mode | 0o700;
+        let Some(there) = there else {
+            let made = self.to.mkdir(goal.dir, goal.name, open).await.map_err(|e| goal.failed(e))?;
+            if mode != open {
+                self.shared.announce(path, &from.attr, (0, from.attr.mtime));
+            }
+            return Ok((made, true));
+        };
+        if !there.attr.is_dir() {
+            return Err(goal.failed(not_replaced(path)));
+        }
+        let ours = mode != open && self.shared.notes().is_some_and(|n| n.made_directory(path, &from.attr));
+        if ours && there.attr.mode & 0o700 != 0o700 {
+            // An earlier run has given it its mode in the end, and had not copied everything.
+            let set = Set { mode: Some(open), ..Set::default() };
+            self.to.set(&there, set).await.map_err(|e| goal.failed(e))?;
+        }
+        Ok((there, ours))
     }
 
     /// One name of a directory; `old` holds what was in the target before.

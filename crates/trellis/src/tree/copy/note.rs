@@ -2,7 +2,9 @@
 //!
 //! A file of JSON lines below `$XDG_CACHE_HOME/trellis/copies`, named after the command. The first line says whether
 //! the target was new, because a directory that is there now would be copied *into* otherwise; each further one names
-//! a file that is whole, with what was known of it and of its copy. Nothing depends on it but work: what it has
+//! a file that is whole, with what was known of it and of its copy, or, before it gets its name, what nobody will be
+//! allowed to write to then: a command that was killed in between finds there what is its own, and not somebody's
+//! protected file. Nothing depends on it but work: what it has
 //! forgotten is copied again, and what has changed since is not believed. It is taken away when the command has done
 //! everything.
 
@@ -35,6 +37,8 @@ enum Line {
     New(bool),
     /// A path below the sources.
     Whole(Raw, Whole),
+    /// The same, of what is about to get its name.
+    Coming(Raw, Whole),
 }
 
 /// The note of one command.
@@ -47,12 +51,18 @@ pub struct Note {
 #[derive(Default)]
 struct Inner {
     whole: HashMap<Vec<u8>, Whole>,
+    coming: HashMap<Vec<u8>, Whole>,
     file: Option<File>,
 }
 
 /// Whether two times are the same, one of them perhaps kept in whole seconds.
 pub fn same_time(one: Moment, other: Moment) -> bool {
     one == other || one.0 == other.0 && (one.1 == 0 || other.1 == 0)
+}
+
+/// What tells one version of a source from another.
+fn seen(from: &Attr) -> (u64, Moment, u64) {
+    (from.size, from.mtime, from.fileid)
 }
 
 /// Takes away what is too old to be believed, of all commands.
@@ -97,10 +107,11 @@ impl Note {
         let mut inner = Inner::default();
         // The last line may be cut off.
         let lines = BufReader::new(file).lines().map_while(Result::ok);
-        for line in lines.filter_map(|l| serde_json::from_str(&l).ok()).take(limits::COPY_NOTES) {
+        for line in lines.filter_map(|l| serde_json::from_str(&l).ok()).take(2 * limits::COPY_NOTES) {
             match line {
                 Line::New(new) => self.new = new,
                 Line::Whole(Raw(path), whole) => drop(inner.whole.insert(path, whole)),
+                Line::Coming(Raw(path), coming) => drop(inner.coming.insert(path, coming)),
             }
         }
         self.inner = Mutex::new(inner);
@@ -112,7 +123,7 @@ impl Note {
 
     /// Whether this path was copied from a source that looks like this one.
     pub fn has(&self, path: &[u8], from: &Attr) -> bool {
-        self.lock().whole.get(path).is_some_and(|w| w.from == (from.size, from.mtime, from.fileid))
+        self.lock().whole.get(path).is_some_and(|w| w.from == seen(from))
     }
 
     /// Whether it was, to a target that looks like this one.
@@ -121,19 +132,42 @@ impl Note {
         self.has(path, from) && self.lock().whole.get(path).is_some_and(same)
     }
 
+    /// Whether an earlier run was about to make, from a source that looks like this one, what is at the target.
+    pub fn made(&self, path: &[u8], from: &Attr, to: &Attr) -> bool {
+        let same = |w: &Whole| w.from == seen(from) && w.to.0 == to.size && same_time(w.to.1, to.mtime);
+        self.lock().coming.get(path).is_some_and(same)
+    }
+
+    /// The same of a directory, whose size and time change with what is in it.
+    pub fn made_directory(&self, path: &[u8], from: &Attr) -> bool {
+        self.lock().coming.get(path).is_some_and(|w| w.from.2 == from.fileid)
+    }
+
     /// Notes that a path is whole; `to` is the size and time that the copy was given.
     pub fn add(&self, path: &[u8], from: &Attr, to: (u64, Moment)) {
-        let whole = Whole { from: (from.size, from.mtime, from.fileid), to };
+        let whole = Whole { from: seen(from), to };
         let mut inner = self.lock();
-        if inner.whole.len() >= limits::COPY_NOTES {
-            return;
+        if inner.whole.len() < limits::COPY_NOTES {
+            inner.whole.insert(path.to_vec(), whole);
+            self.write(&mut inner, &Line::Whole(path.into(), whole));
         }
-        inner.whole.insert(path.to_vec(), whole);
+    }
+
+    /// Notes that the target of a path is about to get its name, with this size and time.
+    pub fn announce(&self, path: &[u8], from: &Attr, to: (u64, Moment)) {
+        let coming = Whole { from: seen(from), to };
+        let mut inner = self.lock();
+        if inner.coming.len() < limits::COPY_NOTES {
+            inner.coming.insert(path.to_vec(), coming);
+            self.write(&mut inner, &Line::Coming(path.into(), coming));
+        }
+    }
+
+    fn write(&self, inner: &mut Inner, line: &Line) {
         if inner.file.is_none() {
             inner.file = self.begin();
         }
-        let line = Line::Whole(path.into(), whole);
-        if let (Some(file), Ok(mut text)) = (&mut inner.file, serde_json::to_vec(&line)) {
+        if let (Some(file), Ok(mut text)) = (&mut inner.file, serde_json::to_vec(line)) {
             text.push(b'\n');
             // What cannot be noted is copied again.
             let _ = file.write_all(&text);
@@ -187,6 +221,13 @@ mod tests {
         assert!(!note.holds(b"/x\xff", &from, &attr(5, (9, 8), 8)), "the copy was changed");
         assert!(!note.has(b"/x\xff", &attr(5, (1, 2), 6)), "another file has its name");
         assert!(!note.has(b"/y", &from));
+        note.announce(b"/y", &from, (5, (9, 9)));
+        let note = open(false);
+        assert!(
+            note.made(b"/y", &from, &to) && !note.has(b"/y", &from),
+            "what is announced is not whole yet"
+        );
+        assert!(!note.made(b"/y", &from, &attr(6, (9, 9), 8)) && !note.made(b"/x\xff", &from, &to));
         note.forget();
         assert!(!open(false).new_target() && !open(false).has(b"/x\xff", &from));
         let other = Note::open_in(Some(dir.path().join("copies")), &words[..1], false);
