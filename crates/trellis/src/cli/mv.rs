@@ -104,6 +104,11 @@ async fn move_one(
     if wants_directory(&path) && look(copy.source(tree), bare(&path)).await?.attr.is_symlink() {
         return Err(Error::new(ErrorKind::NotDir, "is a link: write it without a slash at its end").into());
     }
+    let typed = plan.sources[at].0.clone();
+    if matches!(typed.rsplit(|b| *b == b'/').find(|part| !part.is_empty()), Some(b"." | b"..")) {
+        let text = "ends with a dot, which is no name that can be changed: write the directory's own name";
+        return Err(Error::new(ErrorKind::Busy, text).into());
+    }
     let (above, own) = split(&path);
     if own.is_empty() || matches!(&own[..], b"." | b"..") || !plan.sources[at].1.is_local() && above == b"/" {
         let text = "is a whole home or has no name of its own: it is not moved";
@@ -119,7 +124,6 @@ async fn move_one(
     if keep && there.is_some() {
         return Ok(None);
     }
-    let typed = plan.sources[at].0.clone();
     check((&node, &typed), there.as_ref(), &place.path)?;
     if node.attr.is_symlink()
         && let (Some(there), Ok(target)) = (&there, follow(copy.source(tree), &path).await)
