@@ -12,6 +12,7 @@ use home::{Error, ErrorKind};
 use std::cmp::{Ordering, Reverse};
 use std::ffi::OsString;
 use std::io::Write;
+use vfs::Oid;
 
 /// Arguments of `ls`.
 #[derive(Debug, Args)]
@@ -174,6 +175,7 @@ impl Listing<'_> {
         let mut listed = list_all(self.tree, node).await?;
         let hidden = self.args.all || self.args.almost_all;
         listed.retain(|(name, _)| hidden || !name.starts_with(b"."));
+        self.find_unknown(path, node, &mut listed).await;
         sort(&mut listed, self.args);
         if self.headings && !self.args.json {
             let gap = if self.begun { "\n" } else { "" };
@@ -202,6 +204,24 @@ impl Listing<'_> {
             self.each.note(&path, done)?;
         }
         Ok(())
+    }
+
+    /// Asks for what the listing did not tell, where more than names is shown. In the root that would be a login.
+    async fn find_unknown(&mut self, path: &[u8], dir: &Node, listed: &mut [Named]) {
+        let args = self.args;
+        let is_root = match dir.at {
+            At::Served(id) => id.volume == Oid::ROOT_VOLUME,
+            _ => matches!(dir.at, At::Root),
+        };
+        if is_root || !(args.is_long() || args.json || args.time || args.size) {
+            return;
+        }
+        for (name, node) in listed.iter_mut().filter(|(_, node)| node.is_none()) {
+            match self.tree.lookup(dir, name).await {
+                Ok(found) => *node = Some(found),
+                Err(e) => self.each.complain(&below(path, name), &e),
+            }
+        }
     }
 
     /// Prints names of a directory, or, without one, arguments.

@@ -360,9 +360,13 @@ impl Control {
         let page = self.vfs.readdir(self.ctx(), dir.into(), after, limits::CONTROL_ENTRIES).await?;
         let next = page.entries.last().map(|e| e.cookie).filter(|_| !page.eof);
         let visible = page.entries.iter().filter(|e| !matches!(&e.name[..], b"." | b".."));
+        let search = vfs::AccessMask { lookup: true, ..Default::default() };
+        let may_search = self.vfs.access(self.ctx(), dir.into(), search).await?.0.lookup;
         let mut entries = Vec::new();
         for entry in visible {
             let attr = match entry.attr {
+                // Objects have no paths: whoever was given one could change it where no path leads to it.
+                _ if !may_search => None,
                 Some(attr) => Some(attr),
                 // The root lists names of homes that may be out of reach: looking must not connect to them.
                 None if dir.volume == Oid::ROOT_VOLUME => None,
