@@ -260,7 +260,9 @@ async fn tell_server(server: &mut Client, name: &str, before: bool) -> Done {
             } else {
                 ""
             };
-            Err(format!("the server does not reach {shown}: {}{again}", show::message(&e.detail)).into())
+            let what =
+                if e.kind == home::ErrorKind::Setup { "is let in, but cannot use" } else { "does not reach" };
+            Err(format!("the server {what} {shown}: {}{again}", show::message(&e.detail)).into())
         }
     }
 }

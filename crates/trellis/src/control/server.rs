@@ -265,15 +265,23 @@ impl Control {
     /// Looks at the home once, without taking it for what it was not before.
     async fn logged_in(&self, name: &str) -> Result<Reply> {
         self.vfs.forget_failures();
-        let home = self.namespace.resolve(&Name::new(name.as_bytes())?).await?.home;
+        let vfs::Mount { home, account, .. } = self.namespace.resolve(&Name::new(name.as_bytes())?).await?;
         home.retry_now();
         let root = Loc { path: HomePath::root(), id: None };
         let late =
             || Error::new(ErrorKind::Unreachable, "the home does not answer in time; it is tried again");
         match tokio::time::timeout(limits::LOGIN_TRY, home.stat(&root)).await.map_err(|_| late())? {
-            Err(e) if e.kind.is_of_the_way() => Err(e),
+            Err(e) if e.kind.is_of_the_way() => return Err(e),
             // Whatever it says of its root, it answers.
-            _ => Ok(Reply::Done),
+            _ => {}
+        }
+        // Whether the account is the one that it was shows when a path is asked for.
+        let path = [b"/", name.as_bytes()].concat();
+        let _ = tokio::time::timeout(limits::LOGIN_TRY, self.resolve(&path)).await;
+        let volumes = self.vfs.status().volumes;
+        match volumes.into_iter().find(|v| v.account == account).and_then(|v| v.suspended) {
+            Some(why) => Err(Error::new(ErrorKind::Setup, why)),
+            None => Ok(Reply::Done),
         }
     }
 

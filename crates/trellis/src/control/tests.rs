@@ -37,17 +37,22 @@ impl Namespace for Lab {
 
 struct Server {
     client: Client<DuplexStream>,
+    vfs: Arc<Vfs>,
     stops: mpsc::Receiver<StopRequest>,
     _state: tempfile::TempDir,
 }
 
 async fn server() -> Server {
+    server_of(Arc::new(MemoryHome::new()), Arc::new(MemStore::default())).await
+}
+
+async fn server_of(home: Arc<MemoryHome>, store: Arc<MemStore>) -> Server {
     let state = tempfile::tempdir().unwrap();
-    let namespace: Arc<dyn Namespace> = Arc::new(Lab(Arc::new(MemoryHome::new())));
+    let namespace: Arc<dyn Namespace> = Arc::new(Lab(home));
     let cred = Cred { uid: 1000, gid: 1000, groups: vec![] };
     let vfs = Vfs::open(vfs::Config {
         env: vfs::env::Env::real(state.path()).unwrap(),
-        store: Arc::new(MemStore::default()),
+        store,
         namespace: Arc::clone(&namespace),
         server_uid: cred.uid,
         server_gid: cred.gid,
@@ -65,10 +70,11 @@ async fn server() -> Server {
     let watch = Arc::new(Watch::new(Arc::clone(&logins), dir));
     let nfs = vec!["127.0.0.1:7".parse().unwrap()];
     let attachments = Attachments::new(Arc::clone(&vfs), cred.clone());
+    let ours = Arc::clone(&vfs);
     let control = Control { vfs, namespace, cred, nfs, mounts, attachments, stop, logins, watch };
     let (near, far) = tokio::io::duplex(64 << 10);
     tokio::spawn(async move { converse(&control, far).await });
-    Server { client: Client::over(near), stops, _state: state }
+    Server { client: Client::over(near), vfs: ours, stops, _state: state }
 }
 
 impl Server {
@@ -168,6 +174,34 @@ async fn directories_and_links() {
     assert_eq!(again.unwrap_err().kind, ErrorKind::Exists);
 }
 
+/// A folder that may be read and not searched shows its names, and nothing of what they stand for.
+#[tokio::test]
+async fn what_may_not_be_searched_is_listed_by_name_alone() {
+    let mut server = server().await;
+    let lab = server.lab().await;
+    let dir = server.object(Request::Mkdir { entry: entry(lab, b"d"), mode: 0o700 }).await.unwrap().id;
+    server.object(Request::Create { entry: entry(dir, b"f"), mode: 0o644, new: true }).await.unwrap();
+    let sync = Request::Sync { path: None, timeout_s: 20.0 };
+    server.done(sync.clone(), b"").await;
+    for (mode, is_known) in [(0o700, true), (0o600, false), (0o700, true)] {
+        let set = Set { mode: Some(mode), ..Set::default() };
+        server.done(Request::Set { object: dir, set }, b"").await;
+        let Reply::Page(page) = server.client.ask(Request::List { dir, after: 0 }).await.unwrap() else {
+            panic!("no page")
+        };
+        assert_eq!(page.entries.len(), 1);
+        assert_eq!(
+            (&page.entries[0].0.0[..], page.entries[0].1.is_some()),
+            (&b"f"[..], is_known),
+            "{mode:o}"
+        );
+    }
+    let set = Set { mode: Some(0o600), ..Set::default() };
+    server.done(Request::Set { object: dir, set }, b"").await;
+    let denied = server.object(Request::Lookup(entry(dir, b"f"))).await.unwrap_err();
+    assert_eq!(denied.kind, ErrorKind::Access);
+}
+
 #[tokio::test]
 async fn names_move_and_go() {
     let mut server = server().await;
@@ -219,6 +253,20 @@ async fn sync_means_at_home_and_status_tells() {
     assert_eq!((home.account.as_str(), home.unsent_ops, home.mode.as_str()), ("ann@lab:22", 0, "wb"));
     let names = server.client.ask(Request::Names).await.unwrap();
     assert_eq!(names, Reply::Names(vec![Raw(b"lab".to_vec())]));
+}
+
+/// Who logs in hears of an account that is not the one that it was, though it answers.
+#[tokio::test]
+async fn a_login_to_another_account_is_no_connection() {
+    let (home, store) = (Arc::new(MemoryHome::new()), Arc::new(MemStore::default()));
+    let mut first = server_of(Arc::clone(&home), Arc::clone(&store)).await;
+    first.lab().await;
+    first.done(Request::LoggedIn("lab".into()), b"").await;
+    first.vfs.close(None).await;
+    home.set_token([7; 16]);
+    let mut again = server_of(home, store).await;
+    let told = again.client.ask(Request::LoggedIn("lab".into())).await.unwrap_err();
+    assert!(told.detail.contains("another account answers"), "{}", told.detail);
 }
 
 #[tokio::test]
