@@ -262,7 +262,20 @@ impl Reach {
 
 /// The path from the root of the tree that an argument of a command to the server means.
 pub(super) async fn tree_path(server: &mut Server, arg: &OsStr) -> Result<Vec<u8>, Failure> {
-    Here::of_any(server).await?.tree_path(arg.as_bytes())
+    let here = Here::of_any(server).await?;
+    let path = here.tree_path(arg.as_bytes())?;
+    let Some(first) = here.name_of_this_machine(arg.as_bytes()) else { return Ok(path) };
+    match server.client.ask(Request::Names).await? {
+        Reply::Names(names) if names.iter().any(|name| name.0 == first) => Ok(path),
+        _ => {
+            let (arg, first) = (show::text(arg.as_bytes()), show::text(first));
+            Err(format!(
+                "{arg}: is on this machine, and not in a mount of the tree, so that it belongs to no home: name a home or \
+                 a path in a mount, as `trellis status` shows them; a host of that name is written {first}:/"
+            )
+            .into())
+        }
+    }
 }
 
 impl Here {
@@ -320,6 +333,15 @@ impl Here {
         let full = self.full(path)?;
         let found = self.others.iter().find_map(|m| Some((m, path_inside(&full, std::slice::from_ref(m))?)));
         found.map(|(mount, inside)| (mount.point.clone(), inside))
+    }
+
+    /// The first name of a path that is on this machine and not in the tree, unless it is that of a home.
+    fn name_of_this_machine<'a>(&self, arg: &'a [u8]) -> Option<&'a [u8]> {
+        let first = arg.split(|b| *b == b'/').find(|p| !p.is_empty())?;
+        let at = if arg.starts_with(b"/") { [b"/", first].concat() } else { first.to_vec() };
+        let is_there = self.full(&at)?.symlink_metadata().is_ok();
+        let in_tree = is_locator(arg) || self.inside(arg).is_some() || self.homes.iter().any(|h| h == first);
+        Some(first).filter(|_| is_there && !in_tree)
     }
 
     /// Whether the first name of a relative path can only be that of a home.
@@ -584,6 +606,25 @@ mod tests {
             let text = |path: Result<Vec<u8>, Failure>| String::from_utf8(path.unwrap()).unwrap();
             assert_eq!(text(here.tree_path(arg)), want, "{}", show::text(arg));
             assert_eq!(text(here.changed_path(arg)), changed, "{}", show::text(arg));
+        }
+    }
+
+    #[test]
+    fn what_is_on_this_machine_alone_is_told_from_a_home() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("data")).unwrap();
+        let here = Here { homes: vec![b"etc".to_vec()], ..here(dir.path().to_str().unwrap()) };
+        for (arg, first) in [
+            ("/tmp", Some("tmp")),
+            ("/tmp/none", Some("tmp")),
+            ("data/x", Some("data")),
+            ("lab/x", None),
+            ("/etc", None),
+            ("/", None),
+            ("tmp:/x", None),
+            ("/mnt/tree/x", None),
+        ] {
+            assert_eq!(here.name_of_this_machine(arg.as_bytes()), first.map(str::as_bytes), "{arg}");
         }
     }
 

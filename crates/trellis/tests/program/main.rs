@@ -147,6 +147,21 @@ fn without_a_server_commands_say_so() {
     }
 }
 
+/// What is on this machine is no host that a command to the server would ask for.
+#[test]
+fn a_path_of_this_machine_is_of_no_home() {
+    let place = Place::new();
+    let _server = place.serve();
+    for words in [&["sync", "/tmp"][..], &["sync", "/tmp/none"], &["mode", "/usr", "ro"]] {
+        let output = place.run(words);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+        assert!(said.contains("not in a mount of the tree") && !said.contains("no host"), "{said}");
+    }
+    assert_eq!(place.run(&["sync", "/"]).status.code(), Some(0));
+    assert_eq!(place.run(&["sync", "/here"]).status.code(), Some(0));
+}
+
 /// Each line of the log of servers that followed each other tells its time and its process.
 #[test]
 fn the_log_of_a_service_tells_when_and_who() {
