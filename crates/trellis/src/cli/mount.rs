@@ -70,8 +70,7 @@ pub(super) async fn mount(args: MountArgs) -> Done {
     }
     // What is mounted there may have nobody left who answers.
     let ours = place::canonical(&dir).is_ok_and(|at| mounts::fuse_points().contains(&at));
-    if !make && !ours && matches!(dir.symlink_metadata(), Err(e) if e.kind() == std::io::ErrorKind::NotFound)
-    {
+    if !make && !ours && place::is_missing(&dir) {
         // No server is started for it.
         place::check_surroundings(&dir)?;
         return Err(place::missing(&dir).into());

@@ -37,18 +37,14 @@ pub enum Look {
 /// The path without symbolic links. A mount at its end is not looked at, because its server may be dead or hang; what
 /// is above it can be.
 pub fn canonical(dir: &Path) -> Result<PathBuf, String> {
-    let fail = |e: std::io::Error| format!("{}: {e}", shown(dir), e = io_text(&e));
+    let fail = |e: std::io::Error| no_way(dir, &e);
     if !dir.is_absolute() {
         return Err(format!("{}: not an absolute path", shown(dir)));
     }
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else {
         return dir.canonicalize().map_err(fail);
     };
-    let no_parent = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => missing(dir),
-        _ => fail(e),
-    };
-    let at = parent.canonicalize().map_err(no_parent)?.join(name);
+    let at = parent.canonicalize().map_err(fail)?.join(name);
     if mounts::fuse_points().contains(&at) || !at.symlink_metadata().is_ok_and(|m| m.is_symlink()) {
         return Ok(at);
     }
@@ -155,19 +151,49 @@ pub fn check_surroundings(dir: &Path) -> Result<(), String> {
     }
 }
 
+/// Why no directory is found by a path, and what a person can do about it.
+fn no_way(dir: &Path, e: &std::io::Error) -> String {
+    let advice = match e.kind() {
+        std::io::ErrorKind::NotFound => return missing(dir),
+        std::io::ErrorKind::PermissionDenied => "choose a directory of your own",
+        std::io::ErrorKind::NotADirectory => "a file is on the way there: choose another path",
+        _ => "choose another directory",
+    };
+    format!("{}: {}: {advice}", shown(dir), io_text(e))
+}
+
+/// Whether a path leads nowhere: nothing has the name, or a link whose target is missing.
+pub fn is_missing(dir: &Path) -> bool {
+    let is_none = |e: &std::io::Error| e.kind() == std::io::ErrorKind::NotFound;
+    match dir.symlink_metadata() {
+        Ok(meta) => meta.is_symlink() && dir.metadata().is_err_and(|e| is_none(&e)),
+        Err(e) => is_none(&e),
+    }
+}
+
 /// What a person can do about a directory that is not there.
 pub fn missing(dir: &Path) -> String {
+    let mut links = dir.ancestors().filter_map(|at| Some((at, std::fs::read_link(at).ok()?)));
+    if let Some((link, target)) = links.find(|(link, _)| is_missing(link)) {
+        let made = link.parent().unwrap_or(Path::new("/")).join(&target);
+        return format!(
+            "{} is a link to {}, which does not exist: make that with `mkdir -p {}`, or choose another directory",
+            shown(link),
+            shown(&target),
+            show::path_word(&made)
+        );
+    }
     format!("{} does not exist: make it with `mkdir -p {}`", shown(dir), show::path_word(dir))
 }
 
 fn check_directory(dir: &Path) -> Result<(), String> {
     let meta = dir.symlink_metadata().map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => missing(dir),
-        _ => format!("{}: {e}", shown(dir), e = io_text(&e)),
+        _ => no_way(dir, &e),
     })?;
     let me = rustix::process::geteuid().as_raw();
     if !meta.is_dir() {
-        return Err(format!("{} is not a directory: choose one", shown(dir)));
+        return Err(format!("{} is not a directory: choose an empty directory of your own", shown(dir)));
     }
     if meta.uid() != me {
         return Err(format!(
@@ -176,10 +202,19 @@ fn check_directory(dir: &Path) -> Result<(), String> {
             meta.uid()
         ));
     }
-    let mut entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", shown(dir), e = io_text(&e)))?;
+    let mut entries = std::fs::read_dir(dir).map_err(|e| match e.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            format!(
+                "{}: you may not look whether it is empty: run `chmod u+rx {}`, or choose another directory",
+                shown(dir),
+                show::path_word(dir)
+            )
+        }
+        _ => no_way(dir, &e),
+    })?;
     match entries.next() {
         Some(_) => Err(format!(
-            "{} is not empty, and what is in it could not be reached: choose an empty directory",
+            "{} is not empty, and a mount would hide what is in it: choose an empty directory",
             shown(dir)
         )),
         None => Ok(()),
@@ -201,6 +236,32 @@ mod tests {
         assert!(error(Path::new("/proc/1")).contains("belongs to") || rustix::process::geteuid().is_root());
         std::fs::remove_file(temp.path().join("file")).unwrap();
         assert_eq!(check_directory(temp.path()), Ok(()));
+    }
+
+    #[test]
+    fn paths_that_lead_nowhere_say_why_and_what_to_do() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().canonicalize().unwrap().join(name);
+        std::os::unix::fs::symlink("none", at("dangling")).unwrap();
+        std::os::unix::fs::symlink("loop", at("loop")).unwrap();
+        std::fs::write(at("file"), "").unwrap();
+        let dangling = format!(
+            "is a link to none, which does not exist: make that with `mkdir -p {}`",
+            at("none").display()
+        );
+        for (name, said) in [
+            ("dangling", &dangling[..]),
+            ("dangling/x", &dangling),
+            ("none", "none does not exist: make it with `mkdir -p "),
+            ("none/x", "none/x does not exist: make it with `mkdir -p "),
+            ("file/x", "a file is on the way there: choose another path"),
+            ("loop", "choose another directory"),
+        ] {
+            let why = canonical(&at(name)).and_then(|dir| check_directory(&dir)).unwrap_err();
+            assert!(why.contains(said), "{name}: {why}");
+        }
+        assert!(is_missing(&at("dangling")) && is_missing(&at("none")));
+        assert!(!is_missing(&at("file")) && !is_missing(&at("loop")) && !is_missing(temp.path()));
     }
 
     #[tokio::test]
