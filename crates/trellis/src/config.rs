@@ -6,7 +6,7 @@
 //!
 //! [[home]]
 //! name = "lab"                  # shown as /lab
-//! scl = "ann@lab:/data"         # as commands take it: also ann@lab: (the whole host), lab:. (the home directory), lab:data
+//! scl = "ann@lab:/data"         # as commands take it: also lab:/ (the whole host), lab: (the home directory), lab:data
 //!                               # (below that), each with or without scp:, or local:/srv
 //! mode = "strict"               # wb (usual), cto, strict, owned, offline or ro: docs/SEMANTICS.md
 //! modes = { scratch = "owned", "ref/genomes" = "ro" }   # folders with another mode: below scl, or from / of the host
@@ -272,7 +272,7 @@ mod tests {
     #[test]
     fn further_homes_of_an_account_are_folders_with_their_modes() {
         let modes = |more: &str| {
-            let text = format!("[[home]]\nname = \"a\"\nscl = \"scp:h:\"\nmodes = {{ x = \"ro\" }}\n{more}");
+            let text = format!("[[home]]\nname = \"a\"\nscl = \"scp:h:/\"\nmodes = {{ x = \"ro\" }}\n{more}");
             let homes = parse(&text).unwrap().home;
             let others: Vec<&HomeEntry> = homes[1..].iter().collect();
             homes[0]
@@ -311,14 +311,14 @@ mod tests {
             (home("a", "scl = \"local:/x\"\nmode = \"wb\""), "strict"),
             (home("a", "scl = \"local:/x\"\nmodes = { y = \"wb\" }"), "ro at most"),
             (home("a", "scl = \"scp:a:\"\nmode = \"fast\""), "fast"),
-            (home("a", "scl = \"scp:a:\"\nmodes = { x = \"strict\" }"), "only a home as a whole"),
-            (home("a", "scl = \"scp:a:\"\nmode = \"strict\"\nmodes = { x = \"wb\" }"), "ro at most"),
+            (home("a", "scl = \"scp:a:/\"\nmodes = { x = \"strict\" }"), "only a home as a whole"),
+            (home("a", "scl = \"scp:a:/\"\nmode = \"strict\"\nmodes = { x = \"wb\" }"), "ro at most"),
             (home("a", "scl = \"scp:a:.\"\nmodes = { x = \"ro\" }"), "from the root of the host"),
             (
                 home("a", "scl = \"scp:a:/x\"\nmodes = { y = \"ro\", \"/x/y\" = \"wb\" }"),
                 "/x/y has two modes",
             ),
-            (home("a", "scl = \"scp:a:\"\nmodes = { \"../x\" = \"ro\" }"), "not a name"),
+            (home("a", "scl = \"scp:a:/\"\nmodes = { \"../x\" = \"ro\" }"), "not a name"),
             (home("a", "scl = \"scp:a:\"\nprotect = [\"../x\"]"), "not a name"),
             (home("a", "scl = \"scp:a:\"") + &home("a", "scl = \"scp:b:\""), "two homes"),
             ("allow = [\"10.0.0.1/8\"]".into(), "10.0.0.0/8"),

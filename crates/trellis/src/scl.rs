@@ -12,7 +12,9 @@
 //! for an option, and no host begins with `.`, so that no program's dot file becomes a host name.
 //!
 //! On the command line a locator may go on with a path ([`Place`]): `scp:ann@lab:/data/x` is absolute,
-//! `scp:ann@lab:data/x` is below the home directory, and the scheme may be left out as in scp(1).
+//! `scp:ann@lab:data/x` is below the home directory, and the scheme may be left out as in scp(1). So `scp:ann@lab:` is
+//! the home directory there, and `scp:ann@lab:/` the root: what a *name* of the root directory stands for has the rest
+//! of a path behind it, slash and all, and the same words mean the same place, as soon as there is one.
 
 use home::{Error, ErrorKind, HomePath, Result};
 use std::fmt;
@@ -195,7 +197,7 @@ fn locator(text: &[u8]) -> Option<Result<Located<'_>>> {
         return Some(Err(invalid(&shown(), "write scp:[user@]host:/path")));
     };
     let path = &text[head.len() - first.len()..];
-    let start = if first.is_empty() { Start::Root } else { Start::HomeDir };
+    let start = if path.starts_with(b"/") { Start::Root } else { Start::HomeDir };
     let path = match path {
         b"." => &b""[..],
         _ => path.strip_prefix(b"./").unwrap_or(path),
@@ -345,8 +347,11 @@ mod tests {
             ("/ann@lab/data//x/", "/ann@lab/data//x"),
             ("ann@lab/data", "/ann@lab/data"),
             ("lab", "/lab"),
-            ("scp:lab:", "/scp:lab:"),
+            ("scp:lab:", "/scp:lab:."),
+            ("ann@lab:", "/scp:ann@lab:."),
+            ("[::1]:", "/scp:[::1]:."),
             ("scp:lab:/", "/scp:lab:"),
+            ("/scp:lab:", "/scp:lab:"),
             ("scp:lab:/data/x:y", "/scp:lab:/data/x:y"),
             ("scp:lab:data/x", "/scp:lab:./data/x"),
             ("scp:lab:.", "/scp:lab:."),
@@ -372,7 +377,7 @@ mod tests {
             Target::parse("scp:ann@lab:/data").unwrap(),
             Target::Remote(account(Some("ann"), "lab"), Start::Path(HomePath::parse(b"data").unwrap()))
         );
-        assert_eq!(Target::parse("ssh:lab:").unwrap(), Target::Remote(account(None, "lab"), Start::Root));
+        assert_eq!(Target::parse("ssh:lab:").unwrap(), Target::Remote(account(None, "lab"), Start::HomeDir));
         assert_eq!(Target::parse("scp:lab:.").unwrap(), Target::Remote(account(None, "lab"), Start::HomeDir));
         assert_eq!(Target::parse("local:/srv").unwrap(), Target::Local(HomePath::parse(b"srv").unwrap()));
         assert_eq!(Target::parse("lab:/").unwrap(), Target::Remote(account(None, "lab"), Start::Root));
@@ -389,6 +394,7 @@ mod tests {
             "lab:/data/x",
             "ann@lab:/data",
             "lab:",
+            "lab:/",
             "lab:.",
             "lab:./x",
             "ann@lab:work/y",

@@ -2,7 +2,7 @@
 //!
 //! | argument | means |
 //! |---|---|
-//! | `scp:[user@]host:path`, `[user@]host:path` | that place, as in scp(1) |
+//! | `scp:[user@]host:path`, `[user@]host:path` | that place, as in scp(1): without a path the account's home directory |
 //! | a path that leads into a mount of the tree | the place that is seen there |
 //! | a path that leads into a mount that another server serves, here or elsewhere | the same, reached through that mount |
 //! | `/NAME/path` | that place, `NAME` as in the root of the tree: `user@host`, `host`, a configured name |
@@ -40,8 +40,8 @@ use vfs::Namespace;
 
 /// For the help of each command.
 pub(super) const PATHS: &str = "\
-Paths: scp:[user@]host:/path (absolute), scp:[user@]host:path (below the home directory), both also without
-`scp:`; as in the tree: [/]user@host/path, /NAME/path for a host or a configured home; or any path below a mount
+Paths: scp:[user@]host:/path (absolute), scp:[user@]host:path (below the home directory, which is host: alone), both
+also without `scp:`; as in the tree: [/]user@host/path, /NAME/path for a host or a configured home; or any path below a mount
 of the tree.";
 
 /// How file commands reach the tree.

@@ -5,7 +5,7 @@ use super::{Done, Failure, complain, named};
 use crate::tree::copy::note::Note;
 use crate::tree::copy::progress::Progress;
 use crate::tree::copy::{Copy, Goal, Manner, Shared, Trouble};
-use crate::tree::{Node, Tree, follow, look, split, trace, wants_directory};
+use crate::tree::{Node, Tree, bare, follow, look, split, trace, wants_directory};
 use home::{Error, ErrorKind};
 use std::collections::HashSet;
 use std::ffi::OsString;
@@ -149,8 +149,9 @@ impl Plan {
         }
         let last = typed.rsplit(|b| *b == b'/').find(|p| !p.is_empty()).unwrap_or_default();
         let own = match last {
-            // What is in the directory goes into the target.
+            // What is in the directory goes into the target; so it is with `host:` and `host:.` in scp(1).
             b"." => Vec::new(),
+            _ if !end.is_local() && bare(end.path()).ends_with(b":.") => Vec::new(),
             b".." => {
                 let text = "has no name of its own: say the new name with -T";
                 return Err(Error::new(ErrorKind::Invalid, text).into());

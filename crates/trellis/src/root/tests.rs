@@ -157,7 +157,7 @@ async fn absolute_links_lead_below_a_name_of_the_root_of_the_host() {
     assert_eq!(found(&open, &["here"]).as_deref(), Some("here"));
     let closed = root(LAB, Dynamic::Only(vec![]));
     assert_eq!(found(&closed, &["work", "scp:lab:"]), None);
-    let whole = format!("{LAB}[[home]]\nname = \"all\"\nscl = \"scp:lab:\"\n");
+    let whole = format!("{LAB}[[home]]\nname = \"all\"\nscl = \"scp:lab:/\"\n");
     assert_eq!(found(&root(&whole, Dynamic::Only(vec![])), &["work"]).as_deref(), Some("all"));
 }
 

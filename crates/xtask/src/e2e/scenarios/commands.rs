@@ -32,6 +32,7 @@ pub fn run(world: &World) -> Result<()> {
     let there = format!("/ann@lab{}", work.display());
 
     look_and_copy(world, &server, &there, &noise)?;
+    in_the_home_directory(world, &server).context("the home directory")?;
     ensure!(fs::read(work.join("noise2"))? == noise, "what cp sent is not at the home after sync");
     status(&server)?;
     bad_input(&server, &there)?;
@@ -64,6 +65,28 @@ fn look_and_copy(world: &World, server: &Server, there: &str, noise: &[u8]) -> R
     server.sync()
 }
 
+/// A host with nothing behind its colon is the account's home directory, as for scp(1); with a slash it is the root.
+fn in_the_home_directory(world: &World, server: &Server) -> Result<()> {
+    let home = world.home(ANN);
+    server.run(&["mkdir", "ann@lab:small"])?;
+    server.run(&["cp", "/etc/hostname", "ann@lab:small"])?;
+    server.run(&["cp", "/etc/hostname", "ann@lab:"])?;
+    server.sync()?;
+    let name = fs::read("/etc/hostname")?;
+    ensure!(fs::read(home.join("hostname"))? == name && fs::read(home.join("small/hostname"))? == name);
+    ensure!(server.run(&["ls", "ann@lab:"])?.contains("small\n"), "ls ann@lab: is not the home directory");
+    ensure!(server.run(&["ls", "ann@lab:/"])?.contains("etc\n"), "ls ann@lab:/ is not the root");
+    let mounted = server.run(&["ls", "/scp:ann@lab:"])?;
+    ensure!(mounted.contains("etc\n"), "what the tree has as scp:ann@lab: is the root: {mounted}");
+    for from in ["ann@lab:small", "ann@lab:small/."] {
+        let to = world.home(GATEWAY).join(format!("from-{}", from.len()));
+        server.run(&["cp", "-r", from, &to.to_string_lossy()])?;
+        ensure!(fs::read(to.join("hostname"))? == name, "cp -r {from}");
+    }
+    server.run(&["rm", "-r", "ann@lab:small", "ann@lab:hostname"])?;
+    server.sync()
+}
+
 fn status(server: &Server) -> Result<()> {
     let home = server.home_status("ann@lab")?;
     ensure!(home["state"] == "up" && home["class"] == "posix" && home["mode"] == "wb", "{home}");
@@ -80,7 +103,7 @@ fn status(server: &Server) -> Result<()> {
 fn bad_input(server: &Server, there: &str) -> Result<()> {
     let missing = format!("{there}/missing");
     let nobody = "/ann@no-such-host.invalid/x";
-    let cases: [(i32, &[&str]); 16] = [
+    let cases: [(i32, &[&str]); 18] = [
         (2, &["ls", &missing]),
         (1, &["stat", &missing]),
         (1, &["cat", &missing]),
@@ -93,6 +116,8 @@ fn bad_input(server: &Server, there: &str) -> Result<()> {
         (1, &["mv", nobody, there]),
         (1, &["rm", "-r", "/ann@lab"]),
         (1, &["rm", "-rf", "scp:lab:."]),
+        (1, &["rm", "-rf", "lab:"]),
+        (1, &["mv", "lab:", "/tmp/x"]),
         (2, &["ls", "/-oProxyCommand=x/"]),
         (1, &["cp", "scp:-oProxyCommand=x:/y", "/tmp/x"]),
         (1, &["find", there, "-exec", "ls"]),
