@@ -461,6 +461,11 @@ async fn chmod_one(
     }
     // Also where it has that mode: whether it may be changed is for its owner and the home to say.
     tree.set(node, Set { mode: Some(mode), ..Set::default() }).await?;
+    let left = args.mode.left_by_umask(old, node.attr.is_dir(), umask());
+    if left != 0 {
+        let text = format!("keeps {left:03o}, which the umask has: say whose bits go, as in a-w");
+        each.complain(path, &Error::new(ErrorKind::Invalid, text));
+    }
     if !args.recursive || !node.attr.is_dir() {
         return Ok(());
     }

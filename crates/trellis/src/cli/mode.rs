@@ -97,6 +97,19 @@ impl Mode {
     }
 }
 
+impl Mode {
+    /// Bits that a change such as `-w`, which names nobody, leaves because the umask has them (chmod(1) calls that an
+    /// error, too, after it has made the change).
+    pub(super) fn left_by_umask(&self, old: u32, is_dir: bool, umask: u32) -> u32 {
+        match self {
+            Mode::Symbolic(steps) if steps.first().is_some_and(|s| s.who.is_none() && s.op == '-') => {
+                self.apply(old, is_dir, umask) & !self.apply(old, is_dir, 0)
+            }
+            _ => 0,
+        }
+    }
+}
+
 impl Step {
     fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         let mask = self.who.unwrap_or(USER | GROUP | OTHERS);

@@ -215,6 +215,9 @@ pub async fn goal(tree: &mut dyn Tree, path: &[u8]) -> Result<(Node, Vec<u8>, Op
     let mut links = 0;
     while let Some(name) = todo.pop_front() {
         if name == b".." {
+            if above.last().is_some_and(|(_, node)| !node.attr.is_dir()) {
+                return Err(ErrorKind::NotDir.into());
+            }
             above.truncate(above.len().saturating_sub(1).max(1));
             continue;
         }
