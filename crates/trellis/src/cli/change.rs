@@ -35,7 +35,7 @@ pub struct MkdirArgs {
     parents: bool,
 
     /// Permission bits, as chmod takes them [default: 777 without the umask]
-    #[arg(short, long, value_name = "MODE")]
+    #[arg(short, long, value_name = "MODE", allow_hyphen_values = true)]
     mode: Option<Mode>,
 
     /// Directories to make

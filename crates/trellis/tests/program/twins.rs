@@ -60,6 +60,8 @@ const LINES: &[&str] = &[
     "mkdir -p R/a/x",
     "mkdir -p R/d/x R/ld/new/y",
     "mkdir R/slash/",
+    "mkdir -m -w R/less",
+    "mkdir -m a-w,u+w R/more",
     "touch R/a/",
     "touch R/none/",
     "touch R/ld/",
