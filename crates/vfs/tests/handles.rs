@@ -699,3 +699,30 @@ async fn open_files_keep_their_content_whatever_becomes_of_their_names() {
         assert!(status.parked.is_empty() && status.conflicts == 0, "seed {seed}: {status:?}");
     }
 }
+
+/// Programs that take turns by a name are told whether it is there, never that it is stale.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_that_comes_and_goes_is_there_or_not() {
+    let world = World::new(Mode::Wb);
+    let e = std::sync::Arc::new(world.start().await);
+    let lab = e.lab().await;
+    let taker = tokio::spawn({
+        let e = e.clone();
+        async move {
+            for _ in 0..3000 {
+                e.vfs.mkdir(e.ctx(), lab, b"lock", vfs::SetAttrs::default()).await.unwrap();
+                e.vfs.rmdir(e.ctx(), lab, b"lock").await.unwrap();
+            }
+        }
+    });
+    let (mut there, mut not) = (0, 0);
+    while !taker.is_finished() {
+        match e.vfs.lookup(e.ctx(), lab, b"lock").await {
+            Ok(_) => there += 1,
+            Err(e) if e.kind == ErrorKind::NotFound => not += 1,
+            Err(e) => panic!("{e}"),
+        }
+    }
+    taker.await.unwrap();
+    assert!(there > 100 && not > 100, "{there} times there, {not} times not");
+}

@@ -9,6 +9,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use home::{ErrorKind, Name, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 impl Vfs {
     /// What a name stands for. `.` and `..` are names too; `..` of a volume's root is the root directory.
@@ -20,7 +21,7 @@ impl Vfs {
             };
         }
         let volume = self.volume(dir)?;
-        let mut need = volume.need(dir.id);
+        let need = volume.need(dir.id);
         volume.ensure_allowed(dir.id, need, |attr| volume.may_search(ctx.cred, attr)).await?;
         {
             let mut tree = volume.tree.lock();
@@ -34,22 +35,37 @@ impl Vfs {
                 Some(parent) => parent,
                 None => return Ok(self.found_root()),
             },
-            name => {
-                let name = Name::new(name)?;
-                if is_hidden(self.shared.gateway, &name) {
-                    return Err(ErrorKind::NotFound.into());
-                }
-                need = volume.need_of_name(ctx, dir.id, &name);
-                let child = volume.ensure_name(dir.id, &name, need).await?;
-                child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?
-            }
+            name => self.child(&volume, ctx, dir.id, Name::new(name)?).await?,
         };
-        // An answer that was insisted on is not asked for again.
-        volume.ensure_attr(id, if need.insist { need } else { volume.need(id) }).await?;
+        if matches!(name, b"." | b"..") {
+            volume.ensure_attr(id, volume.need(id)).await?;
+        }
         let mut tree = volume.tree.lock();
         let attr = volume.shown(&mut tree, id)?;
         let dir_attr = volume.shown_if_known(&tree, dir.id);
         Ok(Found { oid: Oid { volume: dir.volume, id }, attr, dir: dir_attr })
+    }
+
+    /// What a name stands for, with attributes.
+    async fn child(&self, volume: &Arc<Volume>, ctx: Ctx<'_>, dir: u64, name: Name) -> Result<u64> {
+        if is_hidden(self.shared.gateway, &name) {
+            return Err(ErrorKind::NotFound.into());
+        }
+        let mut need = volume.need_of_name(ctx, dir, &name);
+        for _ in 0..2 {
+            let child = volume.ensure_name(dir, &name, need).await?;
+            let id = child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?;
+            // An answer that was insisted on is not asked for again.
+            let need_of_child = if need.insist { need } else { volume.need(id) };
+            match volume.ensure_attr(id, need_of_child).await {
+                // It was taken away or replaced in between: the name may stand for something else, or nothing.
+                Err(e) if e.kind == ErrorKind::Stale => {
+                    need = volume.need_of_name(ctx, dir, &name).no_older_than(Duration::ZERO)
+                }
+                other => return other.map(|()| id),
+            }
+        }
+        Err(ErrorKind::Stale.into())
     }
 
     fn parent(&self, volume: &Volume, dir: u64) -> Result<Option<u64>> {
