@@ -8,7 +8,7 @@
 
 use crate::inode::{DirNode, Inode, Tree};
 use crate::limits;
-use home::{Changed, Kind, Name};
+use home::{Changed, Kind, Name, Time};
 use std::time::Duration;
 
 /// What an answer has to be.
@@ -40,7 +40,9 @@ pub struct Told {
     all: Duration,
     /// When its own attributes were; zero: not since it was listed.
     itself: Duration,
-    /// When it was last asked for and had other names than before; zero: never. Which ones may not be told yet.
+    /// Its mtime at the home as of the last answer, or as our last operation left it, if known.
+    mtime: Option<Time>,
+    /// When it was last asked for and others had changed its names since; zero: never. Which ones may not be told yet.
     moved: Duration,
     /// When names were. Zero for those of which nothing is told: they had unsent operations when it was listed, and
     /// what is known of them may be older than the listing.
@@ -58,10 +60,17 @@ impl Told {
         self.itself = if self.itself >= asked { self.itself } else { Duration::ZERO };
     }
 
-    /// An answer to a question at `asked` shows that names came or went. Whoever sees that must not be shown names as
-    /// they were before: an NFS client believes them until the directory changes again.
-    pub fn moves(&mut self, asked: Duration) {
-        self.moved = self.moved.max(asked);
+    /// The home shows this mtime, asked at `asked`. Where it tells that names came or went, whoever sees it must not be shown
+    /// names as they were before: an NFS client believes them until the directory changes again.
+    pub fn shows(&mut self, mtime: Time, asked: Duration) {
+        if self.mtime.replace(mtime).is_some_and(|known| known != mtime) {
+            self.moved = self.moved.max(asked);
+        }
+    }
+
+    /// Our own operation left it with this mtime, if the home has said so.
+    pub fn leaves(&mut self, mtime: Option<Time>) {
+        self.mtime = mtime;
     }
 
     /// Nothing is told of a name until the directory is listed again.
@@ -81,7 +90,7 @@ impl Told {
 
     fn hear(&mut self, changed: &Changed, now: Duration) {
         if changed.all || self.names.len() + changed.names.len() > limits::TOLD_NAMES {
-            *self = Told { since: None, all: now, itself: now, moved: self.moved, names: Vec::new() };
+            *self = Told { all: now, itself: now, mtime: self.mtime, moved: self.moved, ..Told::default() };
             return;
         }
         if changed.itself {

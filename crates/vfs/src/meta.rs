@@ -46,11 +46,8 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     let news = inode.attr.map(|known| Attr { atime: attr.atime, ..known }) != Some(*attr);
     let before = seen(inode);
     let unsent = inode.pending > 0;
-    let known = inode.attr.filter(|_| !unsent && !inode.recalled);
-    if let (Some(known), Some(dir)) = (known, &mut inode.dir)
-        && known.mtime != attr.mtime
-    {
-        dir.told.moves(asked.at);
+    if let Some(dir) = &mut inode.dir {
+        dir.told.shows(attr.mtime, asked.at);
     }
     adopt(inode, attr, asked.at);
     let moved = inode.home_id != attr.id;

@@ -112,8 +112,15 @@ impl Volume {
         }
     }
 
-    /// In mode `strict` directories show what the home made of them.
+    /// The times of directories that the home made. In mode `strict` they are shown.
     fn confirm_dirs(&self, tree: &mut Tree, change: &Change, done: &Done) {
+        let dirs = super::queue::names(change).map(|(dir, _)| dir);
+        for dir in dirs.chain([change.object]) {
+            let Ok(inode) = tree.get(dir) else { continue };
+            let mut told = done.dirs.iter().chain(&done.attr);
+            let left = told.find(|attr| attr.id == inode.home_id).map(|attr| attr.mtime);
+            inode.dir.iter_mut().for_each(|node| node.told.leaves(left));
+        }
         if !change.plain {
             return;
         }
