@@ -11,7 +11,8 @@
 //! Where times are whole seconds, marks prove little: there all that is found tells how far the home came ([`Course`]).
 //! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
-//! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it.
+//! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it; that
+//! is so where it is parked, too, and not looked for.
 
 use super::content::Slice;
 use super::course::{Course, Found, State, Step};
@@ -110,7 +111,12 @@ impl Volume {
             return Ok(());
         }
         let (traces, executed) = self.look(sent, class, executed, torn.is_some()).await?;
-        let mut proven = proven(&traces, executed);
+        let refused: Vec<(u64, Change)> = {
+            let tree = self.tree.lock();
+            let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
+            parked.map(|(seq, p)| (seq, p.change.clone())).collect()
+        };
+        let mut proven = proven(&traces, &refused, executed);
         if let Some(torn) = torn {
             again(&mut proven, &sent_with(&traces, torn), executed);
         }
@@ -397,8 +403,12 @@ fn last_shown(traces: &[Trace], executed: u64) -> u64 {
 }
 
 /// The records whose effect the home shows, in order, each with the mark of its object that it or a later record left.
-/// All up to `executed` was.
-fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
+/// All up to `executed` was, except what waits for those that are `refused`.
+fn proven<'a>(
+    traces: &'a [Trace],
+    refused: &[(u64, Change)],
+    executed: u64,
+) -> Vec<(&'a Trace, Option<Attr>)> {
     let last = last_shown(traces, executed);
     let counts = |t: &&Trace| t.seq <= last || t.late;
     let mut shown: HashMap<u64, (u64, Attr)> = HashMap::new();
@@ -409,9 +419,13 @@ fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
         }
     }
     let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)));
+    let mut refused = refused.iter().peekable();
     let mut waiting = Waiting::default();
     let mut proven = Vec::new();
     for t in traces.iter().filter(counts) {
+        while let Some((_, change)) = refused.next_if(|(seq, _)| *seq < t.seq) {
+            waiting.add(change);
+        }
         if waiting.concerns(&t.change) || (t.late && t.mark.is_none()) {
             waiting.add(&t.change);
             continue;
@@ -569,9 +583,32 @@ mod tests {
         ];
         for (half, last) in [(true, 2), (false, 3)] {
             traces[2].half = half;
-            let proven: Vec<_> = proven(&traces, 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
+            let proven: Vec<_> = proven(&traces, &[], 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
             assert_eq!(proven, (1..=last).map(|seq| (seq, Some(there))).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn what_waits_for_a_refused_operation_is_not_proven_by_its_place() {
+        let name = |n: &str| Name::new(n.as_bytes()).unwrap();
+        let create = Op::Create { dir: 1, name: name("new"), new: New::File, mode: 0 };
+        let rename = |to| Op::Rename {
+            from: 1,
+            name: name("new"),
+            object: 7,
+            to: 1,
+            new_name: name(to),
+            replaced: None,
+        };
+        let mut other = trace(3, rename("else"), "else", Some(attr(Kind::File, 9)));
+        (other.change.object, other.change.op) = (8, Op::Write { file: 8, base: None, pieces: vec![] });
+        let traces = [trace(2, rename("old"), "old", None), other];
+        let seqs = |refused: &[_]| -> Vec<u64> {
+            proven(&traces, refused, 0).into_iter().map(|(t, _)| t.seq).collect()
+        };
+        assert_eq!(seqs(&[]), [2, 3]);
+        assert_eq!(seqs(&[(1, trace(1, create.clone(), "new", None).change)]), [3]);
+        assert_eq!(seqs(&[(4, trace(4, create, "new", None).change)]), [2, 3]);
     }
 
     #[test]
@@ -593,7 +630,7 @@ mod tests {
         ];
         let torn = sent_with(&traces, HashSet::from([4]));
         assert_eq!(torn, HashSet::from([3, 4]));
-        let mut proven = proven(&traces, 5);
+        let mut proven = proven(&traces, &[], 5);
         again(&mut proven, &torn, 5);
         assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), [1, 2]);
     }
