@@ -141,6 +141,17 @@ oncrpc::xdr! {
         pub boot_id: Bytes,
         /// The home's clock.
         pub clock: Time,
+        /// Tells the account's home directory from every other one for as long as its machine, or container, runs;
+        /// `None` where that is not certain.
+        pub place: Option<[u8; 16]>,
+    }
+}
+
+impl Hello {
+    /// Whether it is the account's home directory that `other` tells of, for certain, whatever the tokens are: somebody may
+    /// have removed one.
+    pub fn is_in_the_same_place(&self, other: &Hello) -> bool {
+        self.uid == other.uid && self.place.is_some() && self.place == other.place
     }
 }
 

@@ -302,10 +302,14 @@ impl State {
         }
     }
 
-    /// Compares the greeting with the first one: another token or user is another account.
+    /// Compares the greeting with the first one: another token or user is another account, unless it is in the same place.
     fn greet(&mut self, hello: Hello) {
         self.new_token |= hello.token_is_new;
         match &self.first {
+            Some(first) if first.is_in_the_same_place(&hello) => {
+                self.foreign = None;
+                self.first = Some(hello);
+            }
             Some(first) if (first.token, first.uid) != (hello.token, hello.uid) => {
                 let text = "the account at the other end is not the one that it was; nothing is sent there \
                             until that is confirmed";

@@ -60,6 +60,7 @@ pub use mode::{Mode, Modes};
 pub use ops::copies::{ConflictCopy, Keep};
 pub use ops::prefetch::{Prefetch, PrefetchProgress};
 pub use types::*;
+pub use volume::Stranger;
 pub use watch::{Event, Watch};
 
 use crate::inode::local;
@@ -283,6 +284,16 @@ impl Vfs {
     /// it, in order, when that is durable.
     pub async fn discard(&self, volume: u32, wanted: Option<&[u64]>) -> Result<Vec<Parked>> {
         self.volume(Oid { volume, id: Oid::ROOT.id })?.discard(wanted).await
+    }
+
+    /// Who answers at the home of a volume, while that is suspended.
+    pub fn in_doubt(&self, volume: u32) -> Result<Option<Stranger>> {
+        Ok(self.volume(Oid { volume, id: Oid::ROOT.id })?.stranger())
+    }
+
+    /// Somebody says that the account with this token is the one that a suspended volume is of.
+    pub async fn same_account(&self, volume: u32, token: [u8; 16]) -> Result<()> {
+        self.volume(Oid { volume, id: Oid::ROOT.id })?.same_account(token).await
     }
 
     /// Objects of a volume with changes that wait for a decision on what its home refused: a part of them, and the

@@ -1,7 +1,9 @@
 //! A volume: one account on one host. Its trouble holds back nobody else.
 
+mod account;
 mod modes;
 
+pub use account::Stranger;
 pub use modes::{Alarm, offline};
 
 use crate::config::{MountOptions, VolumeStatus};
@@ -152,6 +154,8 @@ pub struct Volume {
     pub record: Mutex<VolumeRecord>,
     /// Why nothing is sent to the home, if so.
     pub suspended: Mutex<Option<String>>,
+    /// Who answers there then.
+    stranger: Mutex<Option<Hello>>,
     /// Folders in which nothing may be changed.
     pub guard: Mutex<Arc<Guard>>,
     /// Space of the home as of the last question, of this process or an earlier one.
@@ -197,7 +201,7 @@ impl Volume {
         recover(shared, id, &mut tree, &data, records)?;
         tree.notes = Notes::new(id, shared.gateway, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
-        let hello = kept(&*shared.store, &hello_key(id))?;
+        let hello = account::kept_hello(&*shared.store, id)?;
         let space = kept(&*shared.store, &space_key(id))?;
         let volume = Arc::new(Volume {
             id,
@@ -214,6 +218,7 @@ impl Volume {
             hello: Mutex::new(hello),
             record: Mutex::new(record),
             suspended: Mutex::new(None),
+            stranger: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
             space: Mutex::new(space),
             space_kept: Mutex::new(None),
@@ -248,38 +253,6 @@ impl Volume {
         let mut record = self.record.lock();
         record.names.retain(|n| n != name);
         save_record(&self.shared, self.id, &record)
-    }
-
-    /// Checks that the account is the one whose changes are kept here.
-    pub fn recognise(&self, hello: &Hello) -> Result<()> {
-        let unsent = self.tree.lock().queue.len() > 0;
-        let mut record = self.record.lock();
-        if record.token.is_some() && hello.class == home::Class::Sftp {
-            self.home.expect(home::Class::Posix);
-            let text = format!("{}: the agent ran there before, but cannot now", self.account);
-            return Err(Error::new(ErrorKind::Unreachable, text));
-        }
-        let why = match (record.token, hello.token) {
-            (Some(known), Some(found)) if known != found && hello.token_is_new && unsent => Some(
-                "its marker ~/.cache/trellis/token is missing while changes are unsent; if it is the same account, \
-                 put the file back, else remove the changes",
-            ),
-            (Some(known), Some(found)) if known != found && !hello.token_is_new => {
-                Some("another account answers (its ~/.cache/trellis/token differs)")
-            }
-            _ => None,
-        };
-        if let Some(why) = why {
-            let text = format!("{}: {why}; nothing is sent there", self.account);
-            *self.suspended.lock() = Some(text.clone());
-            return Err(Error::new(ErrorKind::Setup, text));
-        }
-        if record.token != hello.token && hello.token.is_some() {
-            record.token = hello.token;
-            save_record(&self.shared, self.id, &record)?;
-        }
-        *self.suspended.lock() = None;
-        Ok(())
     }
 
     /// For whoever waited for the home long enough: why it was last asked in vain, else what its status says.

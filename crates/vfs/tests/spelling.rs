@@ -182,3 +182,47 @@ async fn the_root_has_the_space_of_its_homes() {
     world.fault(Fault::Unreachable);
     assert_eq!(space(vfs::Oid::ROOT).await, all, "what was seen last");
 }
+
+/// `~/.cache` was emptied while something was unsent: the token is another one, and nobody was there to put it back.
+#[tokio::test]
+async fn an_account_without_its_token_is_known_by_its_place() {
+    for moved in [false, true] {
+        let world = World::new(Mode::Wb);
+        world.memory.set_place(Some([1; 16]));
+        let engine = start(&world, "ann@lab:22", world.fault.clone()).await;
+        let lab = engine.lab().await;
+        let file = engine.create(lab, "f").await.unwrap();
+        engine.sync().await;
+        world.fault(Fault::Unreachable);
+        engine.write(file, 0, b"unsent").await.unwrap();
+        engine.vfs.close(None).await;
+        world.fault(Fault::None);
+        world.memory.set_token([7; 16]);
+        world.memory.set_place(Some([if moved { 2 } else { 1 }; 16]));
+
+        let engine = start(&world, "ann@lab:22", world.fault.clone()).await;
+        if moved {
+            let unsent = engine.vfs.sync(None, Duration::from_secs(1)).await.unwrap_err();
+            assert_eq!(unsent.len(), 1);
+            let why = engine.vfs.status().volumes[0].suspended.clone().unwrap();
+            assert!(why.contains("`trellis login --same-account lab`"), "{why}");
+            assert_eq!(world.at_home("f").await.unwrap(), b"");
+            let stranger = engine.vfs.in_doubt(file.volume).unwrap().unwrap();
+            assert_eq!(stranger.token, [7; 16]);
+            let other = engine.vfs.same_account(file.volume, [8; 16]).await.unwrap_err();
+            assert_eq!(other.kind, home::ErrorKind::Stale);
+            engine.vfs.same_account(file.volume, [7; 16]).await.unwrap();
+        }
+        assert_eq!(engine.find("/lab/f").await.unwrap(), file);
+        engine.sync().await;
+        assert_eq!(world.at_home("f").await.unwrap(), b"unsent");
+        assert_eq!(engine.vfs.in_doubt(file.volume).unwrap(), None);
+        engine.vfs.close(None).await;
+
+        // From now on this is its token.
+        world.memory.set_place(None);
+        let engine = start(&world, "ann@lab:22", world.fault.clone()).await;
+        assert_eq!(engine.find("/lab/f").await.unwrap(), file);
+        engine.vfs.close(None).await;
+    }
+}

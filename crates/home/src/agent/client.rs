@@ -256,6 +256,7 @@ impl Accept {
             token_is_new: false,
             boot_id: Bytes::new(),
             clock: crate::Time::default(),
+            place: None,
         };
         let (program, platform) = ([0; 32], Bytes::new());
         Accept { codec: CODEC_NONE, features: 0, window: 0, program, pid: 0, platform, home }

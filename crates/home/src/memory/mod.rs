@@ -86,6 +86,7 @@ struct State {
     told: Vec<Changed>,
     token: [u8; 16],
     token_is_new: bool,
+    place: Option<[u8; 16]>,
 }
 
 impl State {
@@ -134,6 +135,7 @@ impl MemoryHome {
             told: Vec::new(),
             token: *b"a token for test",
             token_is_new: true,
+            place: None,
         };
         MemoryHome { state: Arc::new(Mutex::new(state)), more: Arc::default() }
     }
@@ -201,6 +203,11 @@ impl MemoryHome {
         self.state.lock().token = token;
     }
 
+    /// Says where the account's home directory is.
+    pub fn set_place(&self, place: Option<[u8; 16]>) {
+        self.state.lock().place = place;
+    }
+
     /// Another program changes permission bits.
     pub fn chmod_outside(&self, path: &HomePath, mode: u32) {
         let mut state = self.state.lock();
@@ -250,6 +257,7 @@ impl Home for MemoryHome {
             token_is_new: std::mem::take(&mut state.token_is_new),
             boot_id: Bytes::from_static(b"memory"),
             clock: state.tree.now(),
+            place: state.place,
         })
     }
 

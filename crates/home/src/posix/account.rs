@@ -27,7 +27,33 @@ pub(super) fn hello<S: Sys>(home: &Posix<S>) -> Result<Hello> {
         token: token.ok().map(|(bytes, _)| bytes),
         boot_id: Bytes::from(home.sys.boot_id()),
         clock: home.sys.now(),
+        place: place(home).ok().flatten(),
     })
+}
+
+/// Where the account is, as long as its machine runs. Numbers of devices, mounts and inodes are used again, and images of
+/// disks are copied with all that is in them: so it takes the machine's boot, its first process (a container's is another
+/// one than its host's, and another one each time), the mount, and the birth of the directory itself.
+fn place<S: Sys>(home: &Posix<S>) -> Sysult<Option<[u8; 16]>> {
+    let boot = home.sys.boot_id();
+    let Some(first) = home.sys.first_process() else { return Ok(None) };
+    let fd = home.sys.open_root(&home.account.home_dir)?;
+    let stat = home.sys.stat(&fd)?;
+    let Some(birth) = stat.btime else { return Ok(None) };
+    if boot.is_empty() || stat.mount == 0 || stat.uid != home.account.uid {
+        return Ok(None);
+    }
+    let numbers =
+        [stat.dev, stat.mount, stat.ino, birth.sec as u64, u64::from(birth.nsec)].map(u64::to_le_bytes);
+    let id = home.identify(&fd).map_err(|_| Errno::NODATA)?.id;
+    let id = [id.fs, id.ino, id.generation].map(u64::to_le_bytes);
+    let mut hasher = blake3::Hasher::new();
+    for part in [&boot[..], &first, numbers.as_flattened(), id.as_flattened()] {
+        hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+    }
+    let mut out = [0; 16];
+    out.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
+    Ok(Some(out))
 }
 
 /// The home directory as seen from the root of the home; the root itself where it lies elsewhere.

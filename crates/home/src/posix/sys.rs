@@ -183,6 +183,10 @@ pub trait Sys: Send + Sync + 'static {
     fn account(&self) -> Account;
     /// Bytes that differ from boot to boot and from machine to machine.
     fn boot_id(&self) -> Vec<u8>;
+    /// Bytes that differ from each start of a machine or container to the next, on one boot; `None` where they are not told.
+    fn first_process(&self) -> Option<Vec<u8>> {
+        None
+    }
     /// The mount table.
     fn mounts(&self) -> Sysult<Vec<Mount>>;
 

@@ -234,6 +234,14 @@ impl Sys for Linux {
         text.trim_ascii().to_vec()
     }
 
+    /// When process 1 was started, in ticks since the boot: proc_pid_stat(5), field 22.
+    fn first_process(&self) -> Option<Vec<u8>> {
+        let text = std::fs::read("/proc/1/stat").ok()?;
+        // The name in field 2 may contain anything.
+        let name_end = text.iter().rposition(|b| *b == b')')?;
+        text[name_end..].split(|b| *b == b' ').nth(20).map(<[u8]>::to_vec)
+    }
+
     fn mounts(&self) -> Sysult<Vec<Mount>> {
         let text = std::fs::read("/proc/self/mountinfo")
             .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;

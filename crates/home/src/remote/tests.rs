@@ -108,6 +108,7 @@ fn fake(token: u8) -> Arc<Fake> {
         token_is_new: false,
         boot_id: Bytes::new(),
         clock: crate::Time::default(),
+        place: None,
     };
     Arc::new(Fake { hello, end: watch::Sender::new(None), told: AtomicBool::new(false) })
 }
@@ -308,6 +309,24 @@ async fn another_account_gets_nothing_until_it_is_accepted() {
     assert!(matches!(home.status().link, Link::Down(text) if text.contains("not the one that it was")));
     assert_eq!(home.attach().await.unwrap().token, Some([2; 16]));
     assert_eq!(home.apply(Vec::new()).await, Ok(Vec::new()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_account_that_lost_its_token_is_known_by_its_place() {
+    let placed = |token, place| {
+        let mut one = Arc::into_inner(fake(token)).unwrap();
+        one.hello.place = Some([place; 16]);
+        Arc::new(one)
+    };
+    let (first, same) = (placed(1, 1), placed(2, 1));
+    let (home, _) = home(vec![Ok(first.clone()), Ok(same.clone()), Ok(placed(3, 2))]);
+    home.attach().await.unwrap();
+    for (ended, next) in [(first, Ok(Vec::new())), (same, Err(ErrorKind::Setup))] {
+        tokio::time::sleep(PROVEN).await;
+        ended.end.send_replace(Some(gone()));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(home.apply(Vec::new()).await.map_err(|e| e.kind), next);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -133,6 +133,7 @@ impl Home for Session {
             token_is_new: false,
             boot_id: Bytes::new(),
             clock: now(),
+            place: None,
         })
     }
 

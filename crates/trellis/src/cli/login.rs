@@ -27,7 +27,8 @@ Examples:
   trellis login ann@lab
   trellis login --for 8h lab
   trellis login --list
-  trellis login --end ann@lab";
+  trellis login --end ann@lab
+  trellis login --same-account ann@lab  says that a suspended home's account is the one that it was";
 
 /// Arguments of `login`.
 #[derive(Debug, Args)]
@@ -47,6 +48,14 @@ pub struct LoginArgs {
     /// End the login
     #[arg(long, conflicts_with = "list")]
     end: bool,
+
+    /// Say that the account of a suspended home is the one that it was: shows what differs and what is unsent, and asks
+    #[arg(long, conflicts_with_all = ["end", "list", "stays"])]
+    same_account: bool,
+
+    /// Do not ask (with --same-account)
+    #[arg(long, requires = "same_account")]
+    yes: bool,
 
     /// Show the logins and how long they stay
     #[arg(long, conflicts_with = "host")]
@@ -85,6 +94,9 @@ struct Login {
 }
 
 pub(super) async fn login(args: LoginArgs) -> Done {
+    if let (Some(host), true) = (&args.host, args.same_account) {
+        return super::same_account::confirm(&args.state, host.trim_matches('/'), args.yes).await;
+    }
     // Our master is for this machine, wherever the directory lies.
     let state = StateDir::create(args.state.dir.as_deref(), true)?;
     match (&args.host, args.list) {

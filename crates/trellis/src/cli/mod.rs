@@ -27,6 +27,7 @@ mod prefetch;
 mod reach;
 mod refused;
 mod rm;
+mod same_account;
 mod serve;
 mod service;
 mod space;

@@ -4,7 +4,7 @@
 //! copied stays the same file.
 
 use super::prefetch::PrefetchReport;
-use super::report::{ConflictReport, ParkedReport, StatusReport, UnsentReport};
+use super::report::{ConflictReport, HomeReport, ParkedReport, StatusReport, UnsentReport};
 use crate::limits;
 use home::ErrorKind;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -122,6 +122,14 @@ pub enum Request {
     /// Somebody has logged in to the account that a name stands for: connects at once, whatever was refused before:
     /// [`Reply::Done`], or why not.
     LoggedIn(String),
+    /// Who answers at a suspended home: [`Reply::Stranger`]. With the token of that answer it is the account that it was from
+    /// now on: [`Reply::Done`].
+    SameAccount {
+        /// A name of the home.
+        home: String,
+        /// That the account with this token is meant.
+        token: Option<[u8; 16]>,
+    },
     /// The object at a path from the root; symbolic links are not followed: [`Reply::Object`].
     Resolve(Raw),
     /// The object of that name in a directory: [`Reply::Object`].
@@ -292,6 +300,15 @@ pub enum Reply {
     Names(Vec<Raw>),
     /// How an account is reached.
     Way(LoginWay),
+    /// Nobody knows whether it is the account that it was.
+    Stranger {
+        /// Its token.
+        token: [u8; 16],
+        /// The home.
+        home: Box<HomeReport>,
+        /// What is the same and what differs, a line each.
+        compared: Vec<String>,
+    },
     /// An object.
     Object(Object),
     /// The connection carries a session from now on.

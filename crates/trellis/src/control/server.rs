@@ -156,6 +156,7 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
         Request::Status => Reply::Status(Box::new(control.status().await)),
         Request::Way(name) => Reply::Way(control.way(&name)?),
         Request::LoggedIn(name) => control.logged_in(&name).await?,
+        Request::SameAccount { home, token } => control.same_account(&home, token).await?,
         Request::Attach { .. } | Request::Prefetch { .. } | Request::Prefetched => {
             return Err(ErrorKind::Invalid.into());
         }
@@ -174,9 +175,7 @@ async fn answer(control: &Control, request: Request, payload: Bytes) -> Result<(
         Request::Settle { path, keep } => control.settle(path, keep).await?,
         Request::Mode { path, mode } => control.set_mode(path, &mode).await?,
         Request::Stop { drain_s } => control.stop(drain_s).await?,
-        Request::Names => {
-            Reply::Names(control.namespace.configured().iter().map(|n| n.as_bytes().into()).collect())
-        }
+        Request::Names => control.names(),
         Request::Resolve(path) => {
             let (oid, attr) = control.resolve(&path.0).await?;
             Reply::Object(object(oid, &attr))
@@ -234,6 +233,10 @@ impl Control {
         self.vfs.resolve_path(self.ctx(), path).await
     }
 
+    fn names(&self) -> Reply {
+        Reply::Names(self.namespace.configured().iter().map(|n| n.as_bytes().into()).collect())
+    }
+
     async fn mount(&self, dir: &Raw, make: bool) -> Result<Reply> {
         let mounted = self.mounts.mount(path(dir), make).await;
         let Mounted { dir, before, recovered } = mounted.map_err(|why| Error::new(ErrorKind::Io, why))?;
@@ -283,6 +286,28 @@ impl Control {
             Some(why) => Err(Error::new(ErrorKind::Setup, why)),
             None => Ok(Reply::Done),
         }
+    }
+
+    /// The home with this name, if it was reached before.
+    fn volume_named(&self, name: &str) -> Option<vfs::VolumeStatus> {
+        let is_it = |v: &vfs::VolumeStatus| v.names.iter().any(|n| n.as_bytes() == name.as_bytes());
+        self.vfs.status().volumes.into_iter().find(is_it)
+    }
+
+    async fn same_account(&self, name: &str, token: Option<[u8; 16]>) -> Result<Reply> {
+        let none =
+            || Error::new(ErrorKind::Invalid, "no home is called so: name one, as `trellis status` does");
+        let known = self.volume_named(name).ok_or_else(none)?;
+        if let Some(token) = token {
+            self.vfs.same_account(known.volume, token).await?;
+            return Ok(Reply::Done);
+        }
+        let stranger = self.vfs.in_doubt(known.volume)?.ok_or_else(|| {
+            let why = "the account is not in doubt (its home is not suspended): there is nothing to confirm";
+            Error::new(ErrorKind::Invalid, why)
+        })?;
+        let home = Box::new(super::report::HomeReport::from(&known));
+        Ok(Reply::Stranger { token: stranger.token, home, compared: stranger.compared })
     }
 
     async fn sync(&self, path: Option<Raw>, timeout_s: f64) -> Result<Reply> {

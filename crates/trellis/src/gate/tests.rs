@@ -83,6 +83,7 @@ impl Home for Dirs {
             token_is_new: false,
             boot_id: Bytes::from(self.boot.clone()),
             clock: Time::default(),
+            place: None,
         })
     }
     async fn stat(&self, _: &Loc) -> Result<Seen> {

@@ -87,6 +87,9 @@ impl Volume {
     async fn push(self: &Arc<Self>, ahead: &mut Ahead) -> Result<Sent> {
         let hello = self.greeted().await?;
         let claimed_before = self.claimed.load(Ordering::Relaxed);
+        if !claimed_before {
+            self.recognise_again().await?;
+        }
         self.resume(hello.class).await?;
         self.clear_doubt().await?;
         let batch = self.next_batch().await?;

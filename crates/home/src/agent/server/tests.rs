@@ -54,6 +54,7 @@ impl Serve for Gated {
             token_is_new: false,
             boot_id: Bytes::from_static(b"boot"),
             clock: Time { sec: 1, nsec: 0 },
+            place: None,
         })
     }
     /// The size is the length of the path.

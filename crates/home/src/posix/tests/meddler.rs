@@ -120,6 +120,9 @@ impl Sys for Meddler {
             true => b"the next boot".to_vec(),
         }
     }
+    fn first_process(&self) -> Option<Vec<u8>> {
+        self.linux.first_process()
+    }
     fn access(&self, fd: &OwnedFd, bits: u32) -> Sysult<()> {
         self.linux.access(fd, bits)
     }

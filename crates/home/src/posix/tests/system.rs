@@ -55,6 +55,29 @@ fn a_token_that_was_removed_is_put_back() {
     assert!(again.token == first.token && !again.token_is_new);
 }
 
+/// Nobody was there to put the token back: it is the same account all the same. Another home directory is another place,
+/// also where it has taken the name and the number of the first one, and so is the machine after its next boot.
+#[test]
+fn an_account_without_its_token_is_in_the_same_place() {
+    let place = Place::new();
+    let hello = || place.open(Linux::default()).hello().unwrap();
+    let first = hello();
+    assert!(first.place.is_some(), "/proc tells, and the file system keeps births");
+    std::fs::remove_dir_all(place.path(".cache")).unwrap();
+    let second = hello();
+    assert!(second.token != first.token && second.is_in_the_same_place(&first));
+    let other = Hello { uid: first.uid + 1, ..first.clone() };
+    assert!(!second.is_in_the_same_place(&other));
+    let unknown = Hello { place: None, ..first.clone() };
+    assert!(!unknown.is_in_the_same_place(&unknown));
+    let restarted = place.open(meddler::Meddler::restarted(Default::default())).hello().unwrap();
+    assert!(restarted.place.is_some() && !restarted.is_in_the_same_place(&first));
+    let dir = place.path("");
+    std::fs::remove_dir_all(&dir).unwrap();
+    std::fs::create_dir(&dir).unwrap();
+    assert!(!hello().is_in_the_same_place(&first));
+}
+
 #[test]
 fn large_directories_are_read_once() {
     let place = Place::new();

@@ -1,7 +1,7 @@
 //! A host that is down for some seconds, again and again, while somebody waits for it.
 //!
 //! Whoever waits is to go on soon after the host is back, however often it was down before. A host that stays down hears
-//! from us about once a second, and never twice at a time.
+//! from us about once a second, and never twice at a time. It is known again where `~/.cache` was emptied meanwhile.
 
 use crate::e2e::accounts::ANN;
 use crate::e2e::fuse;
@@ -14,8 +14,8 @@ use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long the host is down.
@@ -47,6 +47,7 @@ pub fn run(world: &World) -> Result<()> {
     }
     waits.forbidden(&mut lab)?;
     waits.counted(&mut lab)?;
+    waits.emptied(&mut lab, &world.home(ANN))?;
     server.run(&["sync", "--timeout", "60"])?;
     server.run(&["umount", &tree.to_string_lossy()]).map(drop)
 }
@@ -105,6 +106,50 @@ impl Waits<'_> {
         let said = String::from_utf8_lossy(&out.stderr);
         ensure!(said.contains("Permission denied"), "{}: {said}", out.status);
         Ok(())
+    }
+
+    /// Somebody empties `~/.cache` while something is unsent and no agent runs. The account is known by the place of its home
+    /// directory; where that is not certain, nothing is sent until somebody says that it is the same.
+    fn emptied(&self, lab: &mut Sshd, home: &Path) -> Result<()> {
+        for (name, certain) in [("emptied", true), ("moved", false)] {
+            lab.kill()?;
+            self.shell(&format!("echo {name} >{name}"))?;
+            fs::remove_dir_all(home.join(".cache"))?;
+            if !certain {
+                run::run(Command::new("mount").arg("--bind").args([home, home]))?;
+            }
+            lab.restart()?;
+            if !certain {
+                self.confirmed()?;
+            }
+            self.server.run(&["sync", "--timeout", "30"])?;
+            ensure!(
+                fs::read_to_string(self.work.join(name))? == format!("{name}\n"),
+                "{name} did not arrive"
+            );
+            let status = self.server.home_status("ann@lab")?;
+            ensure!(status["state"] == "up" && status["conflicts"] == 0, "{status}");
+        }
+        run::run(Command::new("umount").arg("--lazy").arg(home))
+    }
+
+    fn confirmed(&self) -> Result<()> {
+        wait_for("the doubt", Duration::from_secs(60), || {
+            let status = self.server.home_status("ann@lab").ok()?;
+            (status["state"] == "suspended").then_some(())
+        })?;
+        let asked =
+            self.server.command(&["login", "--same-account", "ann@lab"]).stdin(Stdio::null()).output()?;
+        let said = String::from_utf8_lossy(&asked.stdout).into_owned();
+        ensure!(asked.status.code() == Some(2), "{asked:?}");
+        for part in ["made just now", "as before", "unsent: 2 changes"] {
+            ensure!(said.contains(part), "it does not say {part:?}: {said}");
+        }
+        ensure!(!self.work.join("moved").exists(), "it was sent to nobody knows whom");
+        let login = self.server.command(&["login", "ann@lab"]).stdin(Stdio::null()).output()?;
+        let why = String::from_utf8_lossy(&login.stderr);
+        ensure!(!login.status.success() && why.contains("--same-account"), "{login:?}");
+        self.server.run(&["login", "--same-account", "--yes", "ann@lab"]).map(drop)
     }
 
     /// While a command waits, a host that lets nobody in hears about once a second from us.
