@@ -47,7 +47,7 @@ fn what_was_mended_stays_mended() {
     let gateway = [Lost, Slow, GatewayKill, GatewayCut];
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
     let full = [Lost, Hangup, GatewayKill, GatewayCut, AgentKill, HomeCut, FullDisks];
-    let all: [(&[Trouble], &[u64]); 9] = [
+    let all: [(&[Trouble], &[u64]); 10] = [
         // The ctime of a file that lost a name; a name without its object's attributes; a group that was half retired.
         (&gateway, &[421, 4077, 4094, 4421, 5069, 5489, 7038, 7563]),
         // A write to a file whose name another one has; renames that a power cut left half done.
@@ -59,6 +59,8 @@ fn what_was_mended_stays_mended() {
             &home,
             &[1324, 2490, 30135, 30283, 30783, 40872, 41916, 42176, 43449, 50552, 50611, 50907, 51224, 51270],
         ),
+        // What a killed agent had written, and the next one gave another name before it was durable.
+        (&home, &[304364, 304677]),
         // A segment that was begun for ever; an empty file that took a whole one's name; a part that was taken for another's.
         (&[FullDisks], &[36, 86, 664, 690, 697, 1273, 1294, 1397, 1442, 1468, 1661, 1683, 1721]),
         // What an agent without a log had written, and not made durable.

@@ -295,10 +295,18 @@ impl<S: Sys> Batch<'_, S> {
         self.open.retain(|o| o.id != id);
     }
 
-    /// Makes content durable that this batch wrote, before it gets another name, so that a power cut does not show the
-    /// name with less, or loses one, after which it would not be synced any more.
-    pub(super) fn sync_before_name(&self, id: HomeId) -> Sysult<()> {
-        let open = self.open.iter().filter(|o| o.id == id && self.home.takes(Step::SyncCopies));
+    /// Makes content durable that this batch wrote, or found written, before it gets another name, so that a power cut does
+    /// not show the name with less, or loses one, after which it would not be synced any more.
+    pub(super) fn sync_before_name(&mut self, id: HomeId) -> Sysult<()> {
+        if !self.home.takes(Step::SyncCopies) {
+            return Ok(());
+        }
+        // What an earlier agent wrote may be of any file there.
+        if let Some(at) = self.file_systems.iter().position(|(fs, _)| *fs == id.fs) {
+            self.sys().sync_file_system(&self.file_systems[at].1)?;
+            self.file_systems.swap_remove(at);
+        }
+        let open = self.open.iter().filter(|o| o.id == id);
         open.into_iter().try_for_each(|o| self.sys().sync(&o.fd))
     }
 
