@@ -27,6 +27,8 @@ pub const CREATE_ATTEMPTS: u32 = 8;
 pub const LEFT_KEPT: usize = 8192;
 /// Files and directories held open until they are synced together.
 pub const BATCH_OPEN: usize = 128;
+/// Files that stay open because their mode forbids their owner to open them for reading.
+pub const LENT_KEPT: usize = 16;
 /// Sorted directories kept for the next page of a listing.
 pub const LISTINGS_KEPT: usize = 8;
 /// Only directories with at least this many names are kept.

@@ -65,7 +65,7 @@ impl Xdr for Name {
 }
 
 /// A path below the root of a home: names joined by `/`, without a leading one; empty for the root.
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct HomePath(Vec<u8>);
 
 impl HomePath {

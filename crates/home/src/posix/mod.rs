@@ -20,7 +20,8 @@ pub mod adapter;
 pub mod apply;
 mod claim;
 pub mod ident;
-pub mod listing;
+pub mod lent;
+mod listing;
 pub mod memo;
 pub mod resolve;
 pub mod step;
@@ -41,7 +42,7 @@ use crate::{Chunk, Claimed, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed,
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use sys::{Mode, Sys};
+use sys::Sys;
 
 /// One tree of a POSIX file system and the account that we have there.
 ///
@@ -58,6 +59,7 @@ pub struct Posix<S: Sys = Linux> {
     walks_by_name: std::sync::atomic::AtomicBool,
     file_systems: Mutex<ident::FileSystems>,
     listings: Mutex<listing::Listings>,
+    lent: Mutex<lent::Lent<S>>,
     staged: Mutex<memo::StagedStore>,
     memo: Mutex<memo::Memo>,
     watches: watch::Watches<S>,
@@ -103,6 +105,7 @@ impl<S: Sys> Posix<S> {
             file_systems: Default::default(),
             token: Default::default(),
             listings: Default::default(),
+            lent: Default::default(),
             staged: Default::default(),
             memo: Default::default(),
             watches: watch::Watches::new(),
@@ -154,7 +157,7 @@ impl<S: Sys> Posix<S> {
         let found = self.find(file)?;
         expect_kind(&found.attr, Kind::File)?;
         let doing = |e| failed(e, format_args!("read {}", file.path));
-        let fd = self.sys.reopen(&found.fd, Mode::Read).map_err(doing)?;
+        let fd = lent::open(self, &found).map_err(doing)?;
         let most = len.min(limits::READ_MAX) as usize;
         let known = usize::try_from(found.attr.size.saturating_sub(at)).unwrap_or(most).min(most);
         let fill = |room: usize| {
@@ -198,7 +201,9 @@ impl<S: Sys> Posix<S> {
 
     /// Executes operations in order; durable when it returns. Stops after the first that is not done.
     pub fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
-        apply::apply(self, ops)
+        let done = apply::apply(self, ops);
+        lent::close_removed(self);
+        done
     }
 
     /// No operation begins from now on, not even one of a batch that runs.

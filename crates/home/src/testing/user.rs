@@ -15,8 +15,11 @@ pub fn as_user(path: &str) -> bool {
     }
     let dir = tempfile_dir();
     let exe = dir.join("tests");
-    let copied = std::fs::copy(std::env::current_exe().expect("a running test has a file"), &exe);
-    copied.expect("the test binary can be copied");
+    // By another process: a program cannot be started while somebody has it open for writing, and what other tests start
+    // meanwhile would have what we have open.
+    let tests = std::env::current_exe().expect("a running test has a file");
+    let copied = std::process::Command::new("cp").arg(tests).arg(&exe).status();
+    assert!(copied.expect("cp can be started").success(), "the test binary can be copied");
     for path in [&dir, &exe] {
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(path, mode).expect("our own copy can be changed");

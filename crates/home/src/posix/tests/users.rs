@@ -29,9 +29,27 @@ fn the_owner_writes_what_the_mode_forbids() {
     let outcome = one(&home, plainly(write("w/f", None, 12, b", plainly")));
     assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
     assert_eq!(place.read("w/f"), b"ours content, plainly");
-    set_mode(&place, "w/f", 0o000);
-    assert_eq!(home.read(&at("w/f"), 0, 1).unwrap_err().kind, ErrorKind::Access);
     assert_eq!(place.names("w"), ["f"]);
+}
+
+/// Whoever opened it before reads it, which the gateway sees to; its mode stays, and its times move once.
+#[test]
+fn the_owner_reads_what_the_mode_forbids() {
+    if !as_user("the_owner_reads_what_the_mode_forbids") {
+        return;
+    }
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    place.write("w/f", b"content");
+    set_mode(&place, "w/f", 0o200);
+    let first = home.read(&at("w/f"), 0, 3).unwrap();
+    assert_eq!((&first.data[..], first.attr.mode, first.attr.access.read), (&b"con"[..], 0o200, false));
+    let second = home.read(&at("w/f"), 3, 100).unwrap();
+    assert_eq!((&second.data[..], second.attr.version()), (&b"tent"[..], first.attr.version()));
+    let open = || lock(&home.lent).len();
+    assert_eq!(open(), 1);
+    done(&home, remove("w", "f", Some(first.attr.version())));
+    assert_eq!(open(), 0, "it keeps no space");
 }
 
 /// Such a file cannot be copied: it is written in place, at its end and elsewhere.
