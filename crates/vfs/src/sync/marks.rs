@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, HomePath, Kind, Loc, New, Op, Piece, Result};
+use std::collections::BTreeMap;
 
 /// What the home has at a place, and a record that may have left it there.
 pub struct Mark {
@@ -34,7 +35,7 @@ impl Volume {
             Kind::Symlink => true,
             _ => false,
         };
-        let mut by_place: HashMap<HomePath, (Attr, Vec<(u64, u64)>)> = HashMap::new();
+        let mut by_place: BTreeMap<HomePath, (Attr, Vec<(u64, u64)>)> = BTreeMap::new();
         for mark in marks.into_iter().filter(short) {
             let (_, marks) = by_place.entry(mark.place).or_insert((mark.there, vec![]));
             marks.push((mark.seq, mark.object));

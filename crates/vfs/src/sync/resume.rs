@@ -25,6 +25,7 @@ use crate::volume::Volume;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -194,7 +195,7 @@ impl Volume {
     }
 
     /// What is at these places: each is asked for once, however many records left their marks there.
-    async fn found(&self, places: HashSet<HomePath>) -> Result<Found> {
+    async fn found(&self, places: BTreeSet<HomePath>) -> Result<Found> {
         let questions = places.into_iter().map(|path| async move {
             match self.home.stat(&Loc { path: path.clone(), id: None }).await {
                 Ok(seen) => Ok(Some((path, Some(seen.attr)))),
@@ -376,7 +377,7 @@ impl Volume {
     async fn identify(&self, proven: &[(&Trace, Option<Attr>)]) -> Result<HashMap<u64, Attr>> {
         let places = {
             let mut tree = self.tree.lock();
-            let objects: HashSet<u64> = proven.iter().map(|(t, _)| t.change.object).collect();
+            let objects: BTreeSet<u64> = proven.iter().map(|(t, _)| t.change.object).collect();
             place_after(&mut tree, proven.iter().map(|(t, _)| &t.change), objects)
         };
         let unmarked =
