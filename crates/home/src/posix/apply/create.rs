@@ -26,9 +26,17 @@ impl<S: Sys> Batch<'_, S> {
         mode: u32,
     ) -> Act<Done> {
         let dir = self.dir(at)?;
+        let mut why = ErrorKind::Busy;
         for _ in 0..limits::CREATE_ATTEMPTS {
             let opened = match self.make(&dir.fd, name, new, mode) {
-                Err(Errno::EXIST) => return self.exists(placed, dir, name, new, mode),
+                Err(Errno::EXIST) => match self.home.find_in(&dir.fd, name)? {
+                    Some(found) => return self.exists(placed, dir, found, new, mode),
+                    None => {
+                        // Taken away since, or by something that is not shown.
+                        why = ErrorKind::Exists;
+                        continue;
+                    }
+                },
                 made => made?,
             };
             // Where somebody has taken it away at once, it is as if that had come first.
@@ -42,7 +50,7 @@ impl<S: Sys> Batch<'_, S> {
             self.made = true;
             return self.finish(placed, &dir, &found, mode);
         }
-        Err(ErrorKind::Busy.into())
+        Err(why.into())
     }
 
     /// The system call; files are returned open, because their mode may forbid us to open them later.
@@ -98,11 +106,7 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// The name is taken: perhaps by what is wanted.
-    fn exists(&mut self, placed: &Placed, dir: Found<S>, name: &Name, new: &New, mode: u32) -> Act<Done> {
-        let Some(found) = self.home.find_in(&dir.fd, name)? else {
-            // Taken by something that is not shown.
-            return Err(ErrorKind::Exists.into());
-        };
+    fn exists(&mut self, placed: &Placed, dir: Found<S>, found: Found<S>, new: &New, mode: u32) -> Act<Done> {
         let attr = found.attr;
         if placed.plain {
             return match placed.resent && attr.kind == new.kind() && attr.atime == placed.time {
