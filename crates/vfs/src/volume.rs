@@ -164,6 +164,8 @@ pub struct Volume {
     space_kept: Mutex<Option<Duration>>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,
+    /// It was sent to before: the account may be another one by now.
+    pub claims_again: AtomicBool,
     /// Wakes the sender.
     pub wake: Notify,
     /// Counts outcomes, for those who wait for the queue to shrink.
@@ -223,6 +225,7 @@ impl Volume {
             space: Mutex::new(space),
             space_kept: Mutex::new(None),
             claimed: AtomicBool::new(false),
+            claims_again: AtomicBool::new(false),
             wake: Notify::new(),
             outcomes: news::Sender::new(0),
             conflicts: Mutex::new(0),

@@ -87,7 +87,8 @@ impl Volume {
     async fn push(self: &Arc<Self>, ahead: &mut Ahead) -> Result<Sent> {
         let hello = self.greeted().await?;
         let claimed_before = self.claimed.load(Ordering::Relaxed);
-        if !claimed_before {
+        // The first one follows the greeting.
+        if !claimed_before && self.claims_again.swap(true, Ordering::Relaxed) {
             self.recognise_again().await?;
         }
         self.resume(hello.class).await?;
