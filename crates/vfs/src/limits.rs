@@ -62,6 +62,8 @@ pub const PREFETCH_SPARES: Duration = Duration::from_secs(3600);
 pub const INODES_MAX: usize = 4_000_000;
 /// Names of one directory.
 pub const DIR_ENTRIES_MAX: usize = 16_000_000;
+/// How often a look-up asks for a name whose object is taken away or replaced each time before it was looked at.
+pub const LOOKUP_TRIES: usize = 16;
 /// Further names of an object that a record of it tells; the others are found when their folders are listed. With
 /// [`BINDINGS_PER_RECORD`] no record is larger than the journal takes.
 pub const NAMES_TOLD: usize = 16;

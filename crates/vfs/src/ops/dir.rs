@@ -4,6 +4,7 @@ use super::live;
 use crate::Vfs;
 use crate::freshness::{Need, has_good_attributes};
 use crate::inode::{ROOT_ID, is_hidden};
+use crate::limits;
 use crate::types::{Ctx, DirEntry, DirPage, Found, Oid};
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -35,34 +36,29 @@ impl Vfs {
                 Some(parent) => parent,
                 None => return Ok(self.found_root()),
             },
-            name => self.child(&volume, ctx, dir.id, Name::new(name)?).await?,
+            name => return self.child(&volume, ctx, dir.id, Name::new(name)?).await,
         };
-        if matches!(name, b"." | b"..") {
-            volume.ensure_attr(id, volume.need(id)).await?;
-        }
-        let mut tree = volume.tree.lock();
-        let attr = volume.shown(&mut tree, id)?;
-        let dir_attr = volume.shown_if_known(&tree, dir.id);
-        Ok(Found { oid: Oid { volume: dir.volume, id }, attr, dir: dir_attr })
+        volume.ensure_attr(id, volume.need(id)).await?;
+        found(&volume, dir.id, id)
     }
 
-    /// What a name stands for, with attributes.
-    async fn child(&self, volume: &Arc<Volume>, ctx: Ctx<'_>, dir: u64, name: Name) -> Result<u64> {
+    /// What an entry of a directory stands for.
+    async fn child(&self, volume: &Arc<Volume>, ctx: Ctx<'_>, dir: u64, name: Name) -> Result<Found> {
         if is_hidden(self.shared.gateway, &name) {
             return Err(ErrorKind::NotFound.into());
         }
         let mut need = volume.need_of_name(ctx, dir, &name);
-        for _ in 0..2 {
+        for _ in 0..limits::LOOKUP_TRIES {
             let child = volume.ensure_name(dir, &name, need).await?;
             let id = child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?;
             // An answer that was insisted on is not asked for again.
             let need_of_child = if need.insist { need } else { volume.need(id) };
-            match volume.ensure_attr(id, need_of_child).await {
+            match volume.ensure_attr(id, need_of_child).await.and_then(|()| found(volume, dir, id)) {
                 // It was taken away or replaced in between: the name may stand for something else, or nothing.
                 Err(e) if e.kind == ErrorKind::Stale => {
                     need = volume.need_of_name(ctx, dir, &name).no_older_than(Duration::ZERO)
                 }
-                other => return other.map(|()| id),
+                other => return other,
             }
         }
         Err(ErrorKind::Stale.into())
@@ -152,6 +148,14 @@ impl Vfs {
         }
         Ok((at, self.getattr(ctx, at).await?))
     }
+}
+
+/// An object as a look-up in a directory answers with it.
+fn found(volume: &Volume, dir: u64, id: u64) -> Result<Found> {
+    let mut tree = volume.tree.lock();
+    let attr = volume.shown(&mut tree, id)?;
+    let dir = volume.shown_if_known(&tree, dir);
+    Ok(Found { oid: Oid { volume: volume.id, id }, attr, dir })
 }
 
 fn dot(name: &'static [u8], cookie: u64, oid: Oid, fileid: u64) -> DirEntry {
