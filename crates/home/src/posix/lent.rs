@@ -38,7 +38,9 @@ pub(super) fn open<S: Sys>(home: &Posix<S>, file: &Found<S>) -> Sysult<Arc<S::Fd
 }
 
 fn lend<S: Sys>(home: &Posix<S>, file: &Found<S>) -> Sysult<Arc<S::Fd>> {
-    if let Some((_, fd)) = lock(&home.lent).0.iter().find(|(id, _)| *id == file.attr.id) {
+    // Held until it is open, so that it is lent once.
+    let lent = &mut lock(&home.lent).0;
+    if let Some((_, fd)) = lent.iter().find(|(id, _)| *id == file.attr.id) {
         return Ok(fd.clone());
     }
     // A batch may set the mode that is put back here.
@@ -48,7 +50,6 @@ fn lend<S: Sys>(home: &Posix<S>, file: &Found<S>) -> Sysult<Arc<S::Fd>> {
     let opened = home.sys.reopen(&file.fd, Mode::Read);
     home.sys.chmod(&file.fd, mode)?;
     let fd = Arc::new(opened?);
-    let lent = &mut lock(&home.lent).0;
     lent.push_front((file.attr.id, fd.clone()));
     lent.truncate(limits::LENT_KEPT);
     Ok(fd)

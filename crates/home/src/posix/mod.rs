@@ -4,6 +4,7 @@
 //! - [`sys`], [`sys_real`]: what is asked of the machine.
 //! - [`resolve`]: from a path to a descriptor, never out of the root.
 //! - [`ident`]: which object is it, what are its attributes.
+//! - [`lent`]: reading what the mode forbids its owner to open.
 //! - [`listing`]: directories by pages.
 //! - [`xattrs`]: extended attributes.
 //! - [`account`]: who are we there; the token.
@@ -20,8 +21,8 @@ pub mod adapter;
 pub mod apply;
 mod claim;
 pub mod ident;
-pub mod lent;
-mod listing;
+mod lent;
+pub mod listing;
 pub mod memo;
 pub mod resolve;
 pub mod step;
