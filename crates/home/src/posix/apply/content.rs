@@ -183,13 +183,13 @@ impl<S: Sys> Batch<'_, S> {
     /// Opens a file again that somebody else has open, too. Whoever reads it does no harm; that nobody writes to it is told
     /// only while it is not open for writing here. Answers with it whether nobody else has it open now.
     fn open_among_readers(
-        &self,
+        &mut self,
         target: &Target<S>,
         (fd, is_written): (S::Fd, bool),
     ) -> Act<(S::Fd, Sysult<()>)> {
         if is_written {
             // Earlier operations wrote to it: with the descriptor goes what would have been synced.
-            self.sys().sync(&fd)?;
+            self.sync_early(self.sys().sync(&fd))?;
         }
         drop(fd);
         if self.has_writer(&target.file.fd) {
@@ -303,11 +303,18 @@ impl<S: Sys> Batch<'_, S> {
         }
         // What an earlier agent wrote may be of any file there.
         if let Some(at) = self.file_systems.iter().position(|(fs, _)| *fs == id.fs) {
-            self.sys().sync_file_system(&self.file_systems[at].1)?;
+            self.sync_early(self.sys().sync_file_system(&self.file_systems[at].1))?;
             self.file_systems.swap_remove(at);
         }
-        let open = self.open.iter().filter(|o| o.id == id);
-        open.into_iter().try_for_each(|o| self.sys().sync(&o.fd))
+        let mut open = self.open.iter().filter(|o| o.id == id);
+        let synced = open.try_for_each(|o| self.sys().sync(&o.fd));
+        self.sync_early(synced)
+    }
+
+    /// Takes in how a sync before the batch's end went.
+    fn sync_early(&mut self, synced: Sysult<()>) -> Sysult<()> {
+        self.sync_failed = self.sync_failed.or(synced.err());
+        synced
     }
 
     /// Whether some process has the file open for writing, as far as we may know.

@@ -99,6 +99,8 @@ pub(super) struct Batch<'a, S: Sys> {
     stagings: Vec<Staging<S>>,
     /// File systems with effects of an earlier execution that may not be durable.
     file_systems: Vec<(u64, S::Fd)>,
+    /// How a sync failed that an operation needed. The kernel tells it once, and any operation before may have lost bytes.
+    sync_failed: Option<Errno>,
     /// Our right to do this, where it was claimed.
     claim: Option<&'a mut Claim<S>>,
     /// What the batch's operations left at a place: what later ones mean that know no identity.
@@ -211,6 +213,7 @@ impl<'a, S: Sys> Batch<'a, S> {
             open: Vec::new(),
             stagings: Vec::new(),
             file_systems: Vec::new(),
+            sync_failed: None,
             left_at: HashMap::new(),
             claim,
             made: false,
@@ -430,6 +433,9 @@ impl<'a, S: Sys> Batch<'a, S> {
     fn sync_all(&mut self) -> Act<()> {
         if !self.home.takes(Step::SyncAll) {
             return Ok(());
+        }
+        if let Some(e) = self.sync_failed.take() {
+            return Err(e.into());
         }
         for (_, fd) in &self.file_systems {
             self.home.sys.sync_file_system(fd)?;

@@ -25,6 +25,7 @@ pub struct Meddler {
     countdown: AtomicI64,
     event: Mutex<Option<Event>>,
     syncs: AtomicI64,
+    failed_syncs: AtomicI64,
     /// Another program that opens the file waits.
     leased: AtomicBool,
     restarted: bool,
@@ -39,6 +40,7 @@ impl Meddler {
             countdown: AtomicI64::new(-1),
             event: Mutex::new(None),
             syncs: AtomicI64::new(0),
+            failed_syncs: AtomicI64::new(0),
             leased: AtomicBool::new(false),
             restarted: false,
             full: AtomicBool::new(false),
@@ -66,9 +68,20 @@ impl Meddler {
         self.syncs.load(Ordering::SeqCst)
     }
 
+    /// How many of these syncs failed, and those of file systems.
+    pub fn failed_syncs(&self) -> i64 {
+        self.failed_syncs.load(Ordering::SeqCst)
+    }
+
     /// Whether the event has happened.
     pub fn happened(&self) -> bool {
         self.countdown.load(Ordering::SeqCst) < 0
+    }
+
+    fn sync_call(&self) -> Sysult<()> {
+        self.call().inspect_err(|_| {
+            self.failed_syncs.fetch_add(1, Ordering::SeqCst);
+        })
     }
 
     fn call(&self) -> Sysult<()> {
@@ -148,8 +161,13 @@ impl Sys for Meddler {
 
     fn sync(&self, fd: &OwnedFd) -> Sysult<()> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
-        self.call()?;
+        self.sync_call()?;
         self.linux.sync(fd)
+    }
+
+    fn sync_file_system(&self, fd: &OwnedFd) -> Sysult<()> {
+        self.sync_call()?;
+        self.linux.sync_file_system(fd)
     }
 
     fn make(&self, dir: &OwnedFd, name: &[u8], what: Make<'_>) -> Sysult<()> {
@@ -189,7 +207,6 @@ impl Sys for Meddler {
         fn clone_file(&self, from: &OwnedFd, to: &OwnedFd) -> Sysult<()>;
         fn copy(&self, from: &OwnedFd, to: &OwnedFd, at: u64, len: u64) -> Sysult<u64>;
         fn probe_writers(&self, fd: &OwnedFd) -> Sysult<()>;
-        fn sync_file_system(&self, fd: &OwnedFd) -> Sysult<()>;
         fn try_lock(&self, fd: &OwnedFd) -> Sysult<()>;
         fn unlock(&self, fd: &OwnedFd) -> Sysult<()>;
         fn end_holders(&self, fd: &OwnedFd) -> Sysult<()>;

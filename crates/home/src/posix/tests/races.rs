@@ -345,6 +345,78 @@ fn no_system_call_may_fail_unnoticed() {
     }
 }
 
+/// The kernel tells once that it lost bytes; a second sync of the file is told that all is well.
+#[test]
+fn what_no_sync_made_durable_is_not_done() {
+    let link = || Op::Link { object: at("w/f"), dir: at("w"), name: name("g") };
+    let rename = || Op::Rename {
+        from: at("w"),
+        name: name("f"),
+        object: at("w/f"),
+        to: at("w"),
+        new_name: name("g"),
+        replaced: None,
+    };
+    let batches: [&dyn Fn(Version) -> [Op<Loc, Payload>; 2]; 3] = [
+        &|base| [write("w/f", Some(base), 12, b"ours"), rename()],
+        &|base| [write("w/f", Some(base), 12, b"ours"), link()],
+        &|base| [write("w/f", Some(base), 12, b"ours"), write("w/f", None, 0, b"more")],
+    ];
+    for (n, batch) in batches.into_iter().enumerate() {
+        let (mut failed, mut early) = (0, 0);
+        for calls in 0.. {
+            let place = Place::new();
+            let home = place.open(Meddler::new(Lacks::default()));
+            place.write("w/f", b"base content");
+            std::fs::hard_link(place.path("w/f"), place.path("w/name")).unwrap();
+            let _reader = std::fs::File::open(place.path("w/f")).unwrap();
+            let ops = batch(version(&home, "w/f")).map(placed).to_vec();
+            home.sys.after(calls, Event::Failure(Errno::IO));
+            let outcomes = home.apply(ops).unwrap();
+            if !home.sys.happened() {
+                break;
+            }
+            if home.sys.failed_syncs() > 0 {
+                failed += 1;
+                early += i64::from(home.sys.syncs() == 1);
+                assert!(
+                    matches!(outcomes[..], [Outcome::Refused(ErrorKind::Io)]),
+                    "{n}, {calls}: {outcomes:?}"
+                );
+            }
+        }
+        assert!(failed > 1 && early > 0, "batch {n}: {failed} syncs failed, {early} of them the first");
+    }
+}
+
+/// A name that is taken when a file is to be made, and free when it is looked at, is free.
+#[test]
+fn a_name_that_was_taken_is_made_when_it_is_free_again() {
+    let mut freed = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        let home = place.open(Meddler::new(Lacks::default()));
+        place.write("w/f", b"theirs");
+        let path = place.path("w/f");
+        home.sys.after(calls, Event::Outside(Box::new(move || std::fs::remove_file(path).unwrap())));
+        let outcome = one(&home, placed(create("w", "f", 0o644)));
+        if !home.sys.happened() {
+            break;
+        }
+        match outcome {
+            Outcome::Done(_) => {
+                freed += 1;
+                assert_eq!(place.read("w/f"), b"", "after {calls} calls");
+            }
+            // It was seen there, and is gone since.
+            outcome => {
+                assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?} after {calls} calls")
+            }
+        }
+    }
+    assert!(freed > 1, "free in time after {freed} calls");
+}
+
 #[test]
 fn a_full_disk_cuts_an_append_back() {
     let place = Place::new();
