@@ -307,7 +307,24 @@ async fn who_sees_that_a_directory_changed_sees_its_new_names() {
     assert_eq!(place.cost().await, 0);
 }
 
-/// The same where nothing is told.
+/// Its times as our own operation left them are no news.
+#[tokio::test]
+async fn who_sees_a_directory_as_we_left_it_asks_for_no_names() {
+    let place = place(Mode::Wb).await;
+    let dir = place.e.find("/lab/d").await.unwrap();
+    let before = place.e.vfs.getattr(place.e.ctx(), dir).await.unwrap().mtime;
+    place.e.create(dir, "mine").await.unwrap();
+    place.e.sync().await;
+    place.edit("other", b"theirs").await;
+    place.content("other").await;
+    assert_ne!(place.e.vfs.getattr(place.e.ctx(), dir).await.unwrap().mtime, before);
+    let calls = place.calls();
+    assert_eq!(place.content("d/a").await, b"one");
+    place.e.find("/lab/d/missing").await.unwrap_err();
+    assert_eq!(place.calls(), calls);
+}
+
+/// Where nothing is told, names are as new as the times all the same.
 #[tokio::test]
 async fn the_times_of_a_directory_are_never_younger_than_its_names() {
     let mut world = World::new(Mode::Wb);
