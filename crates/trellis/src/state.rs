@@ -183,6 +183,14 @@ impl StateDir {
         self.lock(false)
     }
 
+    /// Whether a process of this machine keeps commands out: a server, which may not answer yet.
+    pub fn is_locked_here(&self) -> bool {
+        let Ok(file) = File::open(self.lock_path()) else { return false };
+        let lock = Lock { file, exclusive: false };
+        let taken = rustix::fs::flock(&lock.file, FlockOperation::NonBlockingLockShared);
+        taken.is_err() && lock.holder().is_none_or(|holder| holder.host == Holder::me().host)
+    }
+
     fn lock(&self, exclusive: bool) -> Result<Lock, String> {
         let mut open = OpenOptions::new();
         open.read(true).write(true).create(true).truncate(false).mode(0o600);

@@ -83,7 +83,7 @@ async fn clean_account(args: CleanArgs) -> Done {
 async fn nothing_unsent(state: &StateArg, identity: &str) -> Done {
     let state = state.existing()?;
     let running = match &state {
-        Some(state) => Client::connect(state).await?,
+        Some(state) => Client::reach(state).await?,
         None => None,
     };
     let Some(mut client) = running else {

@@ -92,7 +92,7 @@ pub(super) async fn connect(state: &StateArg) -> Result<(Client, StateDir), Fail
 /// A connection to the server, if one runs.
 async fn running(state: &StateArg) -> Result<Option<(Client, StateDir)>, Failure> {
     let Some(dir) = state.existing()? else { return Ok(None) };
-    let Some(mut client) = Client::connect(&dir).await? else { return Ok(None) };
+    let Some(mut client) = Client::reach(&dir).await? else { return Ok(None) };
     client.greet().await?;
     Ok(Some((client, dir)))
 }

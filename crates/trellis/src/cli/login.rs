@@ -114,7 +114,7 @@ async fn prepare(name: String, state: StateDir, args: &LoginArgs) -> Result<Logi
         home::ErrorKind::Invalid => Failure::Usage(show::message(&e.detail)),
         _ => e.into(),
     };
-    let mut server = Client::connect(&state).await?;
+    let mut server = Client::reach(&state).await?;
     let target = match &mut server {
         Some(client) => of_server(client, &name, args).await?,
         None => {

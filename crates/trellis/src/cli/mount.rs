@@ -148,7 +148,7 @@ pub(super) async fn umount(args: UmountArgs) -> Done {
     let dir = args.dir.as_deref().map(absolute).transpose()?;
     let state = args.state.existing()?;
     let mut client = match &state {
-        Some(state) => Client::connect(state).await?,
+        Some(state) => Client::reach(state).await?,
         None => None,
     };
     if let Some(client) = &mut client {

@@ -112,7 +112,7 @@ impl TreeArgs {
     pub(super) async fn reach(&self) -> Result<Reach, Failure> {
         let state = self.state.existing()?;
         if let Some(state) = &state
-            && let Some(mut client) = Client::connect(state).await?
+            && let Some(mut client) = Client::reach(state).await?
         {
             let here = Here::of_server(&mut client, state).await?;
             let tree = Box::new(Served::new(client, state.clone()));

@@ -44,6 +44,20 @@ impl Client {
     }
 }
 
+impl Client {
+    /// The same; a server that is starting is waited for.
+    pub async fn reach(state: &StateDir) -> std::result::Result<Option<Client>, String> {
+        let until = Instant::now() + limits::START_WAIT;
+        loop {
+            let locked = state.is_locked_here();
+            match Client::connect(state).await? {
+                None if locked && Instant::now() < until => tokio::time::sleep(limits::START_POLL).await,
+                client => return Ok(client),
+            }
+        }
+    }
+}
+
 fn not_connected(state: &StateDir, e: &std::io::Error) -> std::result::Result<Option<Client>, String> {
     match e.kind() {
         std::io::ErrorKind::NotFound | std::io::ErrorKind::ConnectionRefused => Ok(None),

@@ -303,3 +303,27 @@ async fn a_wish_to_stop_is_handed_on_and_answered() {
     let again = server.client.ask(Request::Stop { drain_s: 1.0 }).await.unwrap_err();
     assert_eq!(again.kind, ErrorKind::Busy);
 }
+
+#[tokio::test]
+async fn a_server_that_starts_or_ends_is_waited_for() {
+    let temp = tempfile::tempdir().unwrap();
+    let dir = StateDir::create(Some(&temp.path().join("s")), true).unwrap();
+    assert!(Client::reach(&dir).await.unwrap().is_none());
+    let reach = || {
+        let dir = dir.clone();
+        tokio::spawn(async move { Client::reach(&dir).await })
+    };
+    let lock = dir.lock_server().unwrap();
+    let starts = reach();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!starts.is_finished());
+    let listener = tokio::net::UnixListener::bind(dir.socket_path().unwrap().0).unwrap();
+    assert!(starts.await.unwrap().unwrap().is_some());
+    drop(listener);
+    std::fs::remove_file(dir.socket_path().unwrap().0).unwrap();
+    let ends = reach();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(!ends.is_finished());
+    drop(lock);
+    assert!(ends.await.unwrap().unwrap().is_none());
+}
