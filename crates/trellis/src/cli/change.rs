@@ -231,7 +231,7 @@ pub(super) async fn ln(args: LnArgs) -> Done {
     let into = match found {
         Ok(node) if node.attr.is_dir() && !args.no_target_directory => Some(node),
         _ if targets.len() > 1 => return Err(Failure::Usage(format!("{}: not a directory", shown(last)))),
-        Err(e) if wants_directory(&to) => return Err(super::named(last.as_bytes(), &e)),
+        Err(e) if wants_directory(&to) || to.is_empty() => return Err(super::named(last.as_bytes(), &e)),
         _ => None,
     };
     if into.is_none() && split(&to).0 == b"/" {

@@ -74,6 +74,7 @@ const LINES: &[&str] = &[
     "ln -s a R/soft",
     "ln -sf d R/dlink",
     "ln -s none R/dangling",
+    "ln -s a ''",
     "ln R/none R/x",
     "ls R/dangling",
     "mkdir -p R/dangling",
