@@ -186,13 +186,19 @@ impl Vfs {
         self.root.lock().failed.clear();
     }
 
-    /// A person asks for a name: what failed longer than a moment ago is tried again, even if it was a login.
+    /// A person asks for a name: what was tried longer than a moment ago is tried again, even if it was a login.
     pub async fn asked(&self, name: &Name) {
         let known = {
             let mut root = self.root.lock();
             let now = self.shared.env.clock.instant();
             match root.failed.get(name) {
-                Some(failed) if now.saturating_sub(failed.when) < limits::FAILED_AWAY => return,
+                // A login may have been tried long before whoever looked the name up last: its home knows.
+                Some(failed)
+                    if !failed.why.kind.needs_person()
+                        && now.saturating_sub(failed.when) < limits::FAILED_AWAY =>
+                {
+                    return;
+                }
                 _ => root.failed.remove(name),
             };
             root.names.get(name).copied().flatten()

@@ -182,6 +182,23 @@ fn sync_does_not_wait_for_a_person_and_says_what_he_has_to_do() {
 }
 
 #[test]
+fn a_person_who_has_mended_a_login_is_not_told_what_a_program_was_told_before() {
+    run(Mode::Wb, |host, _world, e| async move {
+        let name = vfs::Name::new(b"lab").unwrap();
+        host.goes(ErrorKind::Login);
+        assert_eq!(e.find("/lab").await.unwrap_err().kind, ErrorKind::Login);
+        tokio::time::sleep(35 * SECOND).await;
+        host.is_back();
+        let attempts = host.attempts.load(Relaxed);
+        assert_eq!(e.find("/lab").await.unwrap_err().kind, ErrorKind::Login, "a program");
+        assert_eq!(host.attempts.load(Relaxed), attempts);
+        e.vfs.asked(&name).await;
+        e.find("/lab").await.unwrap();
+        assert_eq!(host.attempts.load(Relaxed), attempts + 1);
+    });
+}
+
+#[test]
 fn a_reason_does_not_outlive_its_cause() {
     for kind in [ErrorKind::Access, ErrorKind::Unreachable, ErrorKind::NameServer, ErrorKind::Io] {
         run(Mode::Wb, |host, _world, e| async move {
