@@ -274,7 +274,7 @@ fn readable(report: &StatusReport) -> String {
         cache.misses
     );
     if report.homes.is_empty() {
-        out.push_str("no home was used yet\n");
+        out.push_str("no home was reached yet\n");
         unreached(&mut out, report);
         return out;
     }

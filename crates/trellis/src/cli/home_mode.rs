@@ -51,7 +51,7 @@ fn check_whole(typed: &[u8], path: &[u8]) -> Done {
     match parts.next() {
         None => Ok(()),
         Some(_) => Err(Failure::Usage(format!(
-            "{}: is in a home, which changes only as a whole: name the home, {}. A folder of it gets a mode of its own \
+            "{}: is in a home, which changes only as a whole: name the home, `{}`. A folder of it gets a mode of its own \
              by `modes` in the configuration",
             show::text(typed),
             show::text(home)
