@@ -96,6 +96,14 @@ struct Cost {
     trips: Option<u64>,
 }
 
+/// What had passed before a step.
+struct Passed {
+    /// Bytes, by [`Way`].
+    wire: [u64; 2],
+    /// Round trips, of a server.
+    trips: Option<u64>,
+}
+
 /// A line of the table, a name of a column, and a figure.
 type Found = (&'static str, &'static str, Figure);
 
@@ -198,6 +206,7 @@ impl<'a> Bench<'a> {
             _ => mounts::sshfs(self.world, name, &remote)?,
         };
         for step in work.steps {
+            let mut before = None;
             match (step.before, &mut server) {
                 _ if step.ours && name != TRELLIS => continue,
                 (Before::Nothing, _) => {}
@@ -206,10 +215,12 @@ impl<'a> Bench<'a> {
                 (Before::Restart, Some(server)) => {
                     stop(server)?;
                     server.restart()?;
+                    // What it asks as soon as it is logged in counts, too.
+                    before = Some(Passed { wire: self.passed(), trips: Some(0) });
                     self.remounted(&mount)?;
                 }
             }
-            let figure = self.once(step, step.script, Some(&mount), server.as_ref())?;
+            let figure = self.once(step, step.script, Some(&mount), server.as_ref(), before)?;
             note(found, step, name, figure);
             if let Figure::Over = figure {
                 break;
@@ -228,7 +239,7 @@ impl<'a> Bench<'a> {
             }
             for (tool, script) in step.tools {
                 self.prepare(work)?;
-                note(found, step, tool, self.once(step, script, None, None)?);
+                note(found, step, tool, self.once(step, script, None, None, None)?);
             }
         }
         Ok(())
@@ -241,11 +252,16 @@ impl<'a> Bench<'a> {
         script: &str,
         mount: Option<&Mounted>,
         server: Option<&Server>,
+        before: Option<Passed>,
     ) -> Result<Figure> {
         self.succeed("rm -rf $O/*")?;
         let dir = mount.map_or(Path::new("/nowhere"), |m| &m.dir);
         let counted = |server: Option<&Server>| server.map(|s| s.round_trips("gateway@lab")).transpose();
-        let (trips, wire, began) = (counted(server)?, self.passed(), Instant::now());
+        let before = match before {
+            Some(before) => before,
+            None => Passed { wire: self.passed(), trips: counted(server)? },
+        };
+        let began = Instant::now();
         let limit = Duration::from_secs(self.options.cap);
         let mut cmd = self.bash(script, Some(limit));
         let (program, state) = (&self.world.trellis, server.map(Server::state).unwrap_or_default());
@@ -268,9 +284,9 @@ impl<'a> Bench<'a> {
         }
         let seconds = began.elapsed().as_secs_f64();
         let after = self.passed();
-        let trips = counted(server)?.zip(trips).map(|(after, before)| after - before);
+        let trips = counted(server)?.zip(before.trips).map(|(after, before)| after - before);
         self.succeed(step.check).with_context(|| format!("{}: {script} did it wrong", step.name))?;
-        Ok(Figure::Took(Cost { seconds, wire: [after[0] - wire[0], after[1] - wire[1]], trips }))
+        Ok(Figure::Took(Cost { seconds, wire: [0, 1].map(|way| after[way] - before.wire[way]), trips }))
     }
 
     fn prepare(&self, work: &Work) -> Result<()> {
