@@ -34,6 +34,7 @@ pub use world::{SERVER_IP, World};
 
 use crate::{packages, run};
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Pid;
 use scenarios::{ALL, Scenario};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -142,7 +143,10 @@ fn run_one(scenario: &Scenario, binary: &Path, verbose: bool) -> Result<()> {
     let mut child = isolate::start(&args, (!verbose).then_some(&log))?;
     let limit = Duration::from_secs(scenario.minutes * 60);
     let ended = proc::wait_for("the scenario", limit, || child.try_wait().transpose());
+    let mut doings = String::new();
     if ended.is_err() {
+        doings =
+            Pid::from_raw(child.id() as i32).map_or_else(String::new, |pid| proc::doings(&proc::family(pid)));
         // Ends process 1 of its namespace, and so everything in it.
         child.kill()?;
         child.wait()?;
@@ -154,7 +158,7 @@ fn run_one(scenario: &Scenario, binary: &Path, verbose: bool) -> Result<()> {
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(_) => bail!("see its output:\n{}", proc::tail(&log, 250)),
         Err(_) => bail!(
-            "not done after {} minutes; its output:\n{}\n--- server.log\n{}",
+            "not done after {} minutes; its processes:\n{doings}--- its output:\n{}\n--- server.log\n{}",
             scenario.minutes,
             proc::tail(&log, 250),
             proc::tail(&log.with_file_name("server.log"), 60)

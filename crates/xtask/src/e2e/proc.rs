@@ -104,6 +104,24 @@ pub fn family(root: Pid) -> Vec<Pid> {
     all
 }
 
+/// What each process does at this moment: its number, command line, state, and what its threads wait for in the kernel.
+pub fn doings(pids: &[Pid]) -> String {
+    let doing = |pid: &Pid| {
+        let at = Path::new("/proc").join(pid.as_raw_nonzero().to_string());
+        let words = fs::read(at.join("cmdline")).unwrap_or_default();
+        let words = String::from_utf8_lossy(&words).replace('\0', " ").chars().take(200).collect::<String>();
+        let stat = fs::read_to_string(at.join("stat")).unwrap_or_default();
+        let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("gone");
+        let threads = fs::read_dir(at.join("task")).into_iter().flatten().flatten();
+        let mut waits: Vec<String> =
+            threads.filter_map(|t| fs::read_to_string(t.path().join("wchan")).ok()).collect();
+        waits.sort_unstable();
+        waits.dedup();
+        format!("{} {state} [{}] {words}\n", pid.as_raw_nonzero(), waits.join(" "))
+    };
+    pids.iter().map(doing).collect()
+}
+
 /// Sends a signal to each; one that has ended meanwhile does not matter.
 pub fn signal_all(pids: &[Pid], signal: Signal) {
     for pid in pids {
