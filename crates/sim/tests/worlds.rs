@@ -47,7 +47,7 @@ fn what_was_mended_stays_mended() {
     let gateway = [Lost, Slow, GatewayKill, GatewayCut];
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
     let full = [Lost, Hangup, GatewayKill, GatewayCut, AgentKill, HomeCut, FullDisks];
-    let all: [(&[Trouble], &[u64]); 10] = [
+    let all: [(&[Trouble], &[u64]); 11] = [
         // The ctime of a file that lost a name; a name without its object's attributes; a group that was half retired.
         (&gateway, &[421, 4077, 4094, 4421, 5069, 5489, 7038, 7563]),
         // A write to a file whose name another one has; renames that a power cut left half done.
@@ -71,6 +71,8 @@ fn what_was_mended_stays_mended() {
         (&full, &[11932, 14681]),
         // New files, appends, copies that were written to, names that were taken away at once, removals of another's file.
         (&[Outsider], &[40, 44, 86, 179, 584, 654, 691, 695, 697, 945, 1264, 1946, 4725, 6124, 8596, 9281]),
+        // Copies whose name a later removal took away; a file made anew under a name that another one gets.
+        (&[Outsider], &[503027, 503121, 504276, 506071, 506448, 507545, 508327, 508635, 1657]),
     ];
     for (troubles, seeds) in all {
         for seed in seeds {

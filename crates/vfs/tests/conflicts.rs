@@ -189,3 +189,40 @@ async fn a_copy_that_is_removed_at_the_home_is_none() {
     let none = Oid { volume: 77, id: 1 };
     assert!(e.vfs.conflict_copies(e.ctx(), Some(none.volume)).await.is_err());
 }
+
+#[tokio::test]
+async fn a_removal_of_one_name_does_not_take_the_copy_away_that_another_needs() {
+    for gone in [false, true] {
+        let world = World::new(Mode::Wb);
+        world.write("f", b"base");
+        let e = world.start().await;
+        let (lab, f) = (e.lab().await, e.find("/lab/f").await.unwrap());
+        e.read(f).await.unwrap();
+        e.vfs.link(e.ctx(), f, lab, b"g").await.unwrap();
+        e.sync().await;
+        world.fault(Fault::Unreachable);
+        e.write(f, 0, b"ours").await.unwrap();
+        e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+        match gone {
+            true => ["f", "g"].into_iter().for_each(|name| world.remove(name)),
+            false => world.write("f", b"theirs!"),
+        }
+        world.fault(Fault::None);
+        e.sync().await;
+        let unsent = e.vfs.status().volumes.remove(0).parked;
+        assert!(unsent.is_empty(), "{unsent:?}");
+        assert_eq!(e.read(f).await.unwrap(), b"ours");
+        let names = world.names_at_home("").await;
+        let mut ours = Vec::new();
+        for name in &names {
+            if world.at_home(name).await.unwrap() == b"ours" {
+                ours.push(name.clone());
+            }
+        }
+        match gone {
+            true => assert_eq!(names, ["g"]),
+            false => assert_eq!(world.at_home("f").await.unwrap(), b"theirs!"),
+        }
+        assert!(matches!(&ours[..], [name] if name.starts_with('g')), "{names:?}");
+    }
+}

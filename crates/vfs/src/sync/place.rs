@@ -41,6 +41,19 @@ pub fn place_after<'a>(
     objects.into_iter().filter_map(|id| Some((id, placer.loc(id).ok()?.path))).collect()
 }
 
+/// Whether an object that the home has by this one name has any there after these changes.
+pub fn has_name_after<'a>(
+    tree: &mut Tree,
+    object: u64,
+    place: &(u64, Name),
+    changes: impl Iterator<Item = &'a Change>,
+) -> bool {
+    let mut placer = Placer::new(tree);
+    placer.names.insert(object, vec![place.clone()]);
+    changes.for_each(|c| placer.run(&c.op, c.object));
+    !placer.names_of(object).is_empty()
+}
+
 struct Placer<'a> {
     tree: &'a mut Tree,
     /// The names at the home of the objects whose names the batch changes, at the point that was reached.

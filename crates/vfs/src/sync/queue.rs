@@ -336,6 +336,13 @@ impl Queue {
         waiting.concerns(&op.change)
     }
 
+    /// Whether an operation behind `seq` gives a name to another object than `id`.
+    pub fn is_taken_after(&self, seq: u64, dir: u64, name: &Name, id: u64) -> bool {
+        let later = self.ops.range(seq + 1..);
+        let mut children = later.filter_map(|(_, p)| child_after(&p.change, dir, name).flatten());
+        children.any(|child| child != id)
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ops.len()
@@ -591,6 +598,20 @@ pub fn names(change: &Change) -> impl Iterator<Item = (u64, home::Name)> {
         Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. } => [None, None],
     };
     pair.into_iter().flatten()
+}
+
+/// What a name in a directory stands for after a change of it; `None` for any other change.
+pub fn child_after(change: &Change, dir: u64, name: &Name) -> Option<Option<u64>> {
+    let is_it = |d: &u64, n: &Name| (*d, n) == (dir, name);
+    match &change.op {
+        Op::Create { dir, name, .. } | Op::Link { dir, name, .. } if is_it(dir, name) => {
+            Some(Some(change.object))
+        }
+        Op::Rename { to, new_name, .. } if is_it(to, new_name) => Some(Some(change.object)),
+        Op::Rename { from, name, .. } if is_it(from, name) => Some(None),
+        Op::Remove { dir, name, .. } if is_it(dir, name) => Some(None),
+        _ => None,
+    }
 }
 
 /// Bytes that a change holds in memory.

@@ -2,7 +2,7 @@
 //! operation in its place, so that the resolution survives a crash like any other change.
 
 use super::decide::describe;
-use super::place::Ready;
+use super::place::{Ready, has_name_after};
 use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Resolution, Theirs};
 use crate::data::{Part, Pin};
@@ -393,10 +393,14 @@ impl Volume {
         }
         inode.drop_binding(&place);
         let node = tree.names_mut(place.0)?;
-        if node.slot(&place.1).is_some_and(|s| s.pending == 0 && s.child == Some(object)) {
+        let slot = node.slot(&place.1).unwrap_or_default();
+        if slot.child == Some(object) && slot.pending == 0 {
             node.forget(&place.1);
             node.complete = false;
             tree.unsaved(place.0);
+        }
+        // A name of which nothing is known any more is not its name either.
+        if slot.child != Some(object) || slot.pending == 0 {
             tree.get(object)?.drop_link(&place);
         }
         tree.notes.entry(place.0, &place.1, 0);
@@ -412,10 +416,13 @@ impl Volume {
 
     /// Ours would have destroyed what we have not seen: theirs stays, ours is forgotten.
     fn drop_ours(&self, one: &Ready) -> Result<()> {
-        let mut tree = self.tree.lock();
+        self.drop_group(&mut self.tree.lock(), &one.group)
+    }
+
+    fn drop_group(&self, tree: &mut Tree, group: &Group) -> Result<()> {
         tree.tick += 1;
-        for (seq, op) in self.take_out(&mut tree, &one.group) {
-            self.undo(&mut tree, &op.change);
+        for (seq, op) in self.take_out(tree, group) {
+            self.undo(tree, &op.change);
             self.retire(seq, &op.change, Fate::Conflict)?;
             op.waiter.map(|w| w.send(Err(ErrorKind::Stale.into())));
         }
@@ -477,7 +484,8 @@ impl Volume {
         let node = tree.names_mut(place.0)?;
         if here {
             node.slot_mut(&copy).child = Some(object);
-            node.slot_mut(&place.1).child = None;
+            let slot = node.slot_mut(&place.1);
+            slot.child = slot.child.filter(|child| *child != object);
         }
         if node.slot(&place.1).is_some_and(|s| s.pending == 0) {
             node.forget(&place.1);
@@ -518,7 +526,8 @@ impl Volume {
     }
 
     /// A file whose base is gone: all of our content goes to a new file, under the name of a copy or, where theirs
-    /// was removed, under its own. The object, and every open handle on it, follows.
+    /// was removed, under its own, if it has that here and nothing else gets it. The object, and every open handle on
+    /// it, follows.
     async fn copy_beside(self: &Arc<Self>, one: &Ready, file: &Loc, how: Resolution) -> Result<()> {
         let object = self.object(&self.tree.lock(), one)?;
         let size = {
@@ -534,9 +543,14 @@ impl Volume {
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
         let inode = tree.get(object)?;
         let named = !inode.gone;
-        let Some((dir, name)) = inode.binding.clone().filter(|_| named) else {
+        let Some(bound) = inode.binding.clone().filter(|_| named) else {
             return self.drop_unnamed(&mut tree, one);
         };
+        let kept = self.keep_from_removal(&mut tree, seq, object, &bound)?;
+        let nameless = kept == Kept::Nameless;
+        let (dir, name) = if let Kept::By(link) = kept { link } else { bound };
+        let taken = tree.queue.is_taken_after(seq, dir, &name, object);
+        let how = if nameless || taken { Resolution::KeepBoth } else { how };
         let attr = tree.get(object)?.attr.or(change.after).ok_or_else(|| Error::from(ErrorKind::Stale))?;
         let copy = match how {
             Resolution::Recreate => name.clone(),
@@ -557,6 +571,35 @@ impl Volume {
         tree.get(object)?.attr = Some(attr);
         tree.notes.content(object, 0);
         Ok(())
+    }
+
+    /// Whether an object that has a name here would be left without any at the home, because what is queued behind `seq`
+    /// takes away the one that it has there, `bound`. Those changes were of what the home has: they are given up.
+    fn keep_from_removal(&self, tree: &mut Tree, seq: u64, object: u64, bound: &(u64, Name)) -> Result<Kept> {
+        let concerned = |p: &Pending| queue::objects(&p.change).any(|id| id == object);
+        let later = tree.queue.iter().filter(|(s, p)| *s > seq && concerned(p));
+        let later: Vec<(u64, Change)> = later.map(|(s, p)| (s, p.change.clone())).collect();
+        if has_name_after(tree, object, bound, later.iter().map(|(_, change)| change)) {
+            return Ok(Kept::Bound);
+        }
+        let link = tree.get(object)?.link.clone();
+        for (seq, change) in later {
+            match change.op {
+                Op::Rename { from, name, object: other, to, new_name, .. } if other != object => {
+                    self.amend(
+                        tree,
+                        seq,
+                        Op::Rename { from, name, object: other, to, new_name, replaced: None },
+                    )?;
+                }
+                Op::Remove { .. } | Op::Rename { .. } | Op::Link { .. } => {
+                    self.drop_group(tree, &Group { seqs: vec![seq], newborn: false })?;
+                }
+                _ => {}
+            }
+        }
+        tree.queue.decide(self.lane.last());
+        Ok(link.map_or(Kept::Nameless, Kept::By))
     }
 
     /// Nobody can name the object any more: its content has no place to go.
@@ -635,6 +678,17 @@ impl Volume {
             }
         }
     }
+}
+
+/// By which name an object that gets a copy is known here when everything queued is done.
+#[derive(PartialEq, Eq)]
+enum Kept {
+    /// That of the copy, or what it is renamed to.
+    Bound,
+    /// Another one, which the home is not known to have.
+    By((u64, Name)),
+    /// None, though nobody took the last one away from it here.
+    Nameless,
 }
 
 /// The form of an operation on `object` under the name `place` after that name was changed to `copy`.
