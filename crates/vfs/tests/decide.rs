@@ -301,3 +301,18 @@ async fn a_long_path_lacks_its_middle_where_a_person_reads_of_it() {
     let short = format!("create file /{}…{}/end", "b".repeat(99), "e".repeat(95));
     assert_eq!(what, [format!("create file /{whole}"), short]);
 }
+
+#[tokio::test]
+async fn a_name_stays_that_of_what_is_unsent_when_an_earlier_change_of_it_is_given_up() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"theirs");
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    let parked = refused(&e).await;
+    let ours = e.create(lab, "f").await.unwrap();
+    e.write(ours, 0, b"ours").await.unwrap();
+    assert_eq!(discard(&e, Some(&[parked[0].seq])).await, ["remove /f"]);
+    assert_eq!(e.find("/lab/f").await.unwrap(), ours);
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    assert_eq!(e.find("/lab/f").await.unwrap_err().kind, ErrorKind::NotFound);
+}

@@ -247,8 +247,14 @@ impl Volume {
     /// Forgets what a change was believed to have done, so that the home is asked again.
     pub fn undo(&self, tree: &mut Tree, change: &Change) {
         for (dir, name) in queue::names(change) {
+            // What is still unsent for the name shadows what the home says.
+            let left = tree.queue.iter().rev().filter(|(_, p)| p.overlaid);
+            let left = left.filter_map(|(_, p)| queue::child_after(&p.change, dir, &name)).next();
             if let Ok(node) = tree.names_mut(dir) {
-                node.forget(&name);
+                match left {
+                    Some(child) => node.slot_mut(&name).child = child,
+                    None => node.forget(&name),
+                }
                 node.complete = false;
             }
             tree.unsaved(dir);
