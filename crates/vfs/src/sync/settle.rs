@@ -248,10 +248,13 @@ impl Volume {
     pub fn undo(&self, tree: &mut Tree, change: &Change) {
         for (dir, name) in queue::names(change) {
             // What is still unsent for the name shadows what the home says.
-            let left = tree.queue.iter().rev().filter(|(_, p)| p.overlaid);
-            let left = left.filter_map(|(_, p)| queue::child_after(&p.change, dir, &name)).next();
+            let waits = tree.names(dir).is_ok_and(|node| node.slot(&name).is_some_and(|s| s.pending > 0));
+            let left = waits.then(|| {
+                let laid = tree.queue.iter().rev().filter(|(_, p)| p.overlaid);
+                laid.filter_map(|(_, p)| queue::child_after(&p.change, dir, &name)).next()
+            });
             if let Ok(node) = tree.names_mut(dir) {
-                match left {
+                match left.flatten() {
                     Some(child) => node.slot_mut(&name).child = child,
                     None => node.forget(&name),
                 }
