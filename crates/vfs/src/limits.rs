@@ -25,9 +25,11 @@ pub const SMALL_DIR_BYTES: u64 = 128 << 10;
 /// What a directory says of its size until its home says it: one that says nothing is taken for an automounter's.
 pub const NEW_DIR_SIZE: u64 = 4096;
 /// Listings that are asked for ahead of somebody who walks through a tree.
-pub const LISTS_AHEAD: usize = 32;
+pub const LISTS_AHEAD: usize = 128;
 /// What these directories may take together by their own sizes, in bytes.
-pub const LISTS_AHEAD_BYTES: u64 = 256 << 10;
+pub const LISTS_AHEAD_BYTES: u64 = 1 << 20;
+/// Directories whose own ones are asked for before somebody who walks through a tree comes to them.
+pub const WALKS_AHEAD: usize = 2;
 /// Directories with their names that are asked for together because what is known of them is from before.
 pub const CONFIRM_NAMES: usize = 1 << 18;
 /// A file of at most this many bytes is asked for ahead when its neighbours are read one after another.

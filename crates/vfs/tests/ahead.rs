@@ -52,6 +52,29 @@ async fn a_walk_finds_listings_that_nobody_waited_for() {
     }
 }
 
+/// Whoever walks through directories of directories, as `find` does, does not stop at the end of each.
+#[tokio::test]
+async fn a_walk_goes_on_into_the_next_directory() {
+    let world = World::new(Mode::Wb);
+    for outer in ["a", "b", "c"] {
+        world.mkdir(outer);
+        (0..CHILDREN).for_each(|i| world.mkdir(&format!("{outer}/d{i}")));
+    }
+    let e = world.start().await;
+    let walk = async |dir| {
+        for entry in e.vfs.readdir(e.ctx(), dir, 0, 100).await.unwrap().entries.split_off(2) {
+            e.names(entry.oid).await;
+        }
+    };
+    let outer = e.vfs.readdir(e.ctx(), e.lab().await, 0, 100).await.unwrap().entries.split_off(2);
+    for entry in &outer[..2] {
+        walk(entry.oid).await;
+    }
+    assert_eq!(asked(&world, |c| c.list, 4 + 3 * CHILDREN).await, 4 + 3 * CHILDREN, "each is listed once");
+    world.fault(Fault::Unreachable);
+    walk(outer[2].oid).await;
+}
+
 #[tokio::test]
 async fn small_files_come_before_they_are_read() {
     let world = World::new(Mode::Wb);

@@ -174,7 +174,21 @@ fn next_listings(tree: &mut Tree, dir: u64, need: &Need) -> Vec<u64> {
     };
     let mut wanted = neighbours(tree, parent, cookie, &mut is_next);
     wanted.extend(neighbours(tree, dir, 0, &mut is_next));
+    for next in listed_next(tree, parent, need) {
+        wanted.extend(neighbours(tree, next, 0, &mut is_next));
+    }
     wanted
+}
+
+/// The directories with a known listing to which one comes who has walked through this one.
+fn listed_next(tree: &mut Tree, dir: u64, need: &Need) -> Vec<u64> {
+    let Some((above, cookie)) = place(tree, dir) else { return Vec::new() };
+    let mut left = limits::WALKS_AHEAD;
+    neighbours(tree, above, cookie, |_, _, node| {
+        let listed = left > 0 && node.is_some_and(|n| is_listed(n, need));
+        left -= usize::from(listed);
+        listed
+    })
 }
 
 /// The directory that an object is in, and its cookie there.
