@@ -13,7 +13,7 @@ mod xattrs;
 pub use copies::{Copies, is_copy};
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
-pub use walk::Walk;
+pub use walk::{Order, Walk};
 pub use xattrs::{AllXattrs, Lookup, Xattrs};
 
 use crate::freshness::Told;

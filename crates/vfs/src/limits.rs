@@ -28,6 +28,8 @@ pub const NEW_DIR_SIZE: u64 = 4096;
 pub const LISTS_AHEAD: usize = 128;
 /// What these directories may take together by their own sizes, in bytes.
 pub const LISTS_AHEAD_BYTES: u64 = 1 << 20;
+/// Names of a directory up to which it is looked in which order its files are read.
+pub const AHEAD_SORTED: usize = 4096;
 /// Directories whose own ones are asked for before somebody who walks through a tree comes to them.
 pub const WALKS_AHEAD: usize = 2;
 /// Directories with their names that are asked for together because what is known of them is from before.

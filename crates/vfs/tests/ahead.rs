@@ -99,6 +99,35 @@ async fn small_files_come_before_they_are_read() {
     assert_eq!(asked(&world, |c| c.read, CHILDREN).await, CHILDREN, "each file is read once, and no big one");
 }
 
+/// Files come in the order in which they are read: by name or by fileid, both of which differ from that of the listing.
+#[tokio::test]
+async fn who_reads_in_another_order_finds_what_comes_next_in_it() {
+    let (files, read) = (60, 6);
+    let made: Vec<String> = (0..files).map(|i| format!("f{:02}", i * 7 % files)).collect();
+    let mut named = made.clone();
+    named.sort();
+    for order in [&made, &named] {
+        let world = World::new(Mode::Wb);
+        made.iter().for_each(|name| world.write(name, name.as_bytes()));
+        let e = world.start().await;
+        let lab = e.lab().await;
+        assert_eq!(e.names(lab).await.len(), files);
+        let check = async |name: &String| {
+            let file = e.find(&format!("/lab/{name}")).await.unwrap();
+            assert_eq!(e.read(file).await.unwrap(), name.as_bytes());
+        };
+        for name in &order[..read] {
+            check(name).await;
+        }
+        let few = asked(&world, |c| c.read, read as u64 + 4).await;
+        assert!(few < files as u64, "all were asked for");
+        world.fault(Fault::Unreachable);
+        for name in &order[read..read + 4] {
+            check(name).await;
+        }
+    }
+}
+
 /// Directories with a few small files each, all of them listed.
 async fn crawled(order: impl Fn(&mut Vec<String>)) {
     let (dirs, files) = (6, 5);

@@ -2,6 +2,18 @@
 
 use std::time::Duration;
 
+/// In which order somebody uses the files of a directory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Order {
+    /// As they are listed: tar, find.
+    #[default]
+    Listed,
+    /// By their names: a shell's `*`, git, rsync.
+    Name,
+    /// By their fileids: cp over NFS.
+    Fileid,
+}
+
 /// How he walks in one directory.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Walk {
@@ -18,6 +30,8 @@ pub struct Walk {
     /// Whether he goes through the directories here by their names, not in the order of listings; `None` where he was
     /// seen in one of them only.
     by_name: Option<bool>,
+    /// In which order he uses files.
+    order: Order,
 }
 
 impl Walk {
@@ -65,6 +79,21 @@ impl Walk {
         let before = (self.is_on(need) && self.cookie != cookie).then_some(self.cookie);
         *self = Walk { cookie, by_name: self.by_name, ..below };
         before
+    }
+
+    /// The cookie of the last one that he used, if he has used any since `need`.
+    pub fn last(&self, need: Duration) -> Option<u64> {
+        self.is_on(need).then_some(self.cookie)
+    }
+
+    /// In which order he uses files.
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Sets the order.
+    pub fn goes_by(&mut self, order: Order) {
+        self.order = order;
     }
 
     /// How he goes from one directory to the next.

@@ -9,7 +9,7 @@
 
 use crate::fetch::{Extent, Want};
 use crate::freshness::{Need, is_listed};
-use crate::inode::{DirNode, Slot, Tree};
+use crate::inode::{DirNode, Order, Slot, Tree};
 use crate::limits;
 use crate::volume::Volume;
 use home::{Attr, Kind};
@@ -67,10 +67,11 @@ impl Volume {
                 && room.take(attr.size)
         };
         let (dir, cookie) = way[0];
-        let mut wanted = neighbours(&tree, dir, cookie, &mut is_next);
+        let order = tree.names(dir).map(|node| node.reads.order()).unwrap_or_default();
+        let mut wanted = neighbours(&tree, dir, (order, cookie), &mut is_next);
         let next = next_dirs(&tree, &way);
         for dir in &next {
-            wanted.extend(neighbours(&tree, *dir, 0, &mut is_next));
+            wanted.extend(neighbours(&tree, *dir, (order, 0), &mut is_next));
         }
         // What is known of their names may be too old when he comes there.
         let soon = Need { since: need.since + need.now.saturating_sub(need.since) / 2, ..*need };
@@ -110,7 +111,12 @@ fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, need: &Need)
     {
         walk.follow(elsewhere);
     }
+    let before = walk.last(need);
     let count = walk.step(cookie, missed, limits::FILES_AHEAD, now, need);
+    // As long as what was asked for ahead is there, the order was right.
+    if let Some(order) = before.filter(|_| missed).and_then(|before| order_of(tree, dir, before, cookie)) {
+        walk.goes_by(order);
+    }
     if let Ok(node) = tree.names_mut(dir) {
         node.reads = walk;
     }
@@ -123,6 +129,54 @@ fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, need: &Need)
         }
     }
     count
+}
+
+/// In which order the file with the cookie `now` comes next behind the one with the cookie `before`.
+fn order_of(tree: &Tree, dir: u64, before: u64, now: u64) -> Option<Order> {
+    let node = tree.peek(dir)?.names().ok()?;
+    let mut listed = children(tree, node, Order::Listed, before);
+    let is_file = |id: &u64| tree.peek(*id).is_some_and(|n| n.kind == Kind::File);
+    let at = |cookie: u64| node.after(cookie.checked_sub(1)?).next();
+    let (name, id) = at(now).and_then(|(_, name, slot)| Some((name, slot.child?)))?;
+    if listed.find(is_file) == Some(id) {
+        return Some(Order::Listed);
+    }
+    if node.len() > limits::AHEAD_SORTED {
+        return None;
+    }
+    let fileid = |id: u64| tree.peek(id).map(|n| n.fileid);
+    let (from, from_name) = at(before).and_then(|(_, name, slot)| Some((fileid(slot.child?)?, name)))?;
+    let files =
+        || node.after(0).filter_map(|(_, name, slot)| Some((name, slot.child.filter(|id| is_file(id))?)));
+    if name > from_name && !files().any(|(other, _)| from_name < other && other < name) {
+        return Some(Order::Name);
+    }
+    let to = fileid(id)?;
+    let between = |id| fileid(id).is_some_and(|other| from < other && other < to);
+    (to > from && !files().any(|(_, id)| between(id))).then_some(Order::Fileid)
+}
+
+/// The objects in a directory, in an order from behind the one with this cookie round to it. Of a large one the next few as
+/// they are listed.
+fn children<'a>(
+    tree: &'a Tree,
+    node: &'a DirNode,
+    order: Order,
+    cookie: u64,
+) -> Box<dyn Iterator<Item = u64> + 'a> {
+    if order == Order::Listed || node.len() > limits::AHEAD_SORTED {
+        let round = node.after(cookie).chain(node.after(0).take_while(move |(at, ..)| *at < cookie));
+        return Box::new(round.take(limits::AHEAD_SCAN).filter_map(|(.., slot)| slot.child));
+    }
+    let mut all: Vec<_> =
+        node.after(0).filter_map(|(at, name, slot)| Some((at, name, slot.child?))).collect();
+    match order {
+        Order::Name => all.sort_unstable_by_key(|(_, name, _)| *name),
+        _ => all.sort_unstable_by_key(|(.., id)| tree.peek(*id).map(|n| n.fileid)),
+    }
+    let from = all.iter().position(|(at, ..)| *at == cookie).map_or(0, |at| at + 1);
+    all.rotate_left(from);
+    Box::new(all.into_iter().map(|(.., id)| id))
 }
 
 /// The cookie of the first directory behind a cookie.
@@ -172,10 +226,10 @@ fn next_listings(tree: &mut Tree, dir: u64, need: &Need) -> Vec<u64> {
             && (1..=limits::SMALL_DIR_BYTES).contains(&attr.size)
             && room.take(attr.size)
     };
-    let mut wanted = neighbours(tree, parent, cookie, &mut is_next);
-    wanted.extend(neighbours(tree, dir, 0, &mut is_next));
+    let mut wanted = neighbours(tree, parent, (Order::Listed, cookie), &mut is_next);
+    wanted.extend(neighbours(tree, dir, (Order::Listed, 0), &mut is_next));
     for next in listed_next(tree, parent, need) {
-        wanted.extend(neighbours(tree, next, 0, &mut is_next));
+        wanted.extend(neighbours(tree, next, (Order::Listed, 0), &mut is_next));
     }
     wanted
 }
@@ -184,7 +238,7 @@ fn next_listings(tree: &mut Tree, dir: u64, need: &Need) -> Vec<u64> {
 fn listed_next(tree: &mut Tree, dir: u64, need: &Need) -> Vec<u64> {
     let Some((above, cookie)) = place(tree, dir) else { return Vec::new() };
     let mut left = limits::WALKS_AHEAD;
-    neighbours(tree, above, cookie, |_, _, node| {
+    neighbours(tree, above, (Order::Listed, cookie), |_, _, node| {
         let listed = left > 0 && node.is_some_and(|n| is_listed(n, need));
         left -= usize::from(listed);
         listed
@@ -198,22 +252,21 @@ fn place(tree: &mut Tree, id: u64) -> Option<(u64, u64)> {
     Some((dir, cookie))
 }
 
-/// Of the objects in a directory, from behind a cookie round to it, those with known attributes that `wants` takes.
+/// Of the [`children`] of a directory, those with known attributes that `wants` takes.
 fn neighbours(
     tree: &Tree,
     dir: u64,
-    cookie: u64,
+    (order, cookie): (Order, u64),
     mut wants: impl FnMut(u64, &Attr, Option<&DirNode>) -> bool,
 ) -> Vec<u64> {
     let Some(inode) = tree.peek(dir).filter(|n| n.attr.is_some_and(|a| a.size > 0)) else {
         return Vec::new();
     };
     let Ok(node) = inode.names() else { return Vec::new() };
-    let round = node.after(cookie).chain(node.after(0).take_while(|(at, ..)| *at < cookie));
-    let known = round.take(limits::AHEAD_SCAN).filter_map(|(_, _, slot)| {
-        let child = tree.peek(slot.child?)?;
+    let known = children(tree, node, order, cookie).filter_map(|id| {
+        let child = tree.peek(id)?;
         let here = !child.gone && child.pending == 0 && child.home_id.fs == inode.home_id.fs;
-        Some((slot.child?, child.attr.as_ref().filter(|_| here)?, child.dir.as_deref()))
+        Some((id, child.attr.as_ref().filter(|_| here)?, child.dir.as_deref()))
     });
     known.filter(|(id, attr, node)| wants(*id, attr, *node)).map(|(id, ..)| id).collect()
 }
