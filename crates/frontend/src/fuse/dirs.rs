@@ -2,9 +2,9 @@
 
 use super::Tree;
 use super::call::{Answer, patient};
-use super::convert;
+use super::{convert, nodes};
 use crate::limits;
-use fuser::{Errno, FileType, Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
+use fuser::{Errno, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
@@ -20,7 +20,7 @@ impl Listing for ReplyDirectory {
     fn add(&mut self, tree: &Tree, entry: &DirEntry, attr: Option<&FileAttr>) -> bool {
         let kind = attr.map_or(FileType::Directory, |a| convert::file_type(a.kind));
         let number = match attr {
-            Some(attr) => tree.nodes.number(entry.oid, attr.fileid),
+            Some(attr) => tree.nodes.number(entry.oid, attr),
             None => unreached(entry),
         };
         ReplyDirectory::add(self, INodeNo(number), entry.cookie, kind, OsStr::from_bytes(&entry.name))
@@ -34,12 +34,13 @@ impl Listing for ReplyDirectoryPlus {
         let counted = attr.is_some() && !is_dot(entry);
         let (attr, ttl) = match attr {
             Some(attr) if counted => {
-                (tree.shown(tree.nodes.remember(entry.oid, attr.fileid), attr), tree.ttl(entry.oid))
+                (tree.shown(tree.nodes.remember(entry.oid, attr), attr), tree.ttl(entry.oid))
             }
-            Some(attr) => (tree.shown(tree.nodes.number(entry.oid, attr.fileid), attr), Duration::ZERO),
+            Some(attr) => (tree.shown(tree.nodes.number(entry.oid, attr), attr), Duration::ZERO),
             None => (convert::attr(unreached(entry), &placeholder(entry)), Duration::ZERO),
         };
-        let full = ReplyDirectoryPlus::add(self, attr.ino, entry.cookie, name, &ttl, &attr, Generation(0));
+        let generation = nodes::generation(entry.oid);
+        let full = ReplyDirectoryPlus::add(self, attr.ino, entry.cookie, name, &ttl, &attr, generation);
         if full && counted {
             tree.nodes.forget(attr.ino.0, 1);
         }

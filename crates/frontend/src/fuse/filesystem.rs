@@ -24,8 +24,6 @@ use std::time::{Duration, SystemTime};
 use tokio::runtime::Handle;
 use vfs::SetAttrs;
 
-/// Generations of node ids are not needed: an id never comes to mean another object.
-const GENERATION: Generation = Generation(0);
 /// Size of the blocks in which space is told.
 const STATFS_BLOCK: u32 = 4096;
 
@@ -77,7 +75,7 @@ impl Requests {
 
 fn entry(reply: ReplyEntry) -> impl FnOnce(Answer<Shown>) + Send {
     |done| match done {
-        Ok(Shown { attr, ttl }) => reply.entry(&ttl, &attr, GENERATION),
+        Ok(Shown { attr, generation, ttl }) => reply.entry(&ttl, &attr, generation),
         Err(e) => reply.error(e),
     }
 }
@@ -91,7 +89,7 @@ fn empty(reply: ReplyEmpty) -> impl FnOnce(Answer<()>) + Send {
 
 fn attributes(reply: ReplyAttr) -> impl FnOnce(Answer<Shown>) + Send {
     |done| match done {
-        Ok(Shown { attr, ttl }) => reply.attr(&ttl, &attr),
+        Ok(Shown { attr, ttl, .. }) => reply.attr(&ttl, &attr),
         Err(e) => reply.error(e),
     }
 }
@@ -168,9 +166,9 @@ impl Filesystem for Requests {
             req,
             |tree| async move { tree.lookup(parent, &name).await },
             |done| match done {
-                Ok(Looked::Found(Shown { attr, ttl })) => reply.entry(&ttl, &attr, GENERATION),
+                Ok(Looked::Found(Shown { attr, generation, ttl })) => reply.entry(&ttl, &attr, generation),
                 Ok(Looked::Absent(ttl)) => {
-                    reply.entry_with_ttls(&Duration::ZERO, &ttl, &absent(), GENERATION);
+                    reply.entry_with_ttls(&Duration::ZERO, &ttl, &absent(), Generation(0));
                 }
                 Err(e) => reply.error(e),
             },
@@ -478,7 +476,8 @@ impl Filesystem for Requests {
             |tree| async move { tree.create(parent, &name, mode, OpenFlags(flags)).await },
             |done| match done {
                 Ok(new) => {
-                    reply.created(&new.shown.ttl, &new.shown.attr, GENERATION, new.handle, new.flags);
+                    let Shown { attr, generation, ttl } = &new.shown;
+                    reply.created(ttl, attr, *generation, new.handle, new.flags);
                 }
                 Err(e) => reply.error(e),
             },

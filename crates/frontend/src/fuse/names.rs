@@ -2,8 +2,8 @@
 
 use super::Tree;
 use super::call::{Answer, patient};
-use super::convert;
 use super::objects::Shown;
+use super::{convert, nodes};
 use bytes::Bytes;
 use fuser::{Errno, FileHandle, FopenFlags, INodeNo, OpenFlags, RenameFlags};
 use std::time::Duration;
@@ -30,8 +30,8 @@ pub struct Created {
 impl Tree {
     /// An object that the kernel is told of.
     fn entry(&self, oid: Oid, attr: &FileAttr) -> Shown {
-        let attr = self.shown(self.nodes.remember(oid, attr.fileid), attr);
-        Shown { attr, ttl: self.ttl(oid) }
+        let attr = self.shown(self.nodes.remember(oid, attr), attr);
+        Shown { attr, generation: nodes::generation(oid), ttl: self.ttl(oid) }
     }
 
     /// FUSE_LOOKUP.

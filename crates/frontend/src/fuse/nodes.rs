@@ -1,12 +1,15 @@
 //! Which object a node id of the kernel means.
 //!
-//! A node id is also the inode number that programs see. Its lower half is that of the home's own inode number, where
-//! the object has that one: git's index keeps no more of it, so that one which was made at the home is good here. Its
-//! upper half is of a keyed hash of the object's id. Thus a number is the same in every session of a state directory,
-//! for programs which remember numbers, and unique over all homes, which share the mount's one device number. An id is
-//! only good from the lookup that gave it to the kernel until the kernel forgets it, so that one of an earlier session is
-//! stale and never another object.
+//! A node id is also the inode number that programs see. Its lower half is that of the object's fileid, which is the
+//! home's own inode number where that is free: git's index keeps no more of it, so that one which was made at the home
+//! is good here, and programs which read files in the order of their numbers, as cp does, read them in the home's order.
+//! Its upper half is of a keyed hash of the rest of the fileid and of the file system. Thus a number is the same in every
+//! session of a state directory, for programs which remember numbers, and unique over all homes, which share the mount's
+//! one device number. An id is only good from the lookup that gave it to the kernel until the kernel forgets it, so that
+//! one of an earlier session is stale; it may come to mean another object when the home has given the number of a
+//! removed one again, and the generation tells the two apart.
 
+use fuser::Generation;
 use parking_lot::Mutex;
 use siphasher::sip::SipHasher13;
 use std::collections::HashMap;
@@ -56,8 +59,8 @@ impl Nodes {
         }
     }
 
-    /// The node id of an object that the kernel is told of once more. `fileid` is the object's for life.
-    pub fn remember(&self, oid: Oid, fileid: u64) -> u64 {
+    /// The node id of an object that the kernel is told of once more.
+    pub fn remember(&self, oid: Oid, attr: &FileAttr) -> u64 {
         if oid == self.root {
             return ROOT;
         }
@@ -68,8 +71,7 @@ impl Nodes {
             }
             return node;
         }
-        let free =
-            (0..).map(|salt| self.hash(oid, fileid, salt)).find(|node| !table.nodes.contains_key(node));
+        let free = (0..).map(|salt| self.hash(attr, salt)).find(|node| !table.nodes.contains_key(node));
         let node = free.unwrap_or(ROOT);
         table.nodes.insert(node, Node { oid, lookups: 1, cached: None });
         table.ids.insert(oid, node);
@@ -77,8 +79,8 @@ impl Nodes {
     }
 
     /// The number that an object has, or would have, for programs; the kernel is told nothing.
-    pub fn number(&self, oid: Oid, fileid: u64) -> u64 {
-        self.known(oid).unwrap_or_else(|| self.hash(oid, fileid, 0))
+    pub fn number(&self, oid: Oid, attr: &FileAttr) -> u64 {
+        self.known(oid).unwrap_or_else(|| self.hash(attr, 0))
     }
 
     /// The node id of an object, if the kernel knows it.
@@ -123,14 +125,20 @@ impl Nodes {
         }
     }
 
-    fn hash(&self, oid: Oid, fileid: u64, salt: u32) -> u64 {
+    fn hash(&self, attr: &FileAttr, salt: u32) -> u64 {
+        let lower = attr.fileid & u64::from(u32::MAX);
         let mut hasher = SipHasher13::new_with_key(&self.key);
-        hasher.write_u32(oid.volume);
-        hasher.write_u64(oid.id);
+        hasher.write_u64(attr.fsid);
+        hasher.write_u64(attr.fileid - lower);
         hasher.write_u32(salt);
         // Positive as a signed number, because some programs keep it as one; never 0 or the root.
-        ((hasher.finish() >> 33 << 32) | fileid & u64::from(u32::MAX)).max(ROOT + 1)
+        ((hasher.finish() >> 33 << 32) | lower).max(ROOT + 1)
     }
+}
+
+/// Tells an object from another one that had its node id before.
+pub fn generation(oid: Oid) -> Generation {
+    Generation(oid.id)
 }
 
 #[cfg(test)]
@@ -141,14 +149,31 @@ mod tests {
         Oid { volume: 7, id }
     }
 
+    fn attr(fsid: u64, fileid: u64) -> FileAttr {
+        FileAttr {
+            kind: vfs::Kind::File,
+            mode: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            size: 0,
+            used: 0,
+            fsid,
+            fileid,
+            atime: Time::default(),
+            mtime: Time::default(),
+            ctime: Time::default(),
+        }
+    }
+
     #[test]
     fn an_id_is_good_from_lookup_to_forget() {
         let nodes = Nodes::new([1; 16], Oid::ROOT);
-        let node = nodes.remember(oid(5), 5);
-        assert_eq!((nodes.remember(oid(5), 5), nodes.number(oid(5), 5)), (node, node));
+        let at = attr(7, 5);
+        let node = nodes.remember(oid(5), &at);
+        assert_eq!((nodes.remember(oid(5), &at), nodes.number(oid(5), &at)), (node, node));
         assert_eq!((nodes.known(oid(5)), nodes.known(oid(6))), (Some(node), None));
         assert_eq!(nodes.all(), [ROOT, node]);
-        assert_ne!(nodes.remember(oid(6), 5), node);
         nodes.forget(node, 1);
         assert_eq!(nodes.get(node), Some(oid(5)));
         nodes.forget(node, 1);
@@ -157,52 +182,52 @@ mod tests {
     }
 
     #[test]
+    fn two_objects_that_the_kernel_knows_never_share_an_id() {
+        let nodes = Nodes::new([1; 16], Oid::ROOT);
+        let at = attr(7, 5);
+        let removed = nodes.remember(oid(5), &at);
+        let new = nodes.remember(oid(6), &at);
+        assert_ne!(removed, new);
+        nodes.forget(new, 1);
+        nodes.forget(removed, 1);
+        assert_eq!(nodes.remember(oid(6), &at), removed, "the number that it will have in other sessions");
+        assert_ne!(generation(oid(5)), generation(oid(6)));
+    }
+
+    #[test]
     fn the_root_is_always_known() {
         let nodes = Nodes::new([1; 16], oid(9));
-        assert_eq!((nodes.remember(oid(9), 5), nodes.get(ROOT)), (ROOT, Some(oid(9))));
+        assert_eq!((nodes.remember(oid(9), &attr(7, 5)), nodes.get(ROOT)), (ROOT, Some(oid(9))));
         nodes.forget(ROOT, 1);
         assert_eq!(nodes.get(ROOT), Some(oid(9)));
     }
 
     #[test]
-    fn numbers_stay_over_sessions_and_differ_between_volumes() {
+    fn numbers_stay_over_sessions_and_differ_between_file_systems() {
         let (one, two) = (Nodes::new([1; 16], Oid::ROOT), Nodes::new([1; 16], Oid::ROOT));
-        assert_eq!(one.number(oid(5), 5), two.remember(oid(5), 5));
-        assert_eq!(one.get(two.number(oid(5), 5)), None, "a node id of another session");
-        assert_ne!(one.number(oid(5), 5), one.number(Oid { volume: 8, id: 5 }, 5));
+        assert_eq!(one.number(oid(5), &attr(7, 5)), two.remember(oid(5), &attr(7, 5)));
+        assert_eq!(one.get(two.number(oid(5), &attr(7, 5))), None, "a node id of another session");
+        assert_ne!(one.number(oid(5), &attr(7, 5)), one.number(oid(6), &attr(8, 5)));
     }
 
     #[test]
-    fn the_lower_half_of_a_number_is_that_of_the_homes() {
+    fn numbers_have_the_order_and_the_lower_half_of_the_homes() {
         let nodes = Nodes::new([1; 16], Oid::ROOT);
         let inode = 0xab_1234_5678;
-        let (one, other) = (nodes.remember(oid(5), inode), nodes.remember(Oid { volume: 8, id: 5 }, inode));
-        assert_eq!((one as u32, other as u32), (0x1234_5678, 0x1234_5678));
-        assert_ne!(one, other);
-        assert_eq!((nodes.number(oid(5), inode), nodes.known(oid(5))), (one, Some(one)));
+        let (one, next) =
+            (nodes.remember(oid(5), &attr(7, inode)), nodes.number(oid(6), &attr(7, inode + 1)));
+        assert_eq!((one as u32, next), (0x1234_5678, one + 1));
         assert!(i64::try_from(one).is_ok() && one > ROOT);
-        nodes.forget(one, 1);
-        assert_eq!((nodes.known(oid(5)), nodes.get(other)), (None, Some(Oid { volume: 8, id: 5 })));
+        let above = nodes.number(oid(8), &attr(7, inode + (1 << 32)));
+        assert_eq!(above as u32, 0x1234_5678);
+        assert_ne!(above, one);
     }
 
     #[test]
     fn the_page_cache_is_kept_over_our_own_changes_alone() {
         let nodes = Nodes::new([1; 16], Oid::ROOT);
-        let node = nodes.remember(oid(5), 5);
-        let attr = |sec, size| FileAttr {
-            kind: vfs::Kind::File,
-            mode: 0,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            size,
-            used: 0,
-            fsid: 1,
-            fileid: 5,
-            atime: Time::default(),
-            mtime: Time { sec, nsec: 0 },
-            ctime: Time::default(),
-        };
+        let node = nodes.remember(oid(5), &attr(1, 5));
+        let attr = |sec, size| FileAttr { size, mtime: Time { sec, nsec: 0 }, ..attr(1, 5) };
         let change = |from: FileAttr, to: FileAttr| Wcc {
             before: Some(vfs::Before { size: from.size, mtime: from.mtime, ctime: from.ctime }),
             after: Some(to),

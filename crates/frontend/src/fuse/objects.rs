@@ -2,10 +2,10 @@
 
 use super::Tree;
 use super::call::{Answer, patient};
-use super::convert;
+use super::{convert, nodes};
 use crate::limits;
 use bytes::Bytes;
-use fuser::{AccessFlags, Errno, FileHandle, INodeNo};
+use fuser::{AccessFlags, Errno, FileHandle, Generation, INodeNo};
 use std::time::Duration;
 use vfs::{AccessMask, Oid, SetAttrs, StatFs};
 
@@ -13,6 +13,8 @@ use vfs::{AccessMask, Oid, SetAttrs, StatFs};
 pub struct Shown {
     /// Its attributes.
     pub attr: fuser::FileAttr,
+    /// Tells it from another one that had its node id before.
+    pub generation: Generation,
     /// How long the kernel may believe them, and the name by which it found the object.
     pub ttl: Duration,
 }
@@ -31,7 +33,8 @@ impl Tree {
 
     /// The same as an answer.
     fn answer(&self, node: INodeNo, oid: Oid, attr: &vfs::FileAttr) -> Shown {
-        Shown { attr: self.shown(node.0, attr), ttl: self.ttl(oid) }
+        let attr = self.shown(node.0, attr);
+        Shown { attr, generation: nodes::generation(oid), ttl: self.ttl(oid) }
     }
 
     /// FUSE_GETATTR.
