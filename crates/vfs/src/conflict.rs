@@ -36,7 +36,9 @@ pub fn resolve<R, D>(op: &Op<R, D>, theirs: Theirs) -> Resolution {
         (Op::Remove { .. }, _) | (Op::SetAttr { .. }, _) => Resolution::Drop,
         (Op::Rename { .. }, Theirs::There(_)) => Resolution::KeepBoth,
         (Op::Rename { .. }, Theirs::Gone) => Resolution::Drop,
-        (Op::Link { .. }, _) | (Op::SetXattr { .. }, _) => Resolution::Drop,
+        // The name that it is known by so far may be taken away next.
+        (Op::Link { .. }, _) => Resolution::KeepBoth,
+        (Op::SetXattr { .. }, _) => Resolution::Drop,
     }
 }
 
@@ -107,6 +109,7 @@ mod tests {
         let remove: Op<u64, ()> =
             Op::Remove { dir: 1, name: name.clone(), object: 2, is_dir: false, base: None };
         let mkdir: Op<u64, ()> = Op::Create { dir: 1, name: name.clone(), new: home::New::Dir, mode: 0 };
+        let link: Op<u64, ()> = Op::Link { object: 2, dir: 1, name: name.clone() };
         let create: Op<u64, ()> = Op::Create { dir: 1, name, new: home::New::File, mode: 0 };
         let there = Theirs::There(Kind::File);
         assert_eq!(resolve(&write, there), Resolution::KeepBoth);
@@ -115,6 +118,8 @@ mod tests {
         assert_eq!(resolve(&mkdir, Theirs::There(Kind::Dir)), Resolution::Merge);
         assert_eq!(resolve(&mkdir, there), Resolution::KeepBoth);
         assert_eq!(resolve(&create, there), Resolution::KeepBoth);
+        assert_eq!(resolve(&link, there), Resolution::KeepBoth);
+        assert_eq!(resolve(&link, Theirs::Gone), Resolution::KeepBoth);
     }
 
     #[test]

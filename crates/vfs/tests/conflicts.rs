@@ -226,3 +226,45 @@ async fn a_removal_of_one_name_does_not_take_the_copy_away_that_another_needs() 
         assert!(matches!(&ours[..], [name] if name.starts_with('g')), "{names:?}");
     }
 }
+
+/// A file that is made under a name of its own, linked to the name that it is for, and removed under the first, as
+/// mailboxes and object stores do it, while another program takes the second name.
+#[tokio::test]
+async fn a_link_to_a_name_that_is_taken_keeps_the_file() {
+    for (made_before, removed_before) in [(false, false), (false, true), (true, false), (true, true)] {
+        let world = World::new(Mode::Wb);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        e.names(lab).await;
+        if !made_before {
+            world.fault(Fault::Unreachable);
+        }
+        let f = e.create(lab, "new").await.unwrap();
+        e.write(f, 0, b"ours").await.unwrap();
+        if made_before {
+            e.sync().await;
+            world.fault(Fault::Unreachable);
+        }
+        e.vfs.link(e.ctx(), f, lab, b"g").await.unwrap();
+        if removed_before {
+            e.vfs.remove(e.ctx(), lab, b"new").await.unwrap();
+        }
+        world.write("g", b"theirs!");
+        world.fault(Fault::None);
+        e.sync().await;
+        if !removed_before {
+            e.vfs.remove(e.ctx(), lab, b"new").await.unwrap();
+            e.sync().await;
+        }
+        assert!(e.vfs.status().volumes.remove(0).parked.is_empty());
+        assert_eq!(e.read(f).await.unwrap(), b"ours");
+        assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().nlink, 1);
+        let all = copies(&e).await;
+        let [copy] = &all[..] else { panic!("{all:?}") };
+        assert_eq!(copy.of.original, Some(name("g")));
+        let copy = copy.name.to_string();
+        assert_eq!(world.names_at_home("").await, ["g".to_owned(), copy.clone()]);
+        assert_eq!(world.at_home("g").await.unwrap(), b"theirs!");
+        assert_eq!(world.at_home(&copy).await.unwrap(), b"ours");
+    }
+}

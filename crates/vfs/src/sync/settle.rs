@@ -467,6 +467,10 @@ impl Volume {
                 let copy = rename(&new_name);
                 (to, new_name, Op::Rename { from, name, object, to, new_name: copy, replaced: None })
             }
+            Op::Link { object, dir, name } => {
+                let copy = rename(&name);
+                (dir, name, Op::Link { object, dir, name: copy })
+            }
             _ => return self.retire_refused(&mut tree, &one.group),
         };
         self.amend(&mut tree, seq, op)?;
