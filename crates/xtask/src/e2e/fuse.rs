@@ -12,11 +12,21 @@ use std::process::Command;
 /// The words by which the guard of a process's mounts is known.
 pub const GUARD: &str = "mount-guard guard";
 
+/// Where the kernel lets users abort their connections.
+pub const FUSECTL: &str = "/sys/fs/fuse/connections";
+
 /// Lets every account of this scenario use FUSE, as nearly every machine does: a device node of our own in the
 /// scenario's mount namespace, so that the machine's stays as it is.
 pub fn allow() -> Result<()> {
     let line = "mknod -m 666 /run/fuse c 10 229; mount --bind /run/fuse /dev/fuse";
     run::output(Command::new("sh").args(["-euc", line])).map(drop).context("/dev/fuse")
+}
+
+/// Mounts fusectl, as systemd does.
+pub fn allow_abort() -> Result<()> {
+    run::output(Command::new("mount").args(["-t", "fusectl", "fusectl", FUSECTL]))
+        .map(drop)
+        .context("fusectl")
 }
 
 /// `trellis mount` on a new directory of this name in the home directory of [`GATEWAY`].

@@ -6,6 +6,7 @@
 //! - [`isolate`]: namespaces, so that nothing stays behind.
 //! - [`world`], [`accounts`], [`sshd`], [`server`], [`guest`], [`terminal`], [`proc`]: what a scenario is made of.
 //! - [`fuse`]: mounts without root.
+//! - [`kills`]: what is killed, and when.
 //! - [`evil_sftp`]: a home that lies.
 //! - [`log_writes`]: what a disk holds that lost its power.
 //! - [`trees`]: source trees, and comparing what arrived with what was sent.
@@ -15,6 +16,7 @@ pub mod evil_sftp;
 pub mod fuse;
 mod guest;
 mod isolate;
+mod kills;
 mod log_writes;
 mod proc;
 mod scenarios;

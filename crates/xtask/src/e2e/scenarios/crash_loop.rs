@@ -4,7 +4,7 @@
 //! with an agent at the home and without.
 
 use crate::e2e::accounts::{ANN, Account, BOB, GATEWAY};
-use crate::e2e::proc::{self, of_user};
+use crate::e2e::kills::{Chance, Kill};
 use crate::e2e::server::Server;
 use crate::e2e::trees::Noise;
 use crate::e2e::world::World;
@@ -13,7 +13,6 @@ use anyhow::{Context, Result, bail, ensure};
 use bytes::Bytes;
 use oncrpc::nfs3::*;
 use oncrpc::xdr::Xdr;
-use rustix::process::Signal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Write as _;
@@ -31,8 +30,8 @@ const PAUSES: [u64; 5] = [1700, 600, 1100, 250, 2300];
 /// So many files are saved again and again.
 const SAVED: u32 = 40;
 
-/// How long an agent without a connection stands still: longer than it takes to log in again.
-const LATE: Duration = Duration::from_millis(400);
+/// What is killed in turn.
+const KILLS: [Kill; 4] = [Kill::ServerWithAll, Kill::Ssh, Kill::SshOfLateAgent, Kill::Agent];
 
 /// The compact version.
 pub fn run(world: &World) -> Result<()> {
@@ -62,8 +61,8 @@ fn crash_sftp(world: &World, kills: usize) -> Result<()> {
     let one = world.home_dir(BOB, "one")?;
     let mut server = world.serve(&[])?;
     let bob = |dir| Place { account: BOB, host: "box", dir };
-    alone(world, &mut server, kills, &bob(own), Worker::own_step)?;
-    alone(world, &mut server, kills, &bob(saved), Worker::save)?;
+    alone(&mut server, kills, &bob(own), Worker::own_step)?;
+    alone(&mut server, kills, &bob(saved), Worker::save)?;
     one_name(&mut server, kills, &bob(one))
 }
 
@@ -125,15 +124,15 @@ fn crash(world: &World, kills: usize) -> Result<()> {
     let ann = |dir| Place { account: ANN, host: "lab", dir };
     let _lab = world.host("lab", "", None)?;
     let mut server = world.serve(&[])?;
-    alone(world, &mut server, kills, &ann(world.home_dir(ANN, "own")?), Worker::own_step)?;
-    alone(world, &mut server, kills, &ann(world.home_dir(ANN, "saved")?), Worker::save)?;
+    alone(&mut server, kills, &ann(world.home_dir(ANN, "own")?), Worker::own_step)?;
+    alone(&mut server, kills, &ann(world.home_dir(ANN, "saved")?), Worker::save)?;
     let volumes = world.dir.join("home/ann/.cache/trellis/volumes");
     let claimed = fs::read_dir(&volumes).with_context(|| format!("{}", volumes.display()))?.count();
     ensure!(claimed == 1, "{claimed} volumes were claimed at the home");
 
     let shared = ann(world.home_dir(ANN, "shared")?);
     let other = Meddler { dir: shared.dir.clone(), step: Arc::default() };
-    let both = phase(world, &mut server, kills, &shared, Worker::shared_step, Some(other))?;
+    let both = phase(&mut server, kills, &shared, Worker::shared_step, Some(other))?;
     let there = contents(&shared.dir)?;
     for (whose, tokens) in [("ours", &both.tokens), ("theirs", &both.theirs)] {
         let is_there = |token: &&String| !there.values().any(|text| contains(text, token.as_bytes()));
@@ -167,8 +166,8 @@ struct Place {
 type Act = fn(&mut Worker, u32) -> Result<()>;
 
 /// Work that nobody else disturbs but who kills: all of it arrives, and nothing is a conflict.
-fn alone(world: &World, server: &mut Server, kills: usize, at: &Place, act: Act) -> Result<()> {
-    let promised = phase(world, server, kills, at, act, None)?;
+fn alone(server: &mut Server, kills: usize, at: &Place, act: Act) -> Result<()> {
+    let promised = phase(server, kills, at, act, None)?;
     compare(&promised.files, &at.dir)?;
     let status = server.home_status(&format!("{}@{}", at.account.name, at.host))?;
     let calm = status["conflicts"] == 0 && status["parked"].as_array().is_some_and(Vec::is_empty);
@@ -178,7 +177,6 @@ fn alone(world: &World, server: &mut Server, kills: usize, at: &Place, act: Act)
 
 /// Work under kills, and its arrival at the home.
 fn phase(
-    world: &World,
     server: &mut Server,
     kills: usize,
     place: &Place,
@@ -198,9 +196,11 @@ fn phase(
     });
     let other_stop = stop.clone();
     let meddling = other.map(|o| std::thread::spawn(move || o.run(&other_stop)));
+    let mut chance = Chance::new(0);
     for n in 0..kills {
         std::thread::sleep(Duration::from_millis(PAUSES[n % PAUSES.len()]));
-        kill(world, server, place.account, n)?;
+        let kill = KILLS[n % KILLS.len()];
+        kill.strike(server, place.account, &mut chance).with_context(|| format!("kill {n}: {kill:?}"))?;
         if work.is_finished() {
             break;
         }
@@ -213,27 +213,6 @@ fn phase(
     server.sync()?;
     println!("{steps} steps under {kills} kills");
     Ok(promised)
-}
-
-/// Kills one part: the server with everything below it, its ssh, or whatever runs at the home; or lets what runs at the
-/// home go on only when its ssh is dead and another connection may be at work.
-fn kill(world: &World, server: &mut Server, home: Account, n: usize) -> Result<()> {
-    match n % 4 {
-        0 => {
-            server.kill()?;
-            server.restart().with_context(|| format!("kill {n}; state in {}", world.dir.display()))?;
-        }
-        1 => proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
-        2 => {
-            let old = of_user(home.uid, |name| !name.starts_with("sshd"));
-            proc::signal_all(&old, Signal::STOP);
-            proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL);
-            std::thread::sleep(LATE);
-            proc::signal_all(&old, Signal::CONT);
-        }
-        _ => proc::signal_all(&of_user(home.uid, |name| !name.starts_with("sshd")), Signal::KILL),
-    }
-    server.must_run()
 }
 
 /// A client that sends a call, with the same xid, until there is an answer.

@@ -8,21 +8,17 @@
 
 use crate::e2e::accounts::{ANN, Account, BOB, GATEWAY};
 use crate::e2e::fuse;
-use crate::e2e::proc::{self, of_user};
+use crate::e2e::kills::{self, Chance, Kill};
 use crate::e2e::server::Server;
-use crate::e2e::trees::Noise;
 use crate::e2e::world::World;
 use anyhow::{Context, Result, ensure};
-use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Write as _};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-/// How soon a killed server must have ended.
-const ENDED: Duration = Duration::from_secs(20);
 /// Every so many rounds the homes are looked at, too; meanwhile what is unsent outlives several kills.
 const SETTLE_EVERY: usize = 4;
 /// Calls of a round: few meet the last of them on their way, many meet a long queue.
@@ -40,78 +36,11 @@ pub fn run_long(world: &World) -> Result<()> {
     rounds(world, |round, _| round < 400)
 }
 
-/// What is killed, and when.
-#[derive(Debug, Clone, Copy)]
-enum Kill {
-    /// The server, and no other process: what it has sent goes on arriving.
-    Server,
-    /// Every ssh, while calls are made.
-    Ssh,
-    /// The server with all that it started.
-    Both,
-    /// The server, and the next one while it finds out what arrived.
-    ServerTwice,
-    /// The same with all that they started.
-    BothTwice,
-}
-
-const KILLS: [Kill; 5] = [Kill::Server, Kill::Both, Kill::ServerTwice, Kill::Ssh, Kill::BothTwice];
-
-impl Kill {
-    fn strike(self, server: &mut Server, chance: &mut Chance) -> Result<()> {
-        match self {
-            Kill::Ssh => proc::signal_all(&of_user(GATEWAY.uid, |name| name == "ssh"), Signal::KILL),
-            Kill::Server => alone(server)?,
-            Kill::Both => with_all(server)?,
-            Kill::ServerTwice => {
-                alone(server)?;
-                chance.pause(400);
-                alone(server)?;
-            }
-            Kill::BothTwice => {
-                with_all(server)?;
-                chance.pause(400);
-                with_all(server)?;
-            }
-        }
-        server.must_run()
-    }
-}
-
-fn alone(server: &mut Server) -> Result<()> {
-    server.kill_alone()?;
-    server.wait(ENDED)?;
-    server.restart()
-}
-
-fn with_all(server: &mut Server) -> Result<()> {
-    server.kill()?;
-    server.restart()
-}
-
-/// What a seed decides.
-struct Chance(Noise);
-
-impl Chance {
-    fn below(&mut self, limit: u64) -> u64 {
-        let bytes = self.0.bytes(8);
-        bytes.iter().fold(0u64, |n, b| n << 8 | u64::from(*b)) % limit
-    }
-
-    fn pause(&mut self, longest_ms: u64) {
-        std::thread::sleep(Duration::from_millis(self.below(longest_ms)));
-    }
-}
-
-fn seed() -> Result<u64> {
-    match std::env::var("TRELLIS_SEED") {
-        Ok(seed) => seed.parse().context("TRELLIS_SEED"),
-        Err(_) => Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64 % 1_000_000),
-    }
-}
+const KILLS: [Kill; 5] =
+    [Kill::Server, Kill::ServerWithAll, Kill::ServerTwice, Kill::Ssh, Kill::ServerWithAllTwice];
 
 fn rounds(world: &World, more: fn(usize, Instant) -> bool) -> Result<()> {
-    let seed = seed()?;
+    let seed = kills::seed()?;
     println!("TRELLIS_SEED={seed}");
     fuse::allow()?;
     let _lab = world.host("lab", "", None)?;
@@ -121,7 +50,7 @@ fn rounds(world: &World, more: fn(usize, Instant) -> bool) -> Result<()> {
     let mount = fuse::mount(world, &server, "tree")?;
     let mut homes =
         [Home::new(world, &mount, ANN, "lab", seed)?, Home::new(world, &mount, BOB, "box", seed)?];
-    let mut chance = Chance(Noise::new(seed));
+    let mut chance = Chance::new(seed);
     let (mut round, began) = (0, Instant::now());
     let mut goes_on = true;
     while goes_on {
@@ -161,7 +90,7 @@ fn one(
     let meanwhile = matches!(kill, Kill::Ssh);
     if meanwhile {
         chance.pause(calls);
-        kill.strike(server, chance)?;
+        kill.strike(server, ANN, chance)?;
     }
     for home in &mut *homes {
         let answer = home.player.answer()?;
@@ -170,7 +99,7 @@ fn one(
     if !meanwhile {
         // What was acknowledged last is on its way, or not yet.
         chance.pause(30);
-        kill.strike(server, chance)?;
+        kill.strike(server, ANN, chance)?;
     }
     Ok(())
 }
@@ -272,7 +201,7 @@ impl Home {
             server.run(&["sync", "--timeout", "60", &path]).is_ok()
         });
         ensure!(settled, "{}: what was refused does not come to an end", self.name);
-        with_all(server)?;
+        kills::with_all(server)?;
         server.run(&["sync", "--timeout", "60", &path])?;
         let copies = &server.home_status(&self.name)?["conflict_copies"];
         self.copies = copies.as_u64().context("status shows no copies of conflicts")?;

@@ -14,6 +14,7 @@ mod isolation;
 mod jobs;
 mod kept;
 mod kerberos;
+mod kill_clients;
 mod kill_server;
 mod login;
 mod one_file;
@@ -215,6 +216,20 @@ pub const ALL: &[Scenario] = &[
         ci: false,
         minutes: 60,
         run: crash_loop::run_long,
+    },
+    Scenario {
+        name: "kill-clients",
+        shows: "server, ssh and agent are killed in turn under a FUSE mount and a kernel's NFS client: nothing is lost or torn",
+        ci: true,
+        minutes: 5,
+        run: kill_clients::run,
+    },
+    Scenario {
+        name: "kill-clients-long",
+        shows: "the same with 510 kills",
+        ci: false,
+        minutes: 90,
+        run: kill_clients::run_long,
     },
     Scenario {
         name: "power-cut",

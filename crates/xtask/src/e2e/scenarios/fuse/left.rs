@@ -3,7 +3,7 @@
 //! that a program has locked, which waits for an answer.
 
 use crate::e2e::accounts::{ANN, GATEWAY};
-use crate::e2e::fuse::{self, GUARD};
+use crate::e2e::fuse::{self, FUSECTL, GUARD};
 use crate::e2e::proc::{signal_all, wait_for, with_command};
 use crate::e2e::server::Server;
 use crate::e2e::world::World;
@@ -23,12 +23,10 @@ const HEARD: Duration = Duration::from_secs(3);
 const REPLACED: Duration = Duration::from_secs(15);
 /// How soon `trellis mount` must come back after server and guard were killed.
 const MOUNTED: Duration = Duration::from_secs(40);
-/// Where the kernel lets users abort their connections.
-const FUSECTL: &str = "/sys/fs/fuse/connections";
 
 /// Kills the server so often; an error tells how often programs hung.
 pub fn alone(world: &World, rounds: usize) -> Result<()> {
-    run::output(Command::new("mount").args(["-t", "fusectl", "fusectl", FUSECTL])).context("fusectl")?;
+    fuse::allow_abort()?;
     fs::write(world.dir.join("stir.py"), include_str!("stir.py"))?;
     let work = world.home_dir(ANN, "stirred")?;
     let mut server = world.serve_as("left", &[])?;
@@ -134,8 +132,7 @@ fn with_its_guard(
         let done = wait_for("trellis mount", MOUNTED, || mount.try_wait().transpose());
         slowest = slowest.max(begun.elapsed());
         if !fusectl {
-            run::output(Command::new("mount").args(["-t", "fusectl", "fusectl", FUSECTL]))
-                .context("fusectl")?;
+            fuse::allow_abort()?;
         }
         let mounted = done.with_context(|| format!("round {round}, fusectl {fusectl}"))??.success();
         let said = std::io::read_to_string(mount.stderr.take().context("its output")?)?;
