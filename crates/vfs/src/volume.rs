@@ -27,7 +27,7 @@ use oncrpc::xdr::Xdr;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio::task::JoinHandle;
@@ -171,7 +171,7 @@ pub struct Volume {
     /// Counts outcomes, for those who wait for the queue to shrink.
     pub outcomes: news::Sender<u64>,
     /// Conflicts since the start.
-    pub conflicts: Mutex<u64>,
+    pub conflicts: AtomicU64,
     /// Those of them that could not be, as the mode has it.
     pub alarm: Mutex<Alarm>,
     /// Part of the write verifier; moves when acknowledged unsynced writes were lost.
@@ -228,7 +228,7 @@ impl Volume {
             claims_again: AtomicBool::new(false),
             wake: Notify::new(),
             outcomes: news::Sender::new(0),
-            conflicts: Mutex::new(0),
+            conflicts: AtomicU64::new(0),
             alarm: Mutex::default(),
             losses: Mutex::new(0),
             saving: Arc::default(),
@@ -364,7 +364,7 @@ impl Volume {
             unsent_ops: queue.len() as u64,
             unsent_bytes: queue.bytes(),
             oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
-            conflicts: *self.conflicts.lock(),
+            conflicts: self.conflicts.load(Ordering::Relaxed),
             alarm: self.alarm(),
             copies,
             parked,

@@ -67,3 +67,26 @@ async fn it_is_hidden_read_only_and_for_the_servers_user() {
     assert_eq!(e.vfs.lookup(e.ctx(), barrier, b"x").await.unwrap_err().kind, ErrorKind::NotDir);
     assert_eq!(e.vfs.readlink(e.ctx(), barrier).await.unwrap_err().kind, ErrorKind::Invalid);
 }
+
+/// Whoever waits for the homes and whoever asks how they are hold each other up for a moment at most.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn sync_and_status_at_the_same_moment() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    e.lab().await;
+    let asked = e.vfs.clone();
+    let asking = tokio::spawn(async move {
+        for _ in 0..20_000 {
+            asked.status();
+            tokio::task::yield_now().await;
+        }
+    });
+    let waited = e.vfs.clone();
+    let waiting = tokio::spawn(async move {
+        for _ in 0..20_000 {
+            waited.sync(None, Duration::from_secs(10)).await.unwrap();
+        }
+    });
+    let both = async { (asking.await.unwrap(), waiting.await.unwrap()) };
+    tokio::time::timeout(Duration::from_secs(60), both).await.unwrap();
+}

@@ -24,6 +24,7 @@ use crate::config::Unsent;
 use crate::limits;
 use crate::volume::Volume;
 use home::{Error, ErrorKind};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What was accepted before some moment, on its way home.
@@ -71,7 +72,7 @@ impl Volume {
     }
 
     fn barrier(&self) -> Barrier {
-        Barrier { conflicts: *self.conflicts.lock(), target: self.hurry_all() }
+        Barrier { conflicts: self.conflicts.load(Ordering::Relaxed), target: self.hurry_all() }
     }
 
     /// Waits until all of it is at the home, and answers true, or until waiting is of no use. Whoever gives up may come
@@ -89,7 +90,7 @@ impl Volume {
                 }
                 (done, stuck)
             };
-            if done && *self.conflicts.lock() == barrier.conflicts {
+            if done && self.conflicts.load(Ordering::Relaxed) == barrier.conflicts {
                 return true;
             }
             if done {

@@ -6,6 +6,7 @@ use crate::inode::Tree;
 use crate::mode::{Mode, Modes};
 use crate::types::Ctx;
 use home::{Error, ErrorKind, HomePath, Kind, Name, Result};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What others changed where we were promised to be alone.
@@ -23,7 +24,7 @@ pub fn offline(account: &str) -> Error {
 impl Volume {
     /// Counts a conflict about an object.
     pub fn count_conflict(&self, tree: &mut Tree, id: u64) {
-        *self.conflicts.lock() += 1;
+        self.conflicts.fetch_add(1, Ordering::Relaxed);
         if !self.mode_in(tree, id).is_alone() {
             return;
         }
