@@ -232,8 +232,14 @@ impl Volume {
                 // It was moved meanwhile, or the home is busy.
                 Err(e) if e.kind == ErrorKind::Busy => true,
                 Err(e) if is_missing(e) => {
-                    let moved = place.is_some_and(|place| has_moved(&mut self.tree.lock(), id, &place));
-                    moved || doubtful || self.is_in_doubt()
+                    let mut tree = self.tree.lock();
+                    let moved = place.is_some_and(|place| has_moved(&mut tree, id, &place));
+                    let doubtful = doubtful || tree.queue.is_in_doubt();
+                    // Another program has given its name to another one, at which nobody has looked yet.
+                    if !moved && !doubtful && meta::look_elsewhere(&mut tree, id)? {
+                        continue;
+                    }
+                    moved || doubtful
                 }
                 _ => false,
             };

@@ -185,6 +185,30 @@ pub fn merge_name(
     Ok(Some((id, observe(tree, id, attr, asked)?)))
 }
 
+/// The home does not have an object by the name that it is asked for by. Answers whether it was seen by another one, too:
+/// that is what it is asked for by from now on.
+pub fn look_elsewhere(tree: &mut Tree, id: u64) -> Result<bool> {
+    let inode = tree.get(id)?;
+    let Some(place) = inode.binding.clone().filter(|_| !inode.more_bindings.is_empty()) else {
+        return Ok(false);
+    };
+    inode.drop_binding(&place);
+    let node = tree.names_mut(place.0)?;
+    let slot = node.slot(&place.1).unwrap_or_default();
+    if slot.child == Some(id) && slot.pending == 0 {
+        node.forget(&place.1);
+        node.complete = false;
+        tree.unsaved(place.0);
+    }
+    // A name of which nothing is known any more is not its name either.
+    if slot.child != Some(id) || slot.pending == 0 {
+        tree.get(id)?.drop_link(&place);
+    }
+    tree.notes.entry(place.0, &place.1, 0);
+    tree.note(id);
+    Ok(true)
+}
+
 fn set_slot(tree: &mut Tree, dir: u64, name: &Name, child: Option<u64>, asked: Asked) -> Result<()> {
     let slot = tree.names_mut(dir)?.slot_mut(name);
     slot.child = child;

@@ -5,6 +5,7 @@
 mod common;
 
 use common::World;
+use home::HomePath;
 use home::testing::fault::Fault;
 use std::time::Duration;
 use vfs::store::MetaStore;
@@ -663,4 +664,33 @@ async fn a_restart_looks_for_one_batch_once() {
     // A batch may have been on its way, of 512 operations; then come four of them.
     let calls = world.fault.calls() - before;
     assert!(calls < 600, "{calls} calls");
+}
+
+/// Another program keeps a file under a further name and makes another one under the first, as editors do. Whoever looks at the
+/// further name first reads the file, though what the home has by the first is not known yet.
+#[tokio::test]
+async fn a_file_that_was_moved_at_the_home_is_read_by_its_new_name() {
+    for changed in [false, true] {
+        let mut world = World::new(Mode::Wb);
+        world.staleness = Duration::from_secs(100);
+        world.write("f", b"old");
+        // Too many for a listing at a look at one name.
+        (0..2_000).for_each(|n| world.write(&format!("x{n}"), b""));
+        let e = world.start().await;
+        let f = e.find("/lab/f").await.unwrap();
+        let at = |name: &str| HomePath::parse(name.as_bytes()).unwrap();
+        world.memory.link_outside(&at("f"), &at("backup"));
+        world.remove("f");
+        world.write("f", b"new");
+        if changed {
+            world.write("backup", b"older");
+        }
+        let backup = e.find("/lab/backup").await.unwrap();
+        assert_eq!(backup, f, "it is the same file");
+        let content: &[u8] = if changed { b"older" } else { b"old" };
+        assert_eq!(e.read(backup).await.unwrap(), content);
+        let new = e.find("/lab/f").await.unwrap();
+        assert_ne!(new, f);
+        assert_eq!(e.read(new).await.unwrap(), b"new");
+    }
 }

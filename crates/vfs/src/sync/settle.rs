@@ -396,25 +396,7 @@ impl Volume {
         let sent_there = tree.home_path(object).is_ok_and(|path| path == file.path);
         let inode = tree.get(object)?;
         let lost = theirs.is_none_or(|theirs| theirs.id != inode.home_id);
-        let Some(place) = inode.binding.clone() else { return Ok(false) };
-        if !sent_there || !lost || inode.more_bindings.is_empty() {
-            return Ok(false);
-        }
-        inode.drop_binding(&place);
-        let node = tree.names_mut(place.0)?;
-        let slot = node.slot(&place.1).unwrap_or_default();
-        if slot.child == Some(object) && slot.pending == 0 {
-            node.forget(&place.1);
-            node.complete = false;
-            tree.unsaved(place.0);
-        }
-        // A name of which nothing is known any more is not its name either.
-        if slot.child != Some(object) || slot.pending == 0 {
-            tree.get(object)?.drop_link(&place);
-        }
-        tree.notes.entry(place.0, &place.1, 0);
-        tree.note(object);
-        Ok(true)
+        Ok(sent_there && lost && meta::look_elsewhere(&mut tree, object)?)
     }
 
     /// The object that an operation changes.

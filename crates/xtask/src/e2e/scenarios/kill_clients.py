@@ -458,10 +458,8 @@ def check(path, home, promises):
             faults += check_own(os.path.join(path, role["folder"]), name, role)
     both = {n: r for n, r in roles.items() if r["folder"] == "both"}
     faults += check_both(os.path.join(path, "both"), both)
-    if home == "-":
-        return faults
     faults += check_shared(os.path.join(path, "shared"), {n: r for n, r in roles.items() if r["folder"] == "shared"})
-    return faults + check_rest(home)
+    return faults + (check_rest(home) if home != "-" else [])
 
 
 def files(path):
