@@ -31,7 +31,7 @@ pub use isolate::start as start_isolated;
 pub use proc::{Daemon, family, of_user, processor_time, wait_for, with_variable};
 pub use server::Server;
 pub use sshd::Sshd;
-pub use trees::noise_file;
+pub use trees::{make_program, noise_file};
 pub use world::{SERVER_IP, World};
 
 use crate::{packages, run};

@@ -5,16 +5,17 @@
 //! that what passes the wire is its own. The home is this machine, and has its files in memory.
 //!
 //! # Layout
-//! - [`rows`]: what is done.
+//! - [`rows`]: what is done. [`files`]: on which files.
 //! - [`raw`]: what one TCP stream moves.
 //! - [`table`]: how it is shown.
 
+mod files;
 mod raw;
 mod rows;
 mod table;
 
 use super::mounts::{self, Mounted, RCLONE, Remote, SSHFS, SSHFS_TUNED};
-use crate::e2e::{GATEWAY, Server, Sshd, World, fuse, noise_file, wait_for};
+use crate::e2e::{GATEWAY, Server, Sshd, World, fuse, wait_for};
 use crate::run;
 use crate::wan_link::link::{self, Way};
 use crate::wan_link::relay::Relay;
@@ -65,18 +66,11 @@ impl Options {
         let delay = Duration::from_secs_f64(self.rtt / 2e3);
         link::Options { delay, rate: [rate, rate], ..link::Options::default() }
     }
-
-    /// Directories below the large tree, each with [`DIRS`] more.
-    fn tops(&self) -> usize {
-        (self.entries * 1000).div_ceil(1 + DIRS * (1 + FILES)).max(1)
-    }
 }
 
-/// Directories in each directory of the large tree, and files in each of these.
-const DIRS: usize = 110;
-const FILES: usize = 49;
-
 const TRELLIS: &str = "Trellis";
+/// The same over a wire without delay or limit.
+const NEAR: &str = "Trellis, 0 ms";
 const RAW: &str = "raw TCP";
 
 /// What one mount or tool needed for one step.
@@ -90,6 +84,8 @@ enum Figure {
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     seconds: f64,
+    /// Seconds after which the work itself returned, before all of it was at the home.
+    returned: f64,
     /// Bytes that the wire carried, by [`Way`].
     wire: [u64; 2],
     /// Sequential waits for the home, as Trellis counts them.
@@ -130,8 +126,12 @@ pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Res
             // Nobody is always the first.
             let names = [TRELLIS, SSHFS, SSHFS_TUNED, RCLONE];
             let names = names.iter().cycle().skip(run).take(names.len());
-            for name in names.filter(|name| **name == TRELLIS || !options.alone) {
+            let alone = options.alone || work.steps.iter().all(|s| s.ours);
+            for name in names.filter(|name| **name == TRELLIS || !alone) {
                 bench.work_on(work, name, &mut found)?;
+            }
+            if work.near {
+                bench.work_nearby(work, &mut found)?;
             }
             if !options.alone {
                 bench.work_by_tools(work, &mut found)?;
@@ -154,40 +154,10 @@ impl<'a> Bench<'a> {
         fs::copy(key, world.authorized_keys(GATEWAY))?;
         GATEWAY.own(&world.authorized_keys(GATEWAY))?;
         let out = world.home_dir(GATEWAY, "out")?;
-        let entries = 1 + options.tops() * (1 + DIRS * (1 + FILES));
+        let entries = files::make(&files, &local, options)?;
         let bench = Self { world, options, wire, _home: home, files, local, out, entries };
-        bench.make_files()?;
+        bench.succeed(files::SCRIPT)?;
         Ok(bench)
-    }
-
-    fn make_files(&self) -> Result<()> {
-        let bytes = self.options.mib << 20;
-        noise_file(&self.files.join("big"), 1, bytes)?;
-        noise_file(&self.local.join("source"), 2, bytes)?;
-        noise_file(&self.local.join("patch"), 3, 1 << 20)?;
-        let many = self.files.join("many");
-        fs::create_dir(&many)?;
-        for i in 0..1000 {
-            noise_file(&many.join(format!("file{i:04}")), i + 1, 64 << 10)?;
-        }
-        for dir in (0..self.options.tops() * DIRS).map(|i| format!("tree/t{}/d{:03}", i / DIRS, i % DIRS)) {
-            fill(&self.files.join(dir), FILES)?;
-        }
-        for dir in 0..40 {
-            fill(&self.local.join(format!("small/d{dir}")), 50)?;
-        }
-        for dir in 0..100 {
-            fill(&self.files.join(format!("repo/d{dir}")), 50)?;
-        }
-        run::output(
-            Command::new("chown")
-                .args(["-R", &format!("{0}:{0}", GATEWAY.uid)])
-                .args([&self.files, &self.local]),
-        )?;
-        let script = "cp $H/big $L/edited; dd if=$L/patch of=$L/edited bs=1M seek=40 conv=notrunc status=none; \
-             tar cf $L/small.tar -C $L small; cd $H/repo; git init -q; git add .; \
-             git -c user.name=a -c user.email=a@b commit -qm one; git gc -q; git status -s; cp .git/index $L";
-        self.succeed(script)
     }
 
     /// Every step of a piece of work on one mount.
@@ -196,7 +166,7 @@ impl<'a> Bench<'a> {
         let remote = Remote { account: GATEWAY, port: self.wire.addr().port(), dir: &self.files };
         let mut server = None;
         let mount = match name {
-            TRELLIS => {
+            TRELLIS | NEAR => {
                 let started = self.world.serve_as(&format!("trellis{}", found.len()), &[])?;
                 let mount = mounts::trellis(self.world, name, &started, &remote)?;
                 server = Some(started);
@@ -208,7 +178,7 @@ impl<'a> Bench<'a> {
         for step in work.steps {
             let mut before = None;
             match (step.before, &mut server) {
-                _ if step.ours && name != TRELLIS => continue,
+                (_, None) if step.ours => continue,
                 (Before::Nothing, _) => {}
                 (Before::ColdKernel, _) => self.forget()?,
                 (Before::Restart, None) => continue,
@@ -230,12 +200,29 @@ impl<'a> Bench<'a> {
         server.as_mut().map_or(Ok(()), stop)
     }
 
+    /// The same with the home next door.
+    fn work_nearby(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
+        self.wire(&link::Options::default());
+        let done = self.work_on(work, NEAR, found);
+        self.wire(&self.options.wire());
+        done
+    }
+
+    /// Lets the wire be as long and as narrow as this.
+    fn wire(&self, options: &link::Options) {
+        let link = self.wire.link();
+        link.set_delay(options.delay);
+        for way in [Way::Up, Way::Down] {
+            link.set_rate(way, options.rate[way as usize]);
+        }
+    }
+
     /// The same by tools, and by a bare stream.
     fn work_by_tools(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
         for step in work.steps {
             if let Some(way) = step.raw {
                 let (seconds, wire) = raw::seconds(&self.options.wire(), way, self.options.mib << 20)?;
-                note(found, step, RAW, Figure::Took(Cost { seconds, wire, trips: None }));
+                note(found, step, RAW, Figure::Took(Cost { seconds, returned: seconds, wire, trips: None }));
             }
             for (tool, script) in step.tools {
                 self.prepare(work)?;
@@ -270,6 +257,7 @@ impl<'a> Bench<'a> {
         if matches!(done.status.code(), Some(124 | 137)) {
             return Ok(Figure::Over);
         }
+        let returned = began.elapsed().as_secs_f64();
         let said = String::from_utf8_lossy(&done.stderr);
         ensure!(done.status.success(), "{}: {script}: {} {said}", step.name, done.status);
         if !step.arrived.is_empty() {
@@ -286,7 +274,8 @@ impl<'a> Bench<'a> {
         let after = self.passed();
         let trips = counted(server)?.zip(before.trips).map(|(after, before)| after - before);
         self.succeed(step.check).with_context(|| format!("{}: {script} did it wrong", step.name))?;
-        Ok(Figure::Took(Cost { seconds, wire: [0, 1].map(|way| after[way] - before.wire[way]), trips }))
+        let wire = [0, 1].map(|way| after[way] - before.wire[way]);
+        Ok(Figure::Took(Cost { seconds, returned, wire, trips }))
     }
 
     fn prepare(&self, work: &Work) -> Result<()> {
@@ -345,16 +334,4 @@ fn stop(server: &mut Server) -> Result<()> {
         true => Ok(()),
         false => bail!("the server ended badly"),
     }
-}
-
-fn fill(dir: &Path, files: usize) -> Result<()> {
-    fs::create_dir_all(dir)?;
-    for i in 0..files {
-        // Contents differ, so that git has as many objects as files.
-        fs::write(
-            dir.join(format!("file{i:03}.c")),
-            format!("int f{i}(void) {{ return {i}; }} // {}\n", dir.display()),
-        )?;
-    }
-    Ok(())
 }

@@ -1,7 +1,7 @@
 //! The table.
 
 use super::rows::{self, Step};
-use super::{Cost, Figure, Found, Options, RAW, TRELLIS};
+use super::{Cost, Figure, Found, NEAR, Options, RAW, TRELLIS};
 use crate::bench::mounts::{self, RCLONE, SSHFS, SSHFS_TUNED};
 use crate::bench::report::{self, median};
 use anyhow::Result;
@@ -41,9 +41,9 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
     };
     let others: Vec<_> = peers.iter().map(|peer| cell(peer)).collect();
     let tools: Vec<_> = step.tools.iter().map(|(tool, _)| format!("{tool} {}", cell(tool))).collect();
-    let share = share_of_raw(found, step, options);
+    let (raw, near) = (share_of_raw(found, step, options), beside_near(found, step, options));
     format!(
-        "| {} | {} | {}{share} | {trips} | {} | {} |\n",
+        "| {} | {} | {}{raw}{near} | {trips} | {} | {} |\n",
         step.name,
         step.target,
         cell(TRELLIS),
@@ -58,6 +58,23 @@ fn share_of_raw(found: &[Found], step: &Step, options: &Options) -> String {
         (Some(Figure::Took(ours)), Some(Figure::Took(raw))) => {
             let share = raw.seconds / (ours.seconds - 6.0 * options.rtt / 1e3);
             format!(", {:.0} % of raw", share * 100.0)
+        }
+        _ => String::new(),
+    }
+}
+
+/// When it returned, compared with the same over a wire without delay or limit.
+fn beside_near(found: &[Found], step: &Step, options: &Options) -> String {
+    match (middle(found, step, TRELLIS), middle(found, step, NEAR)) {
+        (
+            Some(Figure::Took(Cost { returned: ours, .. })),
+            Some(Figure::Took(Cost { returned: near, .. })),
+        ) => {
+            let trips = (ours - near) / options.rtt * 1e3;
+            format!(
+                "; returned after {ours:.2}, at 0 ms {near:.2}: {:.2} of it, {trips:.0} RTT more",
+                ours / near
+            )
         }
         _ => String::new(),
     }
@@ -82,7 +99,7 @@ fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
             };
             let wire = [of(|c| c.wire[0] as f64) as u64, of(|c| c.wire[1] as f64) as u64];
             let trips = cost.trips.map(|_| of(|c| c.trips.unwrap_or(0) as f64) as u64);
-            Figure::Took(Cost { seconds: cost.seconds, wire, trips })
+            Figure::Took(Cost { seconds: cost.seconds, returned: of(|c| c.returned), wire, trips })
         }
     })
 }
@@ -106,7 +123,7 @@ mod tests {
     }
 
     fn took(seconds: f64) -> Figure {
-        Figure::Took(Cost { seconds, wire: [1_000_000, 2_500_000], trips: Some(7) })
+        Figure::Took(Cost { seconds, returned: seconds / 2.0, wire: [1_000_000, 2_500_000], trips: Some(7) })
     }
 
     #[test]
