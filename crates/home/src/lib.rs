@@ -404,10 +404,10 @@ pub trait Home: Send + Sync {
     }
 
     /// Hands over bytes that a later operation `op` refers to as [`Payload::Staged`], so that the
-    /// operation itself stays small. `at` is their position in the staged data of `op`; answers how many
-    /// bytes are held from the start without a gap. May be forgotten before the operation comes: that one
-    /// then fails with [`ErrorKind::NotStaged`] and has no effect.
-    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
+    /// operation itself stays small. `at` is their position in the staged data of `op`. An operation that is sent
+    /// after this returned comes behind them. They may be lost or forgotten before: it then fails with
+    /// [`ErrorKind::NotStaged`] and has no effect.
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()>;
 
     /// Takes over the changes of a volume of a gateway: from then on nothing has an effect that was sent before, however
     /// late it arrives. `lost`: the numbers of those that were sent and whose outcomes are not known, ascending, at most

@@ -571,7 +571,7 @@ impl Home for RemoteHome {
         self.same_account().await?.xattrs(at, want).await
     }
 
-    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         self.same_account().await?.stage(op, at, data).await
     }
 

@@ -510,8 +510,8 @@ impl Home for Line {
         self.ask(|posix| posix.xattrs(at, want)).await
     }
 
-    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
-        self.ask(|posix| posix.stage(op, at, data)).await
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
+        self.ask(|posix| posix.stage(op, at, data).map(drop)).await
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

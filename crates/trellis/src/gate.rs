@@ -304,7 +304,7 @@ impl Home for Gate {
         self.inner.home.xattrs(at, want).await
     }
 
-    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         let _call = self.call();
         self.inner.home.stage(op, at, data).await
     }

@@ -15,7 +15,9 @@ mod window;
 
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
-use super::verbs::{BASES, CLAIMS, CONFIRMS, ClaimArgs, News, WATCHES, WatchArgs, XATTRS, XattrsArgs};
+use super::verbs::{
+    BASES, CLAIMS, CONFIRMS, ClaimArgs, News, ORDERED, WATCHES, WatchArgs, XATTRS, XattrsArgs,
+};
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{APPLY_MAX, BODY_MAX, LISTING, LONG_READ, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
@@ -32,7 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use table::{Table, Waiter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use told::Told;
 pub use wide::Opener;
@@ -53,7 +55,9 @@ struct Shared {
     work: Notify,
     told: Told,
     /// Bytes of questions, and of changes, that callers may have waiting: no question waits for the room of changes.
-    room: [Semaphore; 2],
+    room: [Arc<Semaphore>; 2],
+    /// Why what was staged last without waiting for the answer was not kept.
+    unkept: Arc<Mutex<Option<Error>>>,
 }
 
 impl Session {
@@ -74,7 +78,8 @@ impl Session {
             table: Mutex::new(Table::new()),
             work: Notify::new(),
             told: Told::new(),
-            room: [(); 2].map(|()| Semaphore::new(REQUESTS_MAX)),
+            room: [(); 2].map(|()| Arc::new(Semaphore::new(REQUESTS_MAX))),
+            unkept: Arc::default(),
         });
         let tasks = vec![
             tokio::spawn(run(shared.clone(), |s| write_frames(s, writer))).abort_handle(),
@@ -181,14 +186,63 @@ impl Session {
         }
     }
 
+    async fn stage_part(&self, args: StageArgs) -> Result<()> {
+        if self.accept.features & ORDERED != 0 {
+            return self.hand_over(args).await;
+        }
+        match self.call(Class::Bulk, Request::Stage(args)).await? {
+            Reply::Stage(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// The same with the reason, if the agent has given one.
+    fn not_staged(&self, e: Error) -> Error {
+        self.shared.unkept.lock().take().map_or(e, |why| Error::new(ErrorKind::NotStaged, why.to_string()))
+    }
+
     async fn call(&self, class: Class, request: Request) -> Result<Reply> {
+        let (body, weight, room) = self.prepared(class, &request).await?;
+        let (sender, receiver) = oneshot::channel();
+        let id = self.shared.push(class, body, weight, Waiter::One(sender))?;
+        let guard = CallGuard { shared: &self.shared, id, change: is_change(&request) };
+        let reply = receiver.await.unwrap_or_else(|_| Err(closed()));
+        std::mem::forget(guard);
+        // Held until the answer is there: the bound covers requests on their way, too.
+        drop(room);
+        match reply? {
+            Reply::Failed(failure) => Err(failure.0),
+            reply => Ok(reply),
+        }
+    }
+
+    /// Waits until the pipe has taken what is staged. If the agent does not keep it, the operation tells.
+    async fn hand_over(&self, args: StageArgs) -> Result<()> {
+        let request = Request::Stage(args);
+        let (body, weight, room) = self.prepared(Class::Bulk, &request).await?;
+        let (sender, receiver) = oneshot::channel();
+        let unkept = self.shared.unkept.clone();
+        let waiter = Waiter::Sent { sent: Some(sender), unkept, _room: room };
+        let id = self.shared.push(Class::Bulk, body, weight, waiter)?;
+        let guard = CallGuard { shared: &self.shared, id, change: true };
+        let sent = receiver.await.map_err(|_| self.shared.life.over().unwrap_or_else(closed));
+        std::mem::forget(guard);
+        sent
+    }
+
+    /// A request as it goes, the bytes that it makes the pipe carry, and the room that it takes up.
+    async fn prepared(
+        &self,
+        class: Class,
+        request: &Request,
+    ) -> Result<(Vec<Bytes>, usize, OwnedSemaphorePermit)> {
         let mut w = Writer::new();
         request.encode(&mut w);
         let size = w.len();
         // Bytes that the pipe carries one way or the other. Changes are short, and their time is that of a disk.
-        let weight = match &request {
+        let weight = match request {
             Request::Read(args) => args.len as usize,
-            Request::Stage(_) => size,
+            Request::Stage(args) => args.data.len(),
             // A listing is short, but many together are not.
             Request::Watch(_) | Request::Listx(_) | Request::List(_) if class == Class::Bulk => LISTING,
             _ => 0,
@@ -196,21 +250,14 @@ impl Session {
         if size > BODY_MAX {
             return Err(Error::new(ErrorKind::Invalid, "the request is longer than a frame; stage its data"));
         }
-        // Held until the answer is there: the bound covers requests on their way, too.
-        let change = matches!(request, Request::Stage(_) | Request::Apply(_) | Request::Claim(_));
-        let room = &self.shared.room[usize::from(change)];
-        let _room = room.acquire_many(size as u32).await.map_err(|_| closed())?;
-        let (sender, receiver) = oneshot::channel();
-        let id = self.shared.table.lock().push(class, w.into_segments(), weight, sender)?;
-        self.shared.work.notify_one();
-        let guard = CallGuard { shared: &self.shared, id, change };
-        let reply = receiver.await.unwrap_or_else(|_| Err(closed()));
-        std::mem::forget(guard);
-        match reply? {
-            Reply::Failed(failure) => Err(failure.0),
-            reply => Ok(reply),
-        }
+        let room = self.shared.room[usize::from(is_change(request))].clone();
+        let room = room.acquire_many_owned(size as u32).await.map_err(|_| closed())?;
+        Ok((w.into_segments(), weight, room))
     }
+}
+
+fn is_change(request: &Request) -> bool {
+    matches!(request, Request::Stage(_) | Request::Apply(_) | Request::Claim(_))
 }
 
 /// Takes the request back when its caller goes away.
@@ -264,6 +311,13 @@ impl Accept {
 }
 
 impl Shared {
+    /// Puts a request into its line.
+    fn push(&self, class: Class, body: Vec<Bytes>, weight: usize, waiter: Waiter) -> Result<u64> {
+        let id = self.table.lock().push(class, body, weight, waiter)?;
+        self.work.notify_one();
+        Ok(id)
+    }
+
     /// Ends the session for everybody.
     fn finish(&self, why: &Error) {
         let waiters = self.table.lock().close(why);
@@ -494,23 +548,18 @@ impl Home for Session {
         }
     }
 
-    async fn stage(&self, op: OpId, mut at: u64, mut data: Bytes) -> Result<u64> {
+    async fn stage(&self, op: OpId, mut at: u64, mut data: Bytes) -> Result<()> {
         let mut waits = Vec::new();
         loop {
             let part = data.split_to(data.len().min(STAGE_MAX));
             let next = at + part.len() as u64;
-            waits.push(self.call(Class::Bulk, Request::Stage(StageArgs { op, at, data: part })));
+            waits.push(self.stage_part(StageArgs { op, at, data: part }));
             at = next;
             if data.is_empty() {
                 break;
             }
         }
-        let answers = futures_util::future::try_join_all(waits).await?;
-        // Whichever was kept last counts them all.
-        answers.iter().try_fold(0, |most, answer| match answer {
-            Reply::Stage(held) => Ok(most.max(*held)),
-            other => Err(unexpected(other)),
-        })
+        futures_util::future::try_join_all(waits).await.map(drop)
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
@@ -547,6 +596,7 @@ impl Home for Session {
             let answer = match self.call(Class::Data, Request::Apply(batch)).await {
                 // Nothing of this message was executed, but what went before it was.
                 Err(e) if e.kind == ErrorKind::NotStaged && !outcomes.is_empty() => break,
+                Err(e) if e.kind == ErrorKind::NotStaged => return Err(self.not_staged(e)),
                 Err(e) => return Err(e),
                 Ok(Reply::Apply(answer)) if !answer.is_empty() && answer.len() <= asked => answer,
                 Ok(other) => return Err(unexpected(&other)),
@@ -590,6 +640,7 @@ impl Waiter {
         // A caller that went away needs no answer.
         match self {
             Waiter::One(sender) => drop(sender.send(Err(why.clone()))),
+            Waiter::Sent { unkept, .. } => *unkept.lock() = Some(why.clone()),
             Waiter::Stats(senders) => senders.into_iter().for_each(|s| drop(s.send(Err(why.clone())))),
         }
     }
@@ -598,6 +649,7 @@ impl Waiter {
         use super::verbs::StatResult;
         match (self, reply) {
             (Waiter::One(sender), reply) => drop(sender.send(Ok(reply))),
+            (Waiter::Sent { .. }, Reply::Stage(_)) => {}
             (Waiter::Stats(senders), Reply::Stat(results)) if results.len() == senders.len() => {
                 for (sender, result) in senders.into_iter().zip(results) {
                     let result = match result {

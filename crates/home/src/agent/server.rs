@@ -243,7 +243,7 @@ impl<S: Serve> Server<S> {
     fn work(self: &Arc<Self>, line: For) {
         while let Some(job) = self.jobs.next(line) {
             let reply = self.execute(job.request);
-            self.jobs.done(job.size);
+            self.jobs.done(line, job.size);
             self.answer(job.class, job.id, reply);
         }
     }

@@ -21,8 +21,10 @@ pub const BASES: u64 = 4;
 pub const WATCHES: u64 = 8;
 /// A feature: CONFIRM, with WATCH.
 pub const CONFIRMS: u64 = 16;
+/// A feature: APPLY is executed after every STAGE that arrived before it, so that it need not wait for their answers.
+pub const ORDERED: u64 = 32;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS;
+pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED;
 
 oncrpc::xdr! {
     /// What the client asks.

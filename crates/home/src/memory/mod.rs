@@ -395,10 +395,10 @@ impl Home for MemoryHome {
         Ok(Xattrs { applied: state.memo.applied(), attr: state.tree.attr(ino)?, list })
     }
 
-    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         let mut state = self.state.lock();
         state.counters.stage += 1;
-        state.staged.put(op, at, data)
+        state.staged.put(op, at, data).map(drop)
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

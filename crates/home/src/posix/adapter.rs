@@ -89,8 +89,8 @@ impl<S: Sys> Home for PosixHome<S> {
         self.run(move |posix| posix.xattrs(&at, want.as_ref())).await
     }
 
-    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
-        self.run(move |posix| posix.stage(op, at, data)).await
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
+        self.run(move |posix| posix.stage(op, at, data).map(drop)).await
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

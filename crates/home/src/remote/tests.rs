@@ -63,8 +63,8 @@ impl Home for Fake {
     async fn statfs(&self, _: &Loc) -> Result<StatFs> {
         Err(ErrorKind::NotFound.into())
     }
-    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
-        Ok(0)
+    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<()> {
+        Ok(())
     }
     /// Only the second volume has a log.
     async fn claim(&self, _: u64, volume: u32, begun: Vec<u64>) -> Result<Option<Claimed>> {

@@ -169,7 +169,7 @@ impl Home for Session {
         self.space(at).await
     }
 
-    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
+    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "an SFTP home holds no staged data"))
     }
 

@@ -188,7 +188,7 @@ impl Home for FaultHome {
         self.through(self.inner.xattrs(at, want)).await
     }
 
-    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
+    async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         self.through(self.inner.stage(op, at, data)).await
     }
 

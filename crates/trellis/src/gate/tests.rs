@@ -122,8 +122,8 @@ impl Home for Dirs {
     async fn statfs(&self, _: &Loc) -> Result<StatFs> {
         Err(ErrorKind::Unsupported.into())
     }
-    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<u64> {
-        Ok(0)
+    async fn stage(&self, _: OpId, _: u64, _: Bytes) -> Result<()> {
+        Ok(())
     }
     async fn claim(&self, _: u64, _: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         Ok(Some(Claimed { begun: lost, unknown: vec![], torn: vec![], restarted: false }))

@@ -9,8 +9,11 @@ use crate::remote::{Meter, Rounds};
 use crate::{Error, ErrorKind, Loc, Result};
 use bytes::{BufMut, Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 /// Who gets an answer.
@@ -18,6 +21,23 @@ pub(super) enum Waiter {
     One(Answer),
     /// The callers of a frame of single STATs, in its order.
     Stats(Vec<SeenAnswer>),
+    /// Who waits only until the pipe has taken the request. A failure is left in `unkept`.
+    Sent {
+        sent: Option<oneshot::Sender<()>>,
+        unkept: Arc<Mutex<Option<Error>>>,
+        _room: OwnedSemaphorePermit,
+    },
+}
+
+impl Waiter {
+    fn is_sent(&mut self) {
+        if let Waiter::Sent { sent, .. } = self
+            && let Some(sent) = sent.take()
+        {
+            // Who went away need not be told.
+            let _ = sent.send(());
+        }
+    }
 }
 
 struct Sent {
@@ -68,11 +88,11 @@ impl Table {
         }
     }
 
-    pub fn push(&mut self, class: Class, body: Vec<Bytes>, weight: usize, answer: Answer) -> Result<u64> {
+    pub fn push(&mut self, class: Class, body: Vec<Bytes>, weight: usize, waiter: Waiter) -> Result<u64> {
         self.check_open()?;
         self.last_id += 1;
         let frame = Frame::new(Type::Request, class, self.last_id, body);
-        self.queues[class as usize].push_back(Queued { frame, waiter: Some(Waiter::One(answer)), weight });
+        self.queues[class as usize].push_back(Queued { frame, waiter: Some(waiter), weight });
         Ok(self.last_id)
     }
 
@@ -119,7 +139,8 @@ impl Table {
             let Some(queued) = self.next() else { break };
             batch.put_slice(&queued.frame.header.encode());
             queued.frame.body.iter().for_each(|s| batch.put_slice(s));
-            if let Some(waiter) = queued.waiter {
+            if let Some(mut waiter) = queued.waiter {
+                waiter.is_sent();
                 let (class, weight) = (queued.frame.header.class, queued.weight);
                 self.windows[class as usize].take(weight);
                 let round = self.rounds.sent(meter);

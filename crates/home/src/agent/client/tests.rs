@@ -47,7 +47,7 @@ async fn every_verb_goes_there_and_back() {
     assert!(chunk.data.len() == 700_000 && chunk.data.iter().all(|b| *b == 3));
     assert_eq!(&s.readlink(&loc(b"l")).await.unwrap()[..], b"target");
     assert_eq!(s.statfs(&loc(b"f")).await.unwrap_err().kind, ErrorKind::Io);
-    assert_eq!(s.stage(op(1).id, 10, vec![1; 300_000].into()).await.unwrap(), 300_010);
+    s.stage(op(1).id, 10, vec![1; 300_000].into()).await.unwrap();
     let bare = s.list(&loc(b""), None, 11).await.unwrap().entries.iter().map(|e| e.bare).collect::<Vec<_>>();
     assert!(
         bare.len() == 11 && bare.iter().enumerate().all(|(i, bare)| *bare == i.is_multiple_of(3)),
@@ -60,8 +60,12 @@ async fn every_verb_goes_there_and_back() {
     assert_eq!(s.apply(vec![op(1)]).await.unwrap(), [Outcome::Refused(ErrorKind::Busy)]);
 }
 
-/// An agent that greets as it should and then answers each request with `lie`.
+/// An agent that greets as it should, without any feature, and then answers each request with `lie`.
 async fn liar(lie: impl Fn(Header) -> Vec<Frame> + Send + 'static) -> Arc<Session> {
+    liar_with(0, lie).await
+}
+
+async fn liar_with(features: u64, lie: impl Fn(Header) -> Vec<Frame> + Send + 'static) -> Arc<Session> {
     use std::io::{Read, Write};
     let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     std::thread::spawn(move || {
@@ -72,7 +76,7 @@ async fn liar(lie: impl Fn(Header) -> Vec<Frame> + Send + 'static) -> Arc<Sessio
         while theirs.read_exact(&mut head).is_ok() {
             let header = Header::decode(&head).unwrap();
             theirs.read_exact(&mut vec![0; header.length as usize]).unwrap();
-            let greeting = Reply::Hello(Accept::nothing());
+            let greeting = Reply::Hello(Accept { features, ..Accept::nothing() });
             let frames =
                 if std::mem::replace(&mut greeted, true) { lie(header) } else { one(header, &greeting) };
             for frame in frames {
@@ -324,6 +328,43 @@ async fn what_was_done_before_staged_bytes_were_missed_counts() {
     assert_eq!(s.apply(vec![long(2)]).await.unwrap_err().kind, ErrorKind::NotStaged);
 }
 
+/// Answers no STAGE, or says why it keeps nothing; every APPLY misses something then.
+fn keeps_nothing(says: bool) -> impl Fn(Header) -> Vec<Frame> {
+    move |header| {
+        let kind = match header.class {
+            Class::Bulk if !says => return Vec::new(),
+            Class::Bulk => ErrorKind::TooBig,
+            _ => ErrorKind::NotStaged,
+        };
+        one(header, &Reply::Failed(super::super::verbs::Failure(kind.into())))
+    }
+}
+
+#[tokio::test]
+async fn an_operation_follows_what_is_staged_for_it_at_once() {
+    let s = liar_with(ORDERED, keeps_nothing(false)).await;
+    let more = Bytes::from(vec![1; 3 * STAGE_MAX]);
+    let patience = Duration::from_secs(20);
+    tokio::time::timeout(patience, s.stage(op(1).id, 0, more)).await.expect("no answer to STAGE").unwrap();
+    assert_eq!(s.apply(vec![op(1)]).await.unwrap_err().kind, ErrorKind::NotStaged);
+}
+
+#[tokio::test]
+async fn why_staged_bytes_are_not_kept_is_told_by_their_operation() {
+    let s = liar_with(ORDERED, keeps_nothing(true)).await;
+    s.stage(op(1).id, 0, vec![1; 9].into()).await.unwrap();
+    let missed = s.apply(vec![op(1)]).await.unwrap_err();
+    assert_eq!((missed.kind, missed.detail), (ErrorKind::NotStaged, ErrorKind::TooBig.to_string()));
+    let again = s.apply(vec![op(1)]).await.unwrap_err();
+    assert_eq!(again.detail, ErrorKind::NotStaged.to_string());
+}
+
+#[tokio::test]
+async fn an_agent_of_before_is_waited_for_until_it_keeps_what_is_staged() {
+    let s = liar(keeps_nothing(true)).await;
+    assert_eq!(s.stage(op(1).id, 0, vec![1; 9].into()).await.unwrap_err().kind, ErrorKind::TooBig);
+}
+
 #[test]
 fn long_lists_of_changes_are_split() {
     let ops: Vec<_> = (0..20_000).map(op).collect();
@@ -339,9 +380,9 @@ async fn heavy_requests_keep_their_order_and_light_ones_pass() {
     let mut push = |weight: usize| {
         let (answer, _) = oneshot::channel();
         let body = Request::Readlink(loc(b"x")).to_bytes();
-        table.push(Class::Bulk, vec![body], weight, answer).unwrap()
+        table.push(Class::Bulk, vec![body], weight, Waiter::One(answer)).unwrap()
     };
-    let full = crate::limits::agent::WINDOW_MIN;
+    let full = crate::limits::agent::WINDOW_FIRST;
     let ids: Vec<u64> = [full, full, 1, 0].into_iter().map(&mut push).collect();
     let mut batch = BytesMut::new();
     assert!(table.take_batch(&mut batch, &meter));

@@ -4,7 +4,7 @@
 //! grows while answers come about as fast as the fastest did, and shrinks when they come much later: then the
 //! pipe holds more than it needs to stay full (as in TCP Vegas and LEDBAT, RFC 6817).
 
-use crate::limits::agent::{WINDOW_MAX, WINDOW_MIN};
+use crate::limits::agent::{WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN};
 use std::time::Duration;
 
 /// Noise of schedulers and disks that says nothing of the pipe.
@@ -21,7 +21,7 @@ pub(super) struct Window {
 
 impl Window {
     pub fn new() -> Window {
-        Window { size: WINDOW_MIN, used: 0, fastest: Duration::MAX }
+        Window { size: WINDOW_FIRST, used: 0, fastest: Duration::MAX }
     }
 
     /// Whether so many bytes more may go. One message always may, if no other is under way.

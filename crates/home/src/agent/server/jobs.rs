@@ -17,11 +17,17 @@ pub(super) struct Job {
     pub size: usize,
 }
 
+/// A change, and how many requests of the line of what is staged came before it.
+struct Change(Job, u64);
+
 #[derive(Default)]
 struct State {
     reads: [VecDeque<Job>; CLASSES],
     staged: VecDeque<Job>,
-    changes: VecDeque<Job>,
+    changes: VecDeque<Change>,
+    /// Requests to stage that came, and those that were executed.
+    staged_in: u64,
+    staged_out: u64,
     count: usize,
     bytes: usize,
     closed: bool,
@@ -63,8 +69,14 @@ impl Jobs {
         state.count += 1;
         state.bytes += job.size;
         match line {
-            For::Change => state.changes.push_back(job),
-            For::Staged => state.staged.push_back(job),
+            For::Change => {
+                let before = state.staged_in;
+                state.changes.push_back(Change(job, before));
+            }
+            For::Staged => {
+                state.staged_in += 1;
+                state.staged.push_back(job);
+            }
             For::Read | For::Room => state.reads[job.class as usize].push_back(job),
         }
         self.tell(&state, line);
@@ -79,7 +91,11 @@ impl Jobs {
                 return None;
             }
             let job = match line {
-                For::Change => state.changes.pop_front(),
+                // Behind what was staged before it, which it may be about.
+                For::Change => {
+                    let out = state.staged_out;
+                    state.changes.pop_front_if(|Change(_, before)| *before <= out).map(|Change(job, _)| job)
+                }
                 For::Staged => state.staged.pop_front(),
                 For::Read | For::Room => state.reads.iter_mut().find_map(VecDeque::pop_front),
             };
@@ -90,11 +106,15 @@ impl Jobs {
         }
     }
 
-    /// A job of this size was executed.
-    pub fn done(&self, size: usize) {
+    /// A job of this line and size was executed.
+    pub fn done(&self, line: For, size: usize) {
         let mut state = self.lock();
         state.count -= 1;
         state.bytes -= size;
+        if matches!(line, For::Staged) {
+            state.staged_out += 1;
+            self.tell(&state, For::Change);
+        }
         self.tell(&state, For::Room);
     }
 
@@ -105,7 +125,7 @@ impl Jobs {
         let found = lines.filter_map(|l| l.iter().position(|j| j.id == id).and_then(|i| l.remove(i))).next();
         drop(state);
         if let Some(job) = found {
-            self.done(job.size);
+            self.done(For::Read, job.size);
         }
     }
 
@@ -131,5 +151,33 @@ impl Jobs {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
+
+    #[test]
+    fn a_change_follows_what_was_staged_before_it() {
+        let jobs = Arc::new(Jobs::new());
+        let job = |id| Job { id, class: Class::Bulk, request: Request::Apply(vec![]), size: 1 };
+        let lines = [For::Staged, For::Change, For::Staged, For::Change];
+        assert!((1..).zip(lines).all(|(id, line)| jobs.push(job(id), line)));
+        let (taken, changes) = mpsc::channel();
+        let line = jobs.clone();
+        std::thread::spawn(move || {
+            for _ in 0..2 {
+                taken.send(line.next(For::Change).unwrap().id).unwrap();
+            }
+        });
+        for [staged, change] in [[1, 2], [3, 4]] {
+            assert_eq!(jobs.next(For::Staged).unwrap().id, staged);
+            changes.recv_timeout(Duration::from_millis(100)).unwrap_err();
+            jobs.done(For::Staged, 1);
+            assert_eq!(changes.recv_timeout(Duration::from_secs(20)), Ok(change));
+        }
     }
 }

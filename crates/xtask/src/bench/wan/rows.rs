@@ -299,7 +299,8 @@ const UNEQUAL: Work = Work {
 };
 
 const EDIT: Work = Work {
-    prepare: "cp $H/big $H/edit",
+    // What the copy left to be written is not the work's.
+    prepare: "cp $H/big $H/edit; sync $H/edit",
     steps: &[Step {
         name: "change 1 MiB of the large file, until it is durable at the home",
         target: "1.2 MiB sent, 2 RTT",
