@@ -64,6 +64,9 @@ enum Command {
     /// The inside of a measurement
     #[command(hide = true)]
     BenchInside(bench::InsideArgs),
+    /// A program that is measured
+    #[command(hide = true)]
+    BenchCalls(bench::CallsArgs),
     /// A relay that behaves like a long and narrow wire
     WanLink(wan_link::Args),
     /// Run a command under a Linux kernel NFS client (`cargo xtask kernel-client help`)
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Model { args } => check::model(&args),
         Command::Bench(args) => bench::command(args),
         Command::BenchInside(args) => bench::inside(args),
+        Command::BenchCalls(args) => bench::calls(args),
         Command::WanLink(args) => wan_link::command(args),
         Command::KernelClient(args) => kernel_client::command(args),
     };

@@ -31,6 +31,7 @@ use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
+pub use wan::calls::{CallsArgs, command as calls};
 use workload::Workload;
 
 /// Arguments of `cargo xtask bench`.

@@ -5,10 +5,11 @@
 //! that what passes the wire is its own. The home is this machine, and has its files in memory.
 //!
 //! # Layout
-//! - [`rows`]: what is done. [`files`]: on which files.
+//! - [`rows`]: what is done. [`files`]: on which files. [`calls`]: a program that does some of it.
 //! - [`raw`]: what one TCP stream moves.
 //! - [`table`]: how it is shown.
 
+pub mod calls;
 mod files;
 mod raw;
 mod rows;
@@ -21,10 +22,13 @@ use crate::wan_link::link::{self, Way};
 use crate::wan_link::relay::Relay;
 use anyhow::{Context, Result, bail, ensure};
 use rows::{Before, Step, Work};
+use std::error::Error;
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::str::FromStr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -90,6 +94,8 @@ struct Cost {
     wire: [u64; 2],
     /// Sequential waits for the home, as Trellis counts them.
     trips: Option<u64>,
+    /// System calls, where the work counts them.
+    calls: Option<u64>,
 }
 
 /// What had passed before a step.
@@ -113,6 +119,8 @@ struct Bench<'a> {
     /// Here: what is written, and what was read.
     local: PathBuf,
     out: PathBuf,
+    /// A copy of this program that the account can run.
+    program: PathBuf,
     entries: usize,
 }
 
@@ -155,7 +163,9 @@ impl<'a> Bench<'a> {
         GATEWAY.own(&world.authorized_keys(GATEWAY))?;
         let out = world.home_dir(GATEWAY, "out")?;
         let entries = files::make(&files, &local, options)?;
-        let bench = Self { world, options, wire, _home: home, files, local, out, entries };
+        let program = world.dir.join("calls");
+        fs::copy(std::env::current_exe()?, &program)?;
+        let bench = Self { world, options, wire, _home: home, files, local, out, program, entries };
         bench.succeed(files::SCRIPT)?;
         Ok(bench)
     }
@@ -167,7 +177,7 @@ impl<'a> Bench<'a> {
         let mut server = None;
         let mount = match name {
             TRELLIS | NEAR => {
-                let started = self.world.serve_as(&format!("trellis{}", found.len()), &[])?;
+                let started = self.world.serve_as(&format!("trellis{}", found.len()), work.options)?;
                 let mount = mounts::trellis(self.world, name, &started, &remote)?;
                 server = Some(started);
                 mount
@@ -222,7 +232,12 @@ impl<'a> Bench<'a> {
         for step in work.steps {
             if let Some(way) = step.raw {
                 let (seconds, wire) = raw::seconds(&self.options.wire(), way, self.options.mib << 20)?;
-                note(found, step, RAW, Figure::Took(Cost { seconds, returned: seconds, wire, trips: None }));
+                note(
+                    found,
+                    step,
+                    RAW,
+                    Figure::Took(Cost { seconds, returned: seconds, wire, trips: None, calls: None }),
+                );
             }
             for (tool, script) in step.tools {
                 self.prepare(work)?;
@@ -253,6 +268,7 @@ impl<'a> Bench<'a> {
         let mut cmd = self.bash(script, Some(limit));
         let (program, state) = (&self.world.trellis, server.map(Server::state).unwrap_or_default());
         let done = cmd.env("M", dir).env("T", program).env("S", state).output()?;
+        eprint!("{}", String::from_utf8_lossy(&done.stdout));
         // What timeout(1) says of a program that it ended, and of one that it had to kill.
         if matches!(done.status.code(), Some(124 | 137)) {
             return Ok(Figure::Over);
@@ -270,12 +286,22 @@ impl<'a> Bench<'a> {
                 return Ok(Figure::Over);
             }
         }
-        let seconds = began.elapsed().as_secs_f64();
+        let seconds = self.told("seconds")?.unwrap_or(began.elapsed().as_secs_f64());
+        let calls = self.told("calls")?;
         let after = self.passed();
         let trips = counted(server)?.zip(before.trips).map(|(after, before)| after - before);
         self.succeed(step.check).with_context(|| format!("{}: {script} did it wrong", step.name))?;
         let wire = [0, 1].map(|way| after[way] - before.wire[way]);
-        Ok(Figure::Took(Cost { seconds, returned, wire, trips }))
+        Ok(Figure::Took(Cost { seconds, returned, wire, trips, calls }))
+    }
+
+    /// A number that a script has written to `$O`.
+    fn told<T: FromStr<Err: Error + Send + Sync + 'static>>(&self, name: &str) -> Result<Option<T>> {
+        match fs::read_to_string(self.out.join(name)) {
+            Ok(text) => Ok(Some(text.trim().parse()?)),
+            Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
 
     fn prepare(&self, work: &Work) -> Result<()> {
@@ -317,7 +343,7 @@ impl<'a> Bench<'a> {
         cmd.args(["bash", "-euo", "pipefail", "-c", script]);
         cmd.uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir("/").env_clear();
         cmd.env("PATH", "/usr/bin:/bin").env("HOME", self.world.home(GATEWAY)).stdin(Stdio::null());
-        cmd.env("H", &self.files).env("L", &self.local).env("O", &self.out);
+        cmd.env("P", &self.program).env("H", &self.files).env("L", &self.local).env("O", &self.out);
         cmd.env("R", "gateway@lab").env("C", self.world.ssh_config()).env("N", self.entries.to_string());
         cmd
     }

@@ -3,7 +3,8 @@
 //! `$M` is the mounted folder, `$H` the same folder at its home, where no script but `prepare`, `arrived` and `check`
 //! may look; `$L` holds what is written, `$O` is an empty folder for what is read. `$R` is the account, for tools that
 //! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree. `$T` is our program, with `$S`, the
-//! state directory of its server.
+//! state directory of its server. `$P` is a program that makes system calls ([`super::calls`]). What a script writes to
+//! `$O/seconds` counts instead of the clock, and `$O/calls` is how many calls it made.
 
 use crate::wan_link::link::Way;
 
@@ -13,6 +14,8 @@ pub struct Work {
     pub prepare: &'static str,
     /// Whether Trellis does all of it over a wire without delay or limit, too.
     pub near: bool,
+    /// Options of Trellis's server.
+    pub options: &'static [&'static str],
     pub steps: &'static [Step],
 }
 
@@ -35,6 +38,8 @@ pub struct Step {
     pub before: Before,
     /// Whether it is for Trellis alone.
     pub ours: bool,
+    /// Whether the seconds are shown as round trips of the wire, too.
+    pub in_trips: bool,
 }
 
 /// What happens before a step.
@@ -48,7 +53,7 @@ pub enum Before {
     Restart,
 }
 
-const WORK: Work = Work { prepare: "true", near: false, steps: &[] };
+const WORK: Work = Work { prepare: "true", near: false, options: &[], steps: &[] };
 
 const STEP: Step = Step {
     name: "",
@@ -60,10 +65,28 @@ const STEP: Step = Step {
     raw: None,
     before: Before::Nothing,
     ours: false,
+    in_trips: false,
 };
 
-pub const ALL: &[Work] =
-    &[READ, WRITE, FIND, MANY, COPIED, AHEAD, AHEAD_NAMES, UNTAR, CLONE, MAKE, GIT, UNEQUAL, EDIT];
+pub const ALL: &[Work] = &[
+    READ,
+    WRITE,
+    FIND,
+    MANY,
+    COPIED,
+    AHEAD,
+    AHEAD_NAMES,
+    UNTAR,
+    CLONE,
+    MAKE,
+    GIT,
+    UNEQUAL,
+    EDIT,
+    CALLS,
+    CALLS_CTO,
+    CALLS_STRICT,
+    STAT,
+];
 
 const READ: Work = Work {
     steps: &[Step {
@@ -216,6 +239,7 @@ const UNTAR: Work = Work {
         check: "diff -r $L/small $H/new/small",
         ..STEP
     }],
+    ..WORK
 };
 
 const CLONE: Work = Work {
@@ -234,6 +258,7 @@ const CLONE: Work = Work {
         check: "cd $H/new/clone; git fsck --strict; test -z \"$(git status --porcelain)\"; diff -r -x .git $H/repo .",
         ..STEP
     }],
+    ..WORK
 };
 
 const MAKE: Work = Work {
@@ -259,6 +284,7 @@ const MAKE: Work = Work {
             ..STEP
         },
     ],
+    ..WORK
 };
 
 const GIT: Work = Work {
@@ -310,5 +336,84 @@ const EDIT: Work = Work {
         check: "cmp $L/edited $H/edit",
         ..STEP
     }],
+    ..WORK
+};
+
+/// What holds when the same calls on a local disk leave the same.
+macro_rules! same {
+    ($how:literal) => {
+        concat!(
+            "rm -rf $L/replay; mkdir $L/replay; $P bench-calls replay ",
+            $how,
+            " $L/replay /dev/null; \
+             list() { cd $1; find . -type d -printf '%P %m\\n' -o -printf '%P %y %m %n %s %l\\n' | sort; }; \
+             cmp <(list $L/replay) <(list $H/new)"
+        )
+    };
+}
+
+const CALLS: Work = Work {
+    prepare: "rm -rf $H/new; mkdir $H/new",
+    near: true,
+    steps: &[Step {
+        name: "7,400 calls on names and attributes",
+        target: "returns within 1.2 of 0 ms",
+        script: "$P bench-calls replay $M/new $O/calls",
+        arrived: "test -h $H/new/symlinks/link9",
+        check: same!(""),
+        ..STEP
+    }],
+    ..WORK
+};
+
+const CALLS_CTO: Work = Work {
+    prepare: "rm -rf $H/new; mkdir $H/new",
+    near: true,
+    options: &["--mode", "cto"],
+    steps: &[Step {
+        name: "the same in mode cto",
+        target: "60 RTT more than at 0 ms",
+        script: "$P bench-calls replay $M/new $O/calls",
+        arrived: "test -h $H/new/symlinks/link9",
+        check: same!(""),
+        ours: true,
+        ..STEP
+    }],
+};
+
+const CALLS_STRICT: Work = Work {
+    prepare: "rm -rf $H/new; mkdir $H/new",
+    near: true,
+    options: &["--mode", "strict"],
+    steps: &[Step {
+        name: "a few of them in mode strict",
+        target: "1.05 RTT for each call that asks the home",
+        script: "$P bench-calls replay --few $M/new $O/calls",
+        check: same!("--few"),
+        ours: true,
+        ..STEP
+    }],
+};
+
+const STAT: Work = Work {
+    prepare: "rm -rf $H/new; mkdir $H/new",
+    steps: &[
+        Step {
+            name: "stat of a name not seen before, 95th percentile",
+            script: "$P bench-calls stat $M/ask/idle 50 $O/seconds",
+            in_trips: true,
+            ..STEP
+        },
+        Step {
+            name: "the same while a bulk read and a bulk write go on",
+            target: "2.5 RTT",
+            script: "cat $M/big >$O/big & reader=$!; dd if=$L/source of=$M/new/out bs=1M status=none & writer=$!; \
+                     sleep 1; $P bench-calls stat $M/ask/busy 50 $O/seconds; wait $reader; wait $writer",
+            arrived: "cmp -s $L/source $H/new/out",
+            check: "cmp $H/big $O/big",
+            in_trips: true,
+            ..STEP
+        },
+    ],
     ..WORK
 };

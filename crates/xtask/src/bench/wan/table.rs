@@ -42,8 +42,12 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
     let others: Vec<_> = peers.iter().map(|peer| cell(peer)).collect();
     let tools: Vec<_> = step.tools.iter().map(|(tool, _)| format!("{tool} {}", cell(tool))).collect();
     let (raw, near) = (share_of_raw(found, step, options), beside_near(found, step, options));
+    let in_trips = match ours {
+        Some(Figure::Took(cost)) if step.in_trips => format!(", {:.1} RTT", cost.seconds / options.rtt * 1e3),
+        _ => String::new(),
+    };
     format!(
-        "| {} | {} | {}{raw}{near} | {trips} | {} | {} |\n",
+        "| {} | {} | {}{raw}{near}{in_trips} | {trips} | {} | {} |\n",
         step.name,
         step.target,
         cell(TRELLIS),
@@ -65,19 +69,20 @@ fn share_of_raw(found: &[Found], step: &Step, options: &Options) -> String {
 
 /// When it returned, compared with the same over a wire without delay or limit.
 fn beside_near(found: &[Found], step: &Step, options: &Options) -> String {
-    match (middle(found, step, TRELLIS), middle(found, step, NEAR)) {
-        (
-            Some(Figure::Took(Cost { returned: ours, .. })),
-            Some(Figure::Took(Cost { returned: near, .. })),
-        ) => {
-            let trips = (ours - near) / options.rtt * 1e3;
-            format!(
-                "; returned after {ours:.2}, at 0 ms {near:.2}: {:.2} of it, {trips:.0} RTT more",
-                ours / near
-            )
-        }
-        _ => String::new(),
-    }
+    let (Some(Figure::Took(ours)), Some(Figure::Took(near))) =
+        (middle(found, step, TRELLIS), middle(found, step, NEAR))
+    else {
+        return String::new();
+    };
+    let times = ours.returned / near.returned;
+    let trips = (ours.returned - near.returned) / options.rtt * 1e3;
+    let each = ours.calls.map(|n| format!(", {:.2} for each of {n} calls", trips / n as f64));
+    format!(
+        "; returned after {:.2}, at 0 ms {:.2}: {times:.2} of it, {trips:.0} RTT more{}",
+        ours.returned,
+        near.returned,
+        each.unwrap_or_default()
+    )
 }
 
 /// The median of the runs; what was ended is longer than what was not.
@@ -99,7 +104,13 @@ fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
             };
             let wire = [of(|c| c.wire[0] as f64) as u64, of(|c| c.wire[1] as f64) as u64];
             let trips = cost.trips.map(|_| of(|c| c.trips.unwrap_or(0) as f64) as u64);
-            Figure::Took(Cost { seconds: cost.seconds, returned: of(|c| c.returned), wire, trips })
+            Figure::Took(Cost {
+                seconds: cost.seconds,
+                returned: of(|c| c.returned),
+                wire,
+                trips,
+                calls: cost.calls,
+            })
         }
     })
 }
@@ -123,7 +134,13 @@ mod tests {
     }
 
     fn took(seconds: f64) -> Figure {
-        Figure::Took(Cost { seconds, returned: seconds / 2.0, wire: [1_000_000, 2_500_000], trips: Some(7) })
+        Figure::Took(Cost {
+            seconds,
+            returned: seconds / 2.0,
+            wire: [1_000_000, 2_500_000],
+            trips: Some(7),
+            calls: None,
+        })
     }
 
     #[test]
@@ -142,6 +159,21 @@ mod tests {
             "{line}"
         );
         assert!(line.contains("scp 6.00 (1.00 + 2.50), sftp –"), "{line}");
+    }
+
+    #[test]
+    fn a_line_shows_what_the_wire_adds() {
+        let read = &ALL[0].steps[0];
+        let calls = |figure, n| match figure {
+            Figure::Took(cost) => Figure::Took(Cost { calls: Some(n), ..cost }),
+            Figure::Over => Figure::Over,
+        };
+        // They returned after half the time: 6 s and 3 s, which are 50 RTT more.
+        let found = [(read.name, TRELLIS, calls(took(12.0), 100)), (read.name, NEAR, calls(took(6.0), 100))];
+        let line = line(&found, read, &[], &options());
+        let expected =
+            "returned after 6.00, at 0 ms 3.00: 2.00 of it, 50 RTT more, 0.50 for each of 100 calls | 7 |";
+        assert!(line.contains(expected), "{line}");
     }
 
     #[test]

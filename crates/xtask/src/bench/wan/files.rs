@@ -1,0 +1,73 @@
+//! The files that there are before anything is measured.
+
+use super::Options;
+use crate::e2e::{GATEWAY, make_program, noise_file};
+use crate::run;
+use anyhow::Result;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Directories in each directory of the large tree, and files in each of these.
+const DIRS: usize = 110;
+const FILES: usize = 49;
+/// C files of the program that is built.
+const UNITS: usize = 150;
+
+/// Folders in which a name is asked for, each in two places.
+const ASKED: usize = 50;
+
+/// What the account makes of them, as [`super::rows`] has scripts.
+pub const SCRIPT: &str = "\
+cp $H/big $L/edited
+dd if=$L/patch of=$L/edited bs=1M seek=40 conv=notrunc status=none
+tar cf $L/small.tar -C $L small
+cd $H/repo
+git init -q
+git add .
+git -c user.name=a -c user.email=a@b commit -qm one
+git gc -q
+git status -s
+cp .git/index $L
+git clone -q --bare . $L/origin";
+
+/// Makes those at the home and those here, and answers how many entries the large tree has.
+pub fn make(home: &Path, local: &Path, options: &Options) -> Result<usize> {
+    let bytes = options.mib << 20;
+    noise_file(&home.join("big"), 1, bytes)?;
+    noise_file(&local.join("source"), 2, bytes)?;
+    noise_file(&local.join("patch"), 3, 1 << 20)?;
+    let many = home.join("many");
+    fs::create_dir(&many)?;
+    for i in 0..1000 {
+        noise_file(&many.join(format!("file{i:04}")), i + 1, 64 << 10)?;
+    }
+    let tops = (options.entries * 1000).div_ceil(1 + DIRS * (1 + FILES)).max(1);
+    for dir in (0..tops * DIRS).map(|i| format!("tree/t{}/d{:03}", i / DIRS, i % DIRS)) {
+        fill(&home.join(dir), FILES)?;
+    }
+    for dir in 0..40 {
+        fill(&local.join(format!("small/d{dir}")), 50)?;
+    }
+    for dir in 0..100 {
+        fill(&home.join(format!("repo/d{dir}")), 50)?;
+    }
+    for dir in (0..2 * ASKED).map(|i| format!("ask/{}/d{:03}", ["idle", "busy"][i % 2], i / 2)) {
+        fill(&home.join(dir), 10)?;
+    }
+    make_program(&local.join("program"), UNITS)?;
+    run::output(Command::new("chown").args(["-R", &format!("{0}:{0}", GATEWAY.uid)]).args([home, local]))?;
+    Ok(1 + tops * (1 + DIRS * (1 + FILES)))
+}
+
+fn fill(dir: &Path, files: usize) -> Result<()> {
+    fs::create_dir_all(dir)?;
+    for i in 0..files {
+        // Contents differ, so that git has as many objects as files.
+        fs::write(
+            dir.join(format!("file{i:03}.c")),
+            format!("int f{i}(void) {{ return {i}; }} // {}\n", dir.display()),
+        )?;
+    }
+    Ok(())
+}
