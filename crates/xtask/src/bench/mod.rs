@@ -128,7 +128,11 @@ pub fn command(args: Args) -> Result<()> {
     if args.dry || !args.only.is_empty() {
         return Ok(());
     }
-    report::splice(&run::tree().join("docs/BENCHMARKS.md"), args.what.name(), &table)
+    let docs = run::tree().join("docs");
+    if let What::Wan = args.what {
+        fs::copy(dir.path().join(wan::PLOT), docs.join(wan::PLOT))?;
+    }
+    report::splice(&docs.join("BENCHMARKS.md"), args.what.name(), &table)
 }
 
 /// The process inside the namespaces.

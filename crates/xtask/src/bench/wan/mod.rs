@@ -7,10 +7,11 @@
 //! # Layout
 //! - [`rows`]: what is done. [`files`]: on which files. [`calls`]: a program that does some of it.
 //! - [`raw`]: what one TCP stream moves.
-//! - [`table`]: how it is shown.
+//! - [`table`], [`plot`]: how it is shown.
 
 pub mod calls;
 mod files;
+mod plot;
 mod raw;
 mod rows;
 mod table;
@@ -124,7 +125,10 @@ struct Bench<'a> {
     entries: usize,
 }
 
-/// Measures and answers the table.
+/// The file of the plot, beside the table.
+pub const PLOT: &str = "wan.svg";
+
+/// Measures, writes [`PLOT`] into the world's folder and answers the table.
 pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Result<String> {
     fuse::allow()?;
     let bench = Bench::new(world, options)?;
@@ -146,6 +150,7 @@ pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Res
             }
         }
     }
+    fs::write(world.dir.join(PLOT), plot::svg(&found, options))?;
     table::table(&found, options, runs)
 }
 

@@ -29,7 +29,7 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
             out += &line(found, step, &peers, options);
         }
     }
-    Ok(out)
+    Ok(out + "\n![The same as bars](wan.svg)\n")
 }
 
 fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options) -> String {
@@ -86,7 +86,7 @@ fn beside_near(found: &[Found], step: &Step, options: &Options) -> String {
 }
 
 /// The median of the runs; what was ended is longer than what was not.
-fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
+pub fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
     let all = found.iter().filter(|(row, who, _)| *row == step.name && *who == name);
     let mut all: Vec<Figure> = all.map(|(.., figure)| *figure).collect();
     let seconds = |f: &Figure| if let Figure::Took(cost) = f { cost.seconds } else { f64::INFINITY };
@@ -125,15 +125,15 @@ fn shown(figure: Figure, options: &Options) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use crate::bench::wan::rows::ALL;
 
-    fn options() -> Options {
+    pub fn options() -> Options {
         Options { rtt: 60.0, mbit: 100.0, mib: 64, entries: 11, cap: 60, alone: false }
     }
 
-    fn took(seconds: f64) -> Figure {
+    pub fn took(seconds: f64) -> Figure {
         Figure::Took(Cost {
             seconds,
             returned: seconds / 2.0,
