@@ -14,7 +14,7 @@ const FILES: usize = 49;
 /// C files of the program that is built.
 const UNITS: usize = 150;
 
-/// Folders in which a name is asked for, each in two places.
+/// Folders in which a name is asked for.
 const ASKED: usize = 50;
 
 /// What the account makes of them, as [`super::rows`] has scripts.
@@ -52,7 +52,7 @@ pub fn make(home: &Path, local: &Path, options: &Options) -> Result<usize> {
     for dir in 0..100 {
         fill(&home.join(format!("repo/d{dir}")), 50)?;
     }
-    for dir in (0..2 * ASKED).map(|i| format!("ask/{}/d{:03}", ["idle", "busy"][i % 2], i / 2)) {
+    for dir in (0..ASKED).map(|i| format!("ask/d{i:03}")) {
         fill(&home.join(dir), 10)?;
     }
     make_program(&local.join("program"), UNITS)?;

@@ -120,6 +120,7 @@ struct Bench<'a> {
     /// Here: what is written, and what was read.
     local: PathBuf,
     out: PathBuf,
+    scratch: PathBuf,
     /// A copy of this program that the account can run.
     program: PathBuf,
     entries: usize,
@@ -168,9 +169,10 @@ impl<'a> Bench<'a> {
         GATEWAY.own(&world.authorized_keys(GATEWAY))?;
         let out = world.home_dir(GATEWAY, "out")?;
         let entries = files::make(&files, &local, options)?;
+        let scratch = world.home_dir(GATEWAY, "tmp")?;
         let program = world.dir.join("calls");
         fs::copy(std::env::current_exe()?, &program)?;
-        let bench = Self { world, options, wire, _home: home, files, local, out, program, entries };
+        let bench = Self { world, options, wire, _home: home, files, local, out, scratch, program, entries };
         bench.succeed(files::SCRIPT)?;
         Ok(bench)
     }
@@ -348,6 +350,8 @@ impl<'a> Bench<'a> {
         cmd.args(["bash", "-euo", "pipefail", "-c", script]);
         cmd.uid(GATEWAY.uid).gid(GATEWAY.uid).current_dir("/").env_clear();
         cmd.env("PATH", "/usr/bin:/bin").env("HOME", self.world.home(GATEWAY)).stdin(Stdio::null());
+        // What a compiler makes for a moment must not change the home's /tmp, which is ours.
+        cmd.env("TMPDIR", &self.scratch);
         cmd.env("P", &self.program).env("H", &self.files).env("L", &self.local).env("O", &self.out);
         cmd.env("R", "gateway@lab").env("C", self.world.ssh_config()).env("N", self.entries.to_string());
         cmd

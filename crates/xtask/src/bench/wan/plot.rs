@@ -7,7 +7,7 @@ use crate::bench::mounts::{RCLONE, SSHFS, SSHFS_TUNED};
 use std::fmt::Write;
 
 /// Left of the bars, the bars, and right of them, in pixels.
-const WIDTHS: [f64; 3] = [170.0, 620.0, 70.0];
+const WIDTHS: [f64; 3] = [190.0, 620.0, 70.0];
 /// From one bar to the next, and from one line of the table to the next besides.
 const BAR: f64 = 13.0;
 const LINE: f64 = 30.0;

@@ -86,6 +86,9 @@ pub const ALL: &[Work] = &[
     CALLS_CTO,
     CALLS_STRICT,
     STAT,
+    STAT_READ,
+    STAT_WRITE,
+    STAT_BOTH,
 ];
 
 const READ: Work = Work {
@@ -396,24 +399,52 @@ const CALLS_STRICT: Work = Work {
 };
 
 const STAT: Work = Work {
-    prepare: "rm -rf $H/new; mkdir $H/new",
-    steps: &[
-        Step {
-            name: "stat of a name not seen before, 95th percentile",
-            script: "$P bench-calls stat $M/ask/idle 50 $O/seconds",
-            in_trips: true,
-            ..STEP
-        },
-        Step {
-            name: "the same while a bulk read and a bulk write go on",
-            target: "2.5 RTT",
-            script: "cat $M/big >$O/big & reader=$!; dd if=$L/source of=$M/new/out bs=1M status=none & writer=$!; \
-                     sleep 1; $P bench-calls stat $M/ask/busy 50 $O/seconds; wait $reader; wait $writer",
-            arrived: "cmp -s $L/source $H/new/out",
-            check: "cmp $H/big $O/big",
-            in_trips: true,
-            ..STEP
-        },
-    ],
+    steps: &[Step {
+        name: "stat of a name not seen before, 95th percentile",
+        script: "$P bench-calls stat $M/ask 50 $O/seconds",
+        in_trips: true,
+        ..STEP
+    }],
+    ..WORK
+};
+
+const STAT_READ: Work = Work {
+    steps: &[Step {
+        name: "stat, while a large file is read",
+        target: "2.5 RTT",
+        script: "cat $M/big >$O/big & reader=$!; sleep 1; $P bench-calls stat $M/ask 50 $O/seconds; wait $reader",
+        check: "cmp $H/big $O/big",
+        in_trips: true,
+        ..STEP
+    }],
+    ..WORK
+};
+
+const STAT_WRITE: Work = Work {
+    prepare: "rm -f $H/out",
+    steps: &[Step {
+        name: "stat, while one is written",
+        target: "2.5 RTT",
+        script: "dd if=$L/source of=$M/out bs=1M status=none & writer=$!; sleep 1; \
+                 $P bench-calls stat $M/ask 50 $O/seconds; wait $writer",
+        arrived: "cmp -s $L/source $H/out",
+        in_trips: true,
+        ..STEP
+    }],
+    ..WORK
+};
+
+const STAT_BOTH: Work = Work {
+    prepare: "rm -f $H/out",
+    steps: &[Step {
+        name: "stat, while one is read and one is written",
+        target: "2.5 RTT",
+        script: "cat $M/big >$O/big & reader=$!; dd if=$L/source of=$M/out bs=1M status=none & writer=$!; \
+                 sleep 1; $P bench-calls stat $M/ask 50 $O/seconds; wait $reader; wait $writer",
+        arrived: "cmp -s $L/source $H/out",
+        check: "cmp $H/big $O/big",
+        in_trips: true,
+        ..STEP
+    }],
     ..WORK
 };
