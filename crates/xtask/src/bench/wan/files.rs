@@ -14,8 +14,8 @@ const FILES: usize = 49;
 /// C files of the program that is built.
 const UNITS: usize = 150;
 
-/// Folders in which a name is asked for.
-const ASKED: usize = 50;
+/// The most folders in which a name is asked for.
+pub const ASKED: usize = 100;
 
 /// What the account makes of them, as [`super::rows`] has scripts.
 pub const SCRIPT: &str = "\

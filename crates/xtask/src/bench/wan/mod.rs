@@ -66,6 +66,13 @@ impl Options {
         words.map(str::to_owned).collect()
     }
 
+    /// How many names can be asked for, each within 3.5 round trips, until the large file has passed, but for its first
+    /// second. Of fewer than 20 no 95th percentile can be told.
+    fn asked(&self) -> usize {
+        let bulk = (self.mib << 20) as f64 / (self.mbit * 125e3);
+        (((bulk - 1.0) / (3.5 * self.rtt / 1e3)) as usize).clamp(20, files::ASKED)
+    }
+
     fn wire(&self) -> link::Options {
         let rate = (self.mbit * 125e3) as u64;
         let delay = Duration::from_secs_f64(self.rtt / 2e3);
@@ -354,6 +361,7 @@ impl<'a> Bench<'a> {
         cmd.env("TMPDIR", &self.scratch);
         cmd.env("P", &self.program).env("H", &self.files).env("L", &self.local).env("O", &self.out);
         cmd.env("R", "gateway@lab").env("C", self.world.ssh_config()).env("N", self.entries.to_string());
+        cmd.env("K", self.options.asked().to_string());
         cmd
     }
 }

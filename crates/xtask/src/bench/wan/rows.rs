@@ -2,9 +2,10 @@
 //!
 //! `$M` is the mounted folder, `$H` the same folder at its home, where no script but `prepare`, `arrived` and `check`
 //! may look; `$L` holds what is written, `$O` is an empty folder for what is read. `$R` is the account, for tools that
-//! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree. `$T` is our program, with `$S`, the
-//! state directory of its server. `$P` is a program that makes system calls ([`super::calls`]). What a script writes to
-//! `$O/seconds` counts instead of the clock, and `$O/calls` is how many calls it made.
+//! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree, `$K` how many names are
+//! asked for while the large file passes. `$T` is our program, with `$S`, the state directory of its server. `$P` is a
+//! program that makes system calls ([`super::calls`]). What a script writes to `$O/seconds` counts instead of the clock,
+//! and `$O/calls` is how many calls it made.
 
 use crate::wan_link::link::Way;
 
@@ -401,7 +402,7 @@ const CALLS_STRICT: Work = Work {
 const STAT: Work = Work {
     steps: &[Step {
         name: "stat of a name not seen before, 95th percentile",
-        script: "$P bench-calls stat $M/ask 50 $O/seconds",
+        script: "$P bench-calls stat $M/ask $K $O/seconds",
         in_trips: true,
         ..STEP
     }],
@@ -412,7 +413,7 @@ const STAT_READ: Work = Work {
     steps: &[Step {
         name: "stat, while a large file is read",
         target: "2.5 RTT",
-        script: "cat $M/big >$O/big & reader=$!; sleep 1; $P bench-calls stat $M/ask 50 $O/seconds; wait $reader",
+        script: "cat $M/big >$O/big & reader=$!; sleep 1; $P bench-calls stat $M/ask $K $O/seconds; wait $reader",
         check: "cmp $H/big $O/big",
         in_trips: true,
         ..STEP
@@ -426,7 +427,7 @@ const STAT_WRITE: Work = Work {
         name: "stat, while one is written",
         target: "2.5 RTT",
         script: "dd if=$L/source of=$M/out bs=1M status=none & writer=$!; sleep 1; \
-                 $P bench-calls stat $M/ask 50 $O/seconds; wait $writer",
+                 $P bench-calls stat $M/ask $K $O/seconds; wait $writer",
         arrived: "cmp -s $L/source $H/out",
         in_trips: true,
         ..STEP
@@ -440,7 +441,7 @@ const STAT_BOTH: Work = Work {
         name: "stat, while one is read and one is written",
         target: "2.5 RTT",
         script: "cat $M/big >$O/big & reader=$!; dd if=$L/source of=$M/out bs=1M status=none & writer=$!; \
-                 sleep 1; $P bench-calls stat $M/ask 50 $O/seconds; wait $reader; wait $writer",
+                 sleep 1; $P bench-calls stat $M/ask $K $O/seconds; wait $reader; wait $writer",
         arrived: "cmp -s $L/source $H/out",
         check: "cmp $H/big $O/big",
         in_trips: true,
