@@ -17,13 +17,14 @@ const UNITS: usize = 150;
 /// The most folders in which a name is asked for.
 pub const ASKED: usize = 100;
 
-/// What the account makes of them, as [`super::rows`] has scripts.
+/// What the account makes of them, as [`super::rows`] has scripts. No commit begins a gc of its own beside ours.
 pub const SCRIPT: &str = "\
 cp $H/big $L/edited
 dd if=$L/patch of=$L/edited bs=1M seek=40 conv=notrunc status=none
 tar cf $L/small.tar -C $L small
 cd $H/repo
 git init -q
+git config gc.auto 0
 git add .
 git -c user.name=a -c user.email=a@b commit -qm one
 git gc -q
