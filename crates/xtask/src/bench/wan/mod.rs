@@ -90,6 +90,8 @@ const RAW: &str = "raw TCP";
 enum Figure {
     /// It was ended.
     Over,
+    /// It failed, or did something else.
+    Wrong,
     Took(Cost),
 }
 
@@ -214,9 +216,16 @@ impl<'a> Bench<'a> {
                     self.remounted(&mount)?;
                 }
             }
-            let figure = self.once(step, step.script, Some(&mount), server.as_ref(), before)?;
+            let figure = match self.once(step, step.script, Some(&mount), server.as_ref(), before) {
+                // What a mount of others cannot do is no reason to measure nothing more.
+                Err(e) if server.is_none() => {
+                    eprintln!("{name}: {e:#}");
+                    Figure::Wrong
+                }
+                figure => figure?,
+            };
             note(found, step, name, figure);
-            if let Figure::Over = figure {
+            if !matches!(figure, Figure::Took(_)) {
                 break;
             }
         }

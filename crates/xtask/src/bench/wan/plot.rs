@@ -68,6 +68,7 @@ impl Axis {
         let longest = found.iter().map(|(.., figure)| match figure {
             Figure::Took(cost) => cost.seconds,
             Figure::Over => options.cap as f64,
+            Figure::Wrong => 0.0,
         });
         Self { longest: longest.fold(1.0, f64::max) }
     }
@@ -99,6 +100,7 @@ impl Axis {
         let (end, opacity, said) = match figure {
             Figure::Took(Cost { seconds, .. }) => (self.x(seconds), 1.0, format!("{seconds:.2}")),
             Figure::Over => (WIDTHS[0] + WIDTHS[1], 0.35, "not in time".to_owned()),
+            Figure::Wrong => (WIDTHS[0], 1.0, "fails".to_owned()),
         };
         let (from, height) = (WIDTHS[0], BAR - 3.0);
         let length = (end - from).max(1.0);

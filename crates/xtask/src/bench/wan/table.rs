@@ -10,7 +10,8 @@ use anyhow::Result;
 pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> {
     let mut out = format!(
         "Made by `cargo xtask bench wan --runs {runs} {}` on {}, {}, {}.\n{} Seconds, of a tool with its login, and \
-         (MB that passed the wire, up + down). `>`: ended after {} s.\n\n",
+         (MB that passed the wire, up + down). `>`: ended after {} s. \
+         `fails`: it failed, or did something else.\n\n",
         options.arguments().join(" "),
         report::machine()?,
         mounts::version("sshfs", "--version")?,
@@ -93,7 +94,7 @@ pub fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
     all.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
     let middle = all.get(all.len() / 2)?;
     Some(match middle {
-        Figure::Over => Figure::Over,
+        Figure::Over | Figure::Wrong => *middle,
         Figure::Took(cost) => {
             let of = |part: fn(&Cost) -> f64| {
                 median(
@@ -118,6 +119,7 @@ pub fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
 fn shown(figure: Figure, options: &Options) -> String {
     match figure {
         Figure::Over => format!("> {}", options.cap),
+        Figure::Wrong => "fails".into(),
         Figure::Took(Cost { seconds, wire: [up, down], .. }) => {
             format!("{seconds:.2} ({:.2} + {:.2})", up as f64 / 1e6, down as f64 / 1e6)
         }
@@ -166,7 +168,7 @@ pub mod tests {
         let read = &ALL[0].steps[0];
         let calls = |figure, n| match figure {
             Figure::Took(cost) => Figure::Took(Cost { calls: Some(n), ..cost }),
-            Figure::Over => Figure::Over,
+            figure => figure,
         };
         // They returned after half the time: 6 s and 3 s, which are 50 RTT more.
         let found = [(read.name, TRELLIS, calls(took(12.0), 100)), (read.name, NEAR, calls(took(6.0), 100))];
