@@ -13,13 +13,16 @@ mod told;
 mod wide;
 mod window;
 
+use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
     BASES, CLAIMS, CONFIRMS, ClaimArgs, News, ORDERED, WATCHES, WatchArgs, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
-use crate::limits::agent::{APPLY_MAX, BODY_MAX, LISTING, LONG_READ, READ_MAX, REQUESTS_MAX, STAGE_MAX};
+use crate::limits::agent::{
+    APPLY_MAX, BODY_MAX, LISTING, LONG_READ, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX,
+};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name,
@@ -54,6 +57,7 @@ struct Shared {
     /// Something waits for the writer.
     work: Notify,
     told: Told,
+    packer: Packer,
     /// Bytes of questions, and of changes, that callers may have waiting: no question waits for the room of changes.
     room: [Arc<Semaphore>; 2],
     /// Why what was staged last without waiting for the answer was not kept.
@@ -78,6 +82,7 @@ impl Session {
             table: Mutex::new(Table::new()),
             work: Notify::new(),
             told: Told::new(),
+            packer: Packer::default(),
             room: [(); 2].map(|()| Arc::new(Semaphore::new(REQUESTS_MAX))),
             unkept: Arc::default(),
         });
@@ -110,9 +115,12 @@ impl Session {
     }
 
     async fn greet(&self) -> Result<Accept> {
-        let offer = Offer { codecs: vec![CODEC_NONE], features: FEATURES };
+        let offer = Offer { codecs: CODECS.to_vec(), features: FEATURES };
         match self.call(Class::Control, Request::Hello(offer)).await? {
-            Reply::Hello(accept) if accept.codec == CODEC_NONE => Ok(accept),
+            Reply::Hello(accept) if CODECS.contains(&accept.codec) => {
+                self.shared.packer.agree(accept.codec);
+                Ok(accept)
+            }
             other => Err(unexpected(&other)),
         }
     }
@@ -343,8 +351,20 @@ async fn write_frames(shared: Arc<Shared>, mut writer: impl AsyncWrite + Unpin) 
         }
         shared.life.count_out(batch.len());
         batch.clear();
-        while !shared.table.lock().take_batch(&mut batch, &shared.life.meter) {
-            shared.work.notified().await;
+        let mut frames = Vec::new();
+        let far = loop {
+            let taken = shared.table.lock().take_batch(&mut frames, &shared.life.meter);
+            match taken {
+                Some(fastest) => break fastest >= PACK_FROM,
+                None => shared.work.notified().await,
+            }
+        };
+        for frame in frames {
+            // What is staged goes in this class, and all else in it is short.
+            let content = if frame.header.class == Class::Bulk { Content::Bytes } else { Content::Words };
+            let frame = shared.packer.outgoing(frame, content, far);
+            batch.extend_from_slice(&frame.header.encode());
+            frame.body.iter().for_each(|s| batch.extend_from_slice(s));
         }
     }
 }
@@ -374,7 +394,11 @@ async fn read_frames(shared: Arc<Shared>, mut reader: impl AsyncRead + Unpin) ->
             }
         }
         shared.life.count_in(HEADER_LEN + length);
-        if let Err(e) = deliver(&shared, header, body.freeze()) {
+        let body = match shared.packer.unpack(&header, body.freeze()) {
+            Ok(body) => body,
+            Err(e) => return Error::new(ErrorKind::Unreachable, format!("the agent: {e}")),
+        };
+        if let Err(e) = deliver(&shared, header, body) {
             return e;
         }
     }

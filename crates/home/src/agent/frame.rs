@@ -32,6 +32,9 @@ pub enum FrameError {
     /// A type or class that does not exist.
     #[error("a frame of unknown type {0} or class {1}")]
     Unknown(u8, u8),
+    /// The body is said to be packed and cannot be unpacked.
+    #[error("a packed frame that makes no sense")]
+    Packed,
     /// No magic in the first [`NOISE_MAX`] bytes.
     #[error("the other side does not speak the agent protocol")]
     NoMagic,
@@ -93,7 +96,7 @@ pub struct Header {
     pub kind: Type,
     /// What goes first.
     pub class: Class,
-    /// None yet.
+    /// [`PACKED`](super::codec::PACKED) and [`PACK_ANSWER`](super::codec::PACK_ANSWER); others are ignored.
     pub flags: u16,
     /// Chosen by the client, never 0 for a request; the answer has the same.
     pub id: u64,

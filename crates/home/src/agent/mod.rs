@@ -1,13 +1,15 @@
 //! A posix home on another machine: a small program there, and our end of the pipe to it.
 //!
 //! # Layout
-//! - [`frame`]: how messages are laid out on the pipe; [`verbs`]: what they say; [`crate::limits::agent`]: how big they get.
+//! - [`frame`]: how messages are laid out on the pipe; [`codec`]: which of them are packed; [`verbs`]: what they say;
+//!   [`crate::limits::agent`]: how big they get.
 //! - [`server`]: the far end, synchronous and without a runtime, because it runs on someone else's machine.
 //! - [`client`]: our end: many callers, one pipe.
 //! - [`deploy`]: gets the program there and starts it, in one `ssh` execution; [`clean`] takes it away again.
 //!
 //! The protocol is described in `docs/PROTOCOL.agent.md`.
 
+pub mod codec;
 pub mod frame;
 pub mod server;
 pub mod verbs;

@@ -12,9 +12,10 @@ mod outbox;
 #[cfg(test)]
 pub(crate) mod tests;
 
+use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::verbs::StatResult;
-use super::verbs::{Accept, BarePage, CODEC_NONE, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
+use super::verbs::{Accept, BarePage, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
 use super::verbs::{ConfirmResult, Confirmed, WatchArgs, WatchedPage};
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX,
@@ -135,6 +136,7 @@ struct Server<S> {
     program: Program,
     jobs: Jobs,
     outbox: Outbox,
+    packer: Packer,
     /// Whether a thread tells of changes, once there are any to tell.
     tells: OnceLock<bool>,
 }
@@ -148,8 +150,8 @@ pub fn serve<S: Serve>(
     mut input: impl Read,
     output: impl Write + Send + 'static,
 ) -> io::Result<()> {
-    let server =
-        Arc::new(Server { home, program, jobs: Jobs::new(), outbox: Outbox::new(), tells: OnceLock::new() });
+    let (jobs, outbox, packer) = (Jobs::new(), Outbox::new(), Packer::default());
+    let server = Arc::new(Server { home, program, jobs, outbox, packer, tells: OnceLock::new() });
     let writer = server.clone();
     spawn("writer", move || writer.outbox.write_to(output))?;
     for _ in 0..WORKERS {
@@ -184,8 +186,10 @@ impl<S: Serve> Server<S> {
         while let Some(header) = read_header(&mut input)? {
             let mut body = vec![0; header.length as usize];
             input.read_exact(&mut body)?;
+            // This costs no more than to read it.
+            let body = self.packer.unpack(&header, body.into()).map_err(io::Error::other)?;
             match header.kind {
-                Type::Request => self.accept(header, body.into(), &mut greeted)?,
+                Type::Request => self.accept(header, body, &mut greeted)?,
                 Type::Cancel => self.jobs.cancel(header.id),
                 Type::Notice if header.id != 0 => {
                     self.outbox.push(vec![Frame::new(Type::Notice, Class::Control, 0, Vec::new())]);
@@ -225,7 +229,8 @@ impl<S: Serve> Server<S> {
                     Request::Stage(_) => For::Staged,
                     _ => For::Read,
                 };
-                if self.jobs.push(Job { id: header.id, class: header.class, request, size }, line) {
+                let pack = self.packer.may_answer_packed(&header);
+                if self.jobs.push(Job { id: header.id, class: header.class, pack, request, size }, line) {
                     return Ok(());
                 }
                 return Err(io::ErrorKind::BrokenPipe.into());
@@ -236,7 +241,7 @@ impl<S: Serve> Server<S> {
                 format!("the agent does not understand a request: {e}"),
             )),
         };
-        self.answer(header.class, header.id, reply);
+        self.answer(header.class, header.id, false, reply);
         Ok(())
     }
 
@@ -244,11 +249,11 @@ impl<S: Serve> Server<S> {
         while let Some(job) = self.jobs.next(line) {
             let reply = self.execute(job.request);
             self.jobs.done(line, job.size);
-            self.answer(job.class, job.id, reply);
+            self.answer(job.class, job.id, job.pack, reply);
         }
     }
 
-    fn answer(&self, class: Class, id: u64, reply: Result<Reply>) {
+    fn answer(&self, class: Class, id: u64, pack: bool, reply: Result<Reply>) {
         let reply = reply.unwrap_or_else(|e| Reply::Failed(Failure(e)));
         let mut w = Writer::new();
         reply.encode(&mut w);
@@ -256,15 +261,21 @@ impl<S: Serve> Server<S> {
             w = Writer::new();
             Reply::Failed(Failure(Error::new(ErrorKind::TooBig, "the answer is too long"))).encode(&mut w);
         }
-        self.outbox.push(frame::answer(class, id, w.into_segments(), PART_MAX));
+        let mut frames = frame::answer(class, id, w.into_segments(), PART_MAX);
+        if pack {
+            let content = if matches!(reply, Reply::Read(_)) { Content::Bytes } else { Content::Words };
+            frames = frames.into_iter().map(|frame| self.packer.pack(frame, content)).collect();
+        }
+        self.outbox.push(frames);
     }
 
     fn hello(&self, offer: Offer) -> Result<Reply> {
-        if !offer.codecs.contains(&CODEC_NONE) {
+        let Some(codec) = offer.codecs.into_iter().find(|codec| CODECS.contains(codec)) else {
             return Err(Error::new(ErrorKind::Unsupported, "the agent knows none of the offered codecs"));
-        }
+        };
+        self.packer.agree(codec);
         Ok(Reply::Hello(Accept {
-            codec: CODEC_NONE,
+            codec,
             features: offer.features & FEATURES,
             window: IN_FLIGHT_MAX as u32,
             program: self.program.hash,

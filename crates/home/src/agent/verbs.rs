@@ -8,8 +8,10 @@ use crate::{
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
 
-/// The only codec of bodies so far: none.
+/// A codec of bodies: none.
 pub const CODEC_NONE: u32 = 0;
+/// A codec of bodies: [`super::codec`].
+pub const CODEC_LZ4: u32 = 1;
 
 /// A feature: extended attributes, asked for by XATTRS and LISTX and changed by [`crate::Op::SetXattr`].
 pub const XATTRS: u64 = 1;

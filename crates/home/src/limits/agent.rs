@@ -6,6 +6,13 @@ use std::time::Duration;
 pub const BODY_MAX: usize = 2 << 20;
 /// A body longer than this many bytes is sent in parts, so that a short message can go between them.
 pub const PART_MAX: usize = 128 << 10;
+/// Bodies of fewer bytes are not packed: a frame and its ride cost more than they could save.
+pub const PACK_MIN: usize = 512;
+/// The shortest time of an answer from which on bodies are packed: nearer machines are reached about as fast as one
+/// processor packs (a few hundred MB/s), so that it would only cost time.
+pub const PACK_FROM: Duration = Duration::from_millis(1);
+/// Bodies of files that go as they are before one is tried again, when those before did not become shorter.
+pub const PACK_PAUSE_MAX: u32 = 32;
 /// Bytes of answers of which the last part has not arrived, over all requests.
 pub const PARTS_MAX: usize = 64 << 20;
 /// Most bytes that one READ answers.

@@ -7,7 +7,7 @@ use super::{Answer, SeenAnswer};
 use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, PARTS_MAX, STATS_MAX};
 use crate::remote::{Meter, Rounds};
 use crate::{Error, ErrorKind, Loc, Result};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -133,23 +133,25 @@ impl Table {
         true
     }
 
-    /// Appends what goes next to `batch`, about one part at most. Answers false if nothing may go.
-    pub fn take_batch(&mut self, batch: &mut BytesMut, meter: &Meter) -> bool {
-        while batch.len() < PART_MAX {
+    /// Appends what goes next to `batch`, about one part at most. Answers [`Table::fastest`], or `None` if nothing may go.
+    pub fn take_batch(&mut self, batch: &mut Vec<Frame>, meter: &Meter) -> Option<Duration> {
+        let mut bytes = 0;
+        while bytes < PART_MAX {
             let Some(queued) = self.next() else { break };
-            batch.put_slice(&queued.frame.header.encode());
-            queued.frame.body.iter().for_each(|s| batch.put_slice(s));
+            bytes += queued.frame.len();
+            let header = queued.frame.header;
+            batch.push(queued.frame);
             if let Some(mut waiter) = queued.waiter {
                 waiter.is_sent();
-                let (class, weight) = (queued.frame.header.class, queued.weight);
+                let (class, weight) = (header.class, queued.weight);
                 self.windows[class as usize].take(weight);
                 let round = self.rounds.sent(meter);
                 let sent =
                     Sent { waiter, parts: BytesMut::new(), round, class, weight, since: Instant::now() };
-                self.sent.insert(queued.frame.header.id, sent);
+                self.sent.insert(header.id, sent);
             }
         }
-        !batch.is_empty()
+        (!batch.is_empty()).then_some(self.fastest)
     }
 
     fn next(&mut self) -> Option<Queued> {

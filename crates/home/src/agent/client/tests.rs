@@ -374,6 +374,88 @@ fn long_lists_of_changes_are_split() {
     assert_eq!(split.concat().len(), 20_000);
 }
 
+/// Takes bytes from one socket to another, somewhat later.
+fn carry(mut from: std::os::unix::net::UnixStream, mut to: std::os::unix::net::UnixStream) {
+    use std::io::{Read, Write};
+    std::thread::spawn(move || {
+        let mut buffer = vec![0; 1 << 20];
+        while let Ok(n @ 1..) = from.read(&mut buffer) {
+            std::thread::sleep(PACK_FROM);
+            if to.write_all(&buffer[..n]).is_err() {
+                break;
+            }
+        }
+    });
+}
+
+/// A pipe that is as long as one between machines.
+fn far(stream: std::os::unix::net::UnixStream) -> std::os::unix::net::UnixStream {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    carry(stream.try_clone().unwrap(), theirs.try_clone().unwrap());
+    carry(theirs, stream);
+    ours
+}
+
+#[tokio::test]
+async fn what_goes_far_is_packed_both_ways() {
+    let (stream, _server) = start(Arc::new(Gated::default()));
+    let (s, meter) = session_on(far(stream)).await;
+    assert_eq!(s.accept().codec, super::super::verbs::CODEC_LZ4);
+    let page = s.list(&loc(b""), None, 200).await.unwrap();
+    assert!(page.entries.iter().all(|e| e.target.as_ref().is_some_and(|t| t.len() == 4000)));
+    let chunk = s.read(&loc(b"f"), 3, 1 << 20).await.unwrap();
+    assert!(chunk.data.len() == 1 << 20 && chunk.data.iter().all(|b| *b == 3));
+    s.stage(op(1).id, 0, vec![1; 1 << 20].into()).await.unwrap();
+    s.readlink(&loc(b"l")).await.unwrap();
+    let count = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+    assert!(count(&meter.bytes_in) < 100_000, "{} bytes came", count(&meter.bytes_in));
+    assert!(count(&meter.bytes_out) < 100_000, "{} bytes went", count(&meter.bytes_out));
+}
+
+#[tokio::test]
+async fn an_agent_that_cannot_unpack_gets_nothing_packed() {
+    let (flags, seen) = std::sync::mpsc::channel();
+    let s = liar(move |header| {
+        flags.send((header.flags, header.length)).unwrap();
+        std::thread::sleep(2 * PACK_FROM);
+        one(header, &Reply::Stage(1 << 17))
+    })
+    .await;
+    s.stage(op(1).id, 0, vec![1; 1 << 17].into()).await.unwrap();
+    let (flags, length) = seen.recv().unwrap();
+    assert!(flags == 0 && length > 1 << 17);
+}
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_unpacked_ends_the_connection() {
+    let (ours, theirs) = tokio::io::duplex(1 << 16);
+    let (reader, writer) = tokio::io::split(ours);
+    let bomb = tokio::spawn(async move {
+        let (mut from, mut to) = tokio::io::split(theirs);
+        to.write_all(&frame::preamble()).await.unwrap();
+        from.read_exact(&mut [0; frame::PREAMBLE_LEN]).await.unwrap();
+        let mut greeting =
+            Reply::Hello(Accept { codec: super::super::verbs::CODEC_LZ4, ..Accept::nothing() });
+        for _ in 0..2 {
+            let mut head = [0; HEADER_LEN];
+            from.read_exact(&mut head).await.unwrap();
+            let header = Header::decode(&head).unwrap();
+            from.read_exact(&mut vec![0; header.length as usize]).await.unwrap();
+            let mut frame = one(header, &greeting).remove(0);
+            if header.id == 2 {
+                frame = Frame::new(Type::Reply, header.class, 2, vec![Bytes::from_static(b"\0\x20\0\0\x1f")]);
+                frame.header.flags = super::super::codec::PACKED;
+            }
+            to.write_all(&frame.to_vec()).await.unwrap();
+            greeting = Reply::Stage(0);
+        }
+    });
+    let s = Session::start(reader, writer, None, Arc::new(Meter::default())).await.unwrap();
+    let why = s.readlink(&loc(b"x")).await.unwrap_err();
+    assert!(why.kind == ErrorKind::Unreachable && why.detail.contains("packed"), "{why:?}");
+    bomb.await.unwrap();
+}
+
 #[tokio::test]
 async fn heavy_requests_keep_their_order_and_light_ones_pass() {
     let (mut table, meter) = (Table::new(), Meter::default());
@@ -384,19 +466,14 @@ async fn heavy_requests_keep_their_order_and_light_ones_pass() {
     };
     let full = crate::limits::agent::WINDOW_FIRST;
     let ids: Vec<u64> = [full, full, 1, 0].into_iter().map(&mut push).collect();
-    let mut batch = BytesMut::new();
-    assert!(table.take_batch(&mut batch, &meter));
-    let sent = |batch: &BytesMut| -> Vec<u64> {
-        let frame = HEADER_LEN + Request::Readlink(loc(b"x")).to_bytes().len();
-        let headers =
-            batch.chunks(frame).map(|f| Header::decode(f[..HEADER_LEN].try_into().unwrap()).unwrap());
-        headers.map(|h| h.id).collect()
-    };
+    let mut batch = Vec::new();
+    assert!(table.take_batch(&mut batch, &meter).is_some());
+    let sent = |batch: &[Frame]| -> Vec<u64> { batch.iter().map(|frame| frame.header.id).collect() };
     assert_eq!(sent(&batch), [ids[0], ids[3]]);
     batch.clear();
-    assert!(!table.take_batch(&mut batch, &meter));
+    assert!(table.take_batch(&mut batch, &meter).is_none());
     assert!(table.arrived(ids[0], Bytes::new(), true).unwrap().is_some());
-    assert!(table.take_batch(&mut batch, &meter));
+    assert!(table.take_batch(&mut batch, &meter).is_some());
     assert_eq!(sent(&batch), [ids[1], ids[2]]);
 }
 

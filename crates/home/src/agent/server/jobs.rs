@@ -12,6 +12,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(super) struct Job {
     pub id: u64,
     pub class: Class,
+    /// Its answer may be packed.
+    pub pack: bool,
     pub request: Request,
     /// Bytes of its body, which count against the bound until it is executed.
     pub size: usize,
@@ -163,7 +165,7 @@ mod tests {
     #[test]
     fn a_change_follows_what_was_staged_before_it() {
         let jobs = Arc::new(Jobs::new());
-        let job = |id| Job { id, class: Class::Bulk, request: Request::Apply(vec![]), size: 1 };
+        let job = |id| Job { id, class: Class::Bulk, pack: false, request: Request::Apply(vec![]), size: 1 };
         let lines = [For::Staged, For::Change, For::Staged, For::Change];
         assert!((1..).zip(lines).all(|(id, line)| jobs.push(job(id), line)));
         let (taken, changes) = mpsc::channel();

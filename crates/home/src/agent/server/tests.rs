@@ -1,6 +1,6 @@
 //! Tests of the agent's server over a pipe.
 
-use super::super::verbs::StageArgs;
+use super::super::verbs::{CODEC_NONE, StageArgs};
 use super::*;
 use crate::{Access, Attr, Claimed, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
@@ -237,7 +237,8 @@ fn a_sign_of_life_is_answered_and_a_cancelled_read_is_not() {
 #[test]
 fn a_cancelled_job_leaves_the_line() {
     let jobs = Jobs::new();
-    let job = |id| Job { id, class: Class::Metadata, request: Request::Readlink(loc(b"x")), size: 10 };
+    let request = || Request::Readlink(loc(b"x"));
+    let job = |id| Job { id, class: Class::Metadata, pack: false, request: request(), size: 10 };
     assert!(jobs.push(job(1), For::Read) && jobs.push(job(2), For::Read));
     jobs.cancel(1);
     jobs.cancel(7);
