@@ -524,20 +524,28 @@ impl Volume {
         Ok(self.home.read(&loc, at, len).await?.data)
     }
 
-    /// Space of the file system of an object.
+    /// Space of the file system of an object, as the home says now.
     pub async fn fetch_statfs(self: &Arc<Self>, id: u64) -> Result<StatFs> {
         if !self.connects() {
             return Err(self.offline());
         }
         self.greeted().await?;
-        let at = {
-            let mut tree = self.tree.lock();
-            // What the home does not have yet lies in the file system of the nearest directory that it has.
-            let places: Vec<u64> = std::iter::once(id).chain(tree.ancestors(id)).collect();
-            let known = places.into_iter().find_map(|place| Self::loc(&mut tree, place).ok());
-            known.ok_or_else(|| Error::from(ErrorKind::Stale))?
-        };
-        self.home.statfs(&at).await
+        let at = self.place_at_home(id)?;
+        let space = self.home.statfs(&at).await?;
+        Ok(self.has_space(Self::file_system(&at), space))
+    }
+
+    /// The object, or the nearest directory above it that the home has: what it does not have yet will lie there.
+    pub fn place_at_home(&self, id: u64) -> Result<Loc> {
+        let mut tree = self.tree.lock();
+        let places: Vec<u64> = std::iter::once(id).chain(tree.ancestors(id)).collect();
+        let known = places.into_iter().find_map(|place| Self::loc(&mut tree, place).ok());
+        known.ok_or_else(|| Error::from(ErrorKind::Stale))
+    }
+
+    /// Which of the home's file systems it is, where that is known.
+    pub fn file_system(at: &Loc) -> u64 {
+        at.id.map_or(0, |id| id.fs)
     }
 
     /// Identity and attributes of a path, past all caches.

@@ -162,6 +162,9 @@ pub const UNREACHED_SHOWN: usize = 100;
 pub const HOSTS_MAX: usize = 10_000;
 /// Names of hosts that are being reached at the same time.
 pub const OPENINGS_MAX: usize = 256;
+/// How long the space of a file system is good that the home has told. Whoever asks for it again and again, as the build
+/// of a program does, does not wait each time.
+pub const SPACE_FRESH: Duration = Duration::from_secs(1);
 /// Between two notes of a home's free space in the store.
 pub const SPACE_KEPT: Duration = Duration::from_secs(60);
 /// Between two checkpoints of identities.

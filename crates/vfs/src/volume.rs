@@ -2,6 +2,7 @@
 
 mod account;
 mod modes;
+mod space;
 
 pub use account::Stranger;
 pub use modes::{Alarm, offline};
@@ -158,10 +159,8 @@ pub struct Volume {
     stranger: Mutex<Option<Hello>>,
     /// Folders in which nothing may be changed.
     pub guard: Mutex<Arc<Guard>>,
-    /// Space of the home as of the last question, of this process or an earlier one.
-    pub space: Mutex<Option<home::StatFs>>,
-    /// When the store was last told of it; monotonic.
-    space_kept: Mutex<Option<Duration>>,
+    /// What the home said of its space.
+    pub space: Mutex<space::Space>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,
     /// It was sent to before: the account may be another one by now.
@@ -204,7 +203,7 @@ impl Volume {
         tree.notes = Notes::new(id, shared.gateway, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
         let hello = account::kept_hello(&*shared.store, id)?;
-        let space = kept(&*shared.store, &space_key(id))?;
+        let space = space::Space::open(kept(&*shared.store, &space_key(id))?);
         let volume = Arc::new(Volume {
             id,
             account,
@@ -223,7 +222,6 @@ impl Volume {
             stranger: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
             space: Mutex::new(space),
-            space_kept: Mutex::new(None),
             claimed: AtomicBool::new(false),
             claims_again: AtomicBool::new(false),
             wake: Notify::new(),
@@ -274,16 +272,10 @@ impl Volume {
         self.health.estranged.store(false, Ordering::Relaxed);
     }
 
-    /// The home has this space; answers the same.
-    pub fn has_space(&self, space: home::StatFs) -> home::StatFs {
-        if self.space.lock().replace(space) == Some(space) {
-            return space;
-        }
-        // Free space changes with each write, and whoever asks after a restart is served well by an older answer.
+    /// The home said that a file system of it has this space; answers the same.
+    pub fn has_space(&self, fs: u64, space: home::StatFs) -> home::StatFs {
         let now = self.shared.env.clock.instant();
-        let mut last = self.space_kept.lock();
-        if last.is_none_or(|last| now.saturating_sub(last) >= limits::SPACE_KEPT) {
-            *last = Some(now);
+        if self.space.lock().told(fs, space, now) {
             keep(&*self.shared.store, space_key(self.id), &space);
         }
         space

@@ -104,6 +104,25 @@ fn free_space_is_kept_once_in_a_while() {
     });
 }
 
+/// Whoever asks again within a second is answered at once, but not in `strict`.
+#[test]
+fn free_space_is_good_for_a_second() {
+    for mode in [Mode::Strict, Mode::Cto, Mode::Wb] {
+        in_fast_time(mode, move |world| async move {
+            let e = world.start().await;
+            let lab = e.lab().await;
+            let mut seen = Vec::new();
+            for (space, milliseconds) in [(1 << 30, 0), (1 << 29, 500), (1 << 28, 1000)] {
+                tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+                world.memory.set_space(space);
+                seen.push(e.vfs.statfs(e.ctx(), lab).await.unwrap().free);
+            }
+            assert_eq!(seen[0] == seen[1], mode != Mode::Strict, "{mode:?}: {seen:?}");
+            assert!(seen[2] < seen[1], "{mode:?}: {seen:?}");
+        });
+    }
+}
+
 /// A program that asks by the way is told of no blocks; whoever wants to know just that is told why nobody knows.
 #[test]
 fn space_that_was_never_seen_is_not_made_up() {

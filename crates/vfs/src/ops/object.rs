@@ -125,7 +125,7 @@ impl Vfs {
             return self.statfs(ctx, oid).await;
         }
         let volume = self.volume(oid)?;
-        let is_known = volume.space.lock().is_some();
+        let is_known = volume.space.lock().before().is_some();
         let patience = if is_known { limits::REVALIDATE_WAIT } else { limits::HOLD };
         volume.space_now_or_before(oid.id, patience).await?.ok_or_else(|| volume.out_of_reach(None))
     }
@@ -137,11 +137,11 @@ impl Vfs {
             let up = volume.home.status().link == home::Link::Up;
             let asked = match up {
                 true => tokio::time::timeout(limits::REVALIDATE_WAIT, volume.fetch_statfs(ROOT_ID)).await,
-                false => return *volume.space.lock(),
+                false => return volume.space.lock().before(),
             };
             match asked {
-                Ok(Ok(space)) => Some(volume.has_space(space)),
-                _ => *volume.space.lock(),
+                Ok(Ok(space)) => Some(space),
+                _ => volume.space.lock().before(),
             }
         });
         let spaces = futures_util::future::join_all(spaces).await;
@@ -168,15 +168,28 @@ impl Vfs {
 }
 
 impl Volume {
-    /// Space as the home says it within that time, else as it was seen last, if ever.
+    /// Space as the home said it a moment ago or says it within that time, else as it was seen last, if ever.
     async fn space_now_or_before(self: &Arc<Self>, id: u64, patience: Duration) -> Result<Option<StatFs>> {
         live(&mut self.tree.lock(), id)?;
+        if let Some(fresh) = self.fresh_space(id) {
+            return Ok(Some(fresh));
+        }
         let patience = if self.is_silent() { Duration::ZERO } else { patience };
         match tokio::time::timeout(patience, self.fetch_statfs(id)).await {
-            Ok(Ok(space)) => Ok(Some(self.has_space(space))),
+            Ok(Ok(space)) => Ok(Some(space)),
             Ok(Err(e)) if !crate::fetch::is_out_of_reach(&e) && e.kind != ErrorKind::Stale => Err(e),
-            _ => Ok(*self.space.lock()),
+            _ => Ok(self.space.lock().before()),
         }
+    }
+
+    /// What the home said of the object's file system a moment ago, unless the mode asks each time.
+    fn fresh_space(&self, id: u64) -> Option<StatFs> {
+        let need = self.need(id);
+        if need.insist {
+            return None;
+        }
+        let fs = Self::file_system(&self.place_at_home(id).ok()?);
+        self.space.lock().fresh(fs, need.since.max(need.now.saturating_sub(limits::SPACE_FRESH)))
     }
 
     /// Fails where somebody who asks what he may do gets so little that it is worth another question: not to read or to
