@@ -376,7 +376,7 @@ pub trait Home: Send + Sync {
     /// earlier one.
     fn epoch(&self) -> Option<u64>;
 
-    /// At most `len` bytes at offset `at`.
+    /// At most `len` bytes at offset `at`, and of [`limits::READ_MAX`], with the attributes of a moment after it.
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk>;
 
     /// The same as [`Home::watch`] for somebody who can wait: what others ask for goes before it.

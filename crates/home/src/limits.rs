@@ -37,8 +37,8 @@ pub const LISTING_KEPT_MIN: usize = 256;
 pub const NAMES_MAX: usize = 4_000_000;
 /// Entries of one page of a listing.
 pub const PAGE_MAX: u32 = 16_384;
-/// Bytes of one read.
-pub const READ_MAX: u32 = 16 << 20;
+/// Most bytes of one read.
+pub const READ_MAX: u32 = 1 << 20;
 /// Reads of at least this many bytes use a buffer that is kept for the next one.
 pub const BUFFER_MIN: usize = 64 << 10;
 /// Bytes of such buffers that are kept while nobody uses them.

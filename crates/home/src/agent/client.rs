@@ -21,15 +21,15 @@ use super::verbs::{
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{
-    APPLY_MAX, BODY_MAX, LISTING, LONG_READ, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX,
+    APPLY_MAX, BODY_MAX, LISTING, PACK_FROM, READ_MAX, READ_PART, REQUESTS_MAX, STAGE_MAX,
 };
 use crate::remote::{Connection, Life, Meter, closed, lost};
+use crate::ssh;
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name,
     OpId, Outcome,
 };
 use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
-use crate::{limits, ssh};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use parking_lot::Mutex;
@@ -131,30 +131,40 @@ impl Session {
     }
 
     async fn read_as(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let len = len.min(limits::READ_MAX);
-        if len <= READ_MAX {
-            return self.read_part(class, file, at, len).await;
+        let len = len.min(READ_MAX);
+        if len > READ_PART
+            && let Some(chunk) = self.read_in_parts(class, file, at, len).await?
+        {
+            return Ok(chunk);
         }
-        let starts = (0..len).step_by(READ_MAX as usize);
+        self.read_part(class, file, at, len).await
+    }
+
+    /// As several requests at once, which spread over the pipes and let short ones in between. `None` where the file
+    /// changed meanwhile, so that they are not of one version.
+    async fn read_in_parts(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Option<Chunk>> {
+        let starts = (0..len).step_by(READ_PART as usize);
         let reads =
-            starts.map(|i| self.read_part(class, file, at.saturating_add(i.into()), READ_MAX.min(len - i)));
+            starts.map(|i| self.read_part(class, file, at.saturating_add(i.into()), READ_PART.min(len - i)));
         let chunks = futures_util::future::try_join_all(reads).await?;
-        let mut data = BytesMut::with_capacity(chunks.iter().map(|c| c.data.len()).sum());
-        // If the file changed between two reads, the last version differs from the one that the caller knows.
-        let attr = chunks.last().map(|c| c.attr).ok_or_else(closed)?;
+        let attr = chunks.first().map(|c| c.attr).ok_or_else(closed)?;
+        if chunks.iter().any(|c| c.attr.version() != attr.version()) {
+            return Ok(None);
+        }
+        let mut data = BytesMut::with_capacity(len as usize);
         for chunk in chunks {
             data.extend_from_slice(&chunk.data);
-            if chunk.data.len() < READ_MAX as usize {
+            if chunk.data.len() < READ_PART as usize {
                 break;
             }
         }
-        Ok(Chunk { attr, data: data.freeze() })
+        Ok(Some(Chunk { attr, data: data.freeze() }))
     }
 
     /// At most what one request carries.
     async fn read_part(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         match &self.wide {
-            Some(wide) if len >= LONG_READ => wide.read(self, class, file, at, len).await,
+            Some(wide) if len >= READ_PART => wide.read(self, class, file, at, len).await,
             _ => self.read_once(class, file, at, len).await,
         }
     }

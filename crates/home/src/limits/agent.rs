@@ -37,6 +37,9 @@ pub const IN_FLIGHT_MAX: usize = 256;
 pub const ANSWERS_MAX: usize = 8 << 20;
 /// Bytes of questions, and as many of changes, that the client holds for a slow writer before its callers wait.
 pub const REQUESTS_MAX: usize = 8 << 20;
+/// How much longer than the fastest answer those of many bytes may take: so long does what is asked meanwhile wait
+/// behind them, and shorter than the noise of schedulers and disks it cannot be.
+pub const QUEUE: Duration = Duration::from_millis(40);
 /// Bytes of one class under way at first: about what a wire of 100 Mbit/s carries in a round trip of 60 ms.
 pub const WINDOW_FIRST: usize = 1 << 20;
 /// The same at least.
@@ -48,8 +51,8 @@ pub const LISTING: usize = 16 << 10;
 /// Connections for long reads that are made besides the first. One channel of ssh carries 2 MiB in a round trip, and a
 /// host usually lets ten of a login be open at a time (`MaxSessions` of sshd_config(5)).
 pub const CHANNELS_MORE: usize = 4;
-/// Reads of at least this many bytes may go over them.
-pub const LONG_READ: u32 = 256 << 10;
+/// Reads of at least this many bytes may go over them, and longer ones go as several of so many.
+pub const READ_PART: u32 = 256 << 10;
 /// Bytes read in each round trip from which on they are made.
 pub const CHANNEL_FULL: u64 = 5 << 18;
 /// How long it is looked how much is read.

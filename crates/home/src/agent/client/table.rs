@@ -164,7 +164,7 @@ impl Table {
                 return Some(queued);
             }
             // The first heavy request that must wait holds up the heavy ones behind it, which keeps their order.
-            let admits = |weight| self.windows[class].admits(weight);
+            let mut admits = |weight| self.windows[class].admits(weight);
             let stuck = self.queues[class].iter().find(|q| !admits(q.weight)).map(|q| q.frame.header.id);
             let mut held_up = false;
             let may_go = |q: &Queued| {
@@ -218,9 +218,9 @@ impl Table {
         let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
         self.parts -= sent.parts.len();
         self.rounds.answered(sent.round);
-        let elapsed = sent.since.elapsed();
-        self.fastest = self.fastest.min(elapsed);
-        self.windows[sent.class as usize].answered(sent.weight, elapsed);
+        let now = Instant::now();
+        self.fastest = self.fastest.min(now - sent.since);
+        self.windows[sent.class as usize].answered(sent.weight, sent.since, now, self.fastest);
         let body = if sent.parts.is_empty() {
             body
         } else {

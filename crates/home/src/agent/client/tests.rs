@@ -93,6 +93,21 @@ fn one(header: Header, reply: &Reply) -> Vec<Frame> {
 }
 
 #[tokio::test]
+async fn a_long_read_is_of_one_version() {
+    let asked = AtomicU64::new(0);
+    // The file changes while its parts are read, and not any more when it is read in one.
+    let s = liar(move |header| {
+        let request = asked.fetch_add(1, Ordering::Relaxed);
+        let size = 10 + request.min(2);
+        let attr = crate::Attr { size, ..super::super::server::tests::attr(3) };
+        one(header, &Reply::Read(Chunk { attr, data: vec![size as u8; 10].into() }))
+    })
+    .await;
+    let chunk = s.read(&loc(b"f"), 0, READ_PART + 10).await.unwrap();
+    assert_eq!((chunk.attr.size, &chunk.data[..]), (12, &[12; 10][..]));
+}
+
+#[tokio::test]
 async fn what_cannot_be_true_is_refused() {
     let good = super::super::server::tests::attr(3);
     let bad_size = crate::Attr { size: 1 << 63, ..good };
