@@ -5,18 +5,20 @@
 //!
 //! - `trellis-agent` serves the whole tree, as far as the account may see it.
 //! - `trellis-agent --root DIR` serves one directory, for a key that is restricted to it.
+//! - `trellis-agent --join PID` passes its standard input and output on to a running one of the account.
 //! - `trellis-agent --probe` prints one line with protocol, platform and BLAKE3 of the program, and leaves.
 
 // They panic where the text cannot be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+use home::agent::join;
 use home::agent::server::{self, Program};
 use home::io_text;
 use home::limits::agent::{LONELY_AFTER, MEMORY};
 use home::posix::Posix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -27,7 +29,7 @@ use std::sync::Arc;
 /// How much we step back behind other programs of the machine, as nice(1) counts.
 const NICENESS: i32 = 5;
 
-const USAGE: &str = "usage: trellis-agent [--probe | --root DIR]";
+const USAGE: &str = "usage: trellis-agent [--probe | --root DIR | --join PID]";
 
 fn main() -> ExitCode {
     let program = Program::myself();
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
             };
         }
         (Some(flag), Some(root), None) if flag == "--root" => root,
+        (Some(flag), Some(pid), None) if flag == "--join" => return joined(&pid),
         _ => return fail(2, USAGE),
     };
     let home = match Posix::open(root.as_bytes()) {
@@ -54,12 +57,27 @@ fn main() -> ExitCode {
     }
 }
 
+fn joined(pid: &OsStr) -> ExitCode {
+    let Some(pid) = pid.to_str().and_then(|pid| pid.parse().ok()) else { return fail(2, USAGE) };
+    be_polite();
+    match pipe().and_then(|(input, output)| join::relay(pid, input, output)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => fail(1, &format!("agent {pid}: {}", io_text(&e))),
+    }
+}
+
 /// Over the descriptors themselves: the standard library would look for line ends in what goes out, and hold what
 /// came in where poll(2) does not see it.
 fn serve(home: Arc<Posix>, program: Program) -> std::io::Result<()> {
+    let (input, output) = pipe()?;
+    // Without further pipes it only takes longer.
+    let joins = join::listen(home.clone(), program.clone()).is_ok();
+    server::serve(home, program, joins, BufReader::new(Patient(input)), output)
+}
+
+fn pipe() -> std::io::Result<(File, File)> {
     let input = File::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    let output = File::from(std::io::stdout().as_fd().try_clone_to_owned()?);
-    server::serve(home, program, BufReader::new(Patient(input)), output)
+    Ok((input, File::from(std::io::stdout().as_fd().try_clone_to_owned()?)))
 }
 
 /// Steps back behind other programs, and does not take their memory whatever a peer asks for.

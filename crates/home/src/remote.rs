@@ -385,13 +385,13 @@ async fn greeted(pipe: Pipe, meter: Arc<Meter>) -> Result<Session> {
 }
 
 impl Ssh {
-    /// Makes further connections to the same agent's account; their waits are counted nowhere.
+    /// Makes further connections to the account, or into its running agent; their waits are counted nowhere.
     fn opener(&self, target: &SshTarget) -> Opener {
         let (target, agents) = (target.clone(), self.agents.clone());
-        Arc::new(move || {
+        Arc::new(move |join| {
             let (target, agents) = (target.clone(), agents.clone());
             Box::pin(async move {
-                match deploy(&target, &agents).await? {
+                match deploy(&target, &agents, join).await? {
                     Deployed::Agent(pipe) => greeted(*pipe, Arc::default()).await,
                     Deployed::Impossible(why) => Err(Error::new(ErrorKind::Unsupported, why)),
                 }
@@ -408,7 +408,7 @@ impl Ssh {
         let known = self.why_sftp.lock().clone().filter(|_| class != Some(Class::Posix));
         let why = match known {
             Some(why) => why,
-            None => match deploy(target, &self.agents).await? {
+            None => match deploy(target, &self.agents, None).await? {
                 Deployed::Agent(pipe) => {
                     let session = greeted(*pipe, meter.clone()).await?;
                     return Ok(Arc::new(session.widened_by(self.opener(target))));

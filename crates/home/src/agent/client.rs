@@ -205,9 +205,21 @@ impl Session {
     }
 
     async fn stage_part(&self, args: StageArgs) -> Result<()> {
-        if self.accept.features & ORDERED != 0 {
-            return self.hand_over(args).await;
+        match &self.wide {
+            Some(wide) if self.accept.features & ORDERED != 0 => wide.stage(self, args).await,
+            _ => self.stage_on_its_way(args).await,
         }
+    }
+
+    /// Until the agent is sure to have it before whatever is sent next over this pipe.
+    async fn stage_on_its_way(&self, args: StageArgs) -> Result<()> {
+        match self.accept.features & ORDERED != 0 {
+            true => self.hand_over(args).await,
+            false => self.stage_and_hear(args).await,
+        }
+    }
+
+    async fn stage_and_hear(&self, args: StageArgs) -> Result<()> {
         match self.call(Class::Bulk, Request::Stage(args)).await? {
             Reply::Stage(_) => Ok(()),
             other => Err(unexpected(&other)),

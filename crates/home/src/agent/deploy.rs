@@ -107,12 +107,13 @@ enum Place {
     Fallback,
 }
 
-/// Starts an agent. Fails only where ssh itself failed.
-pub async fn deploy(target: &SshTarget, agents: &AgentBinaries) -> Result<Deployed> {
-    match attempt(target, agents, Place::Cache).await? {
+/// Starts an agent, or makes a further pipe into one that runs there as process `join`: if another one answers, it
+/// was started by other means than ours. Fails only where ssh itself failed.
+pub async fn deploy(target: &SshTarget, agents: &AgentBinaries, join: Option<u32>) -> Result<Deployed> {
+    match attempt(target, agents, Place::Cache, join).await? {
         Attempt::Done(done) => Ok(done),
         // The program did not fit or did not run there.
-        Attempt::Failed(_) => match attempt(target, agents, Place::Fallback).await? {
+        Attempt::Failed(_) => match attempt(target, agents, Place::Fallback, join).await? {
             Attempt::Done(done) => Ok(done),
             Attempt::Failed(dir) => {
                 let text =
@@ -128,9 +129,14 @@ enum Attempt {
     Failed(String),
 }
 
-async fn attempt(target: &SshTarget, agents: &AgentBinaries, place: Place) -> Result<Attempt> {
+async fn attempt(
+    target: &SshTarget,
+    agents: &AgentBinaries,
+    place: Place,
+    join: Option<u32>,
+) -> Result<Attempt> {
     let nonce = format!("trellis-{:016x}{:016x}", random(), random());
-    let channel = Channel::open(target, Far::Command(&command(&nonce, agents, place)))?;
+    let channel = Channel::open(target, Far::Command(&command(&nonce, agents, place, join)))?;
     let mut talk = Talk { channel, seen: BytesMut::new(), nonce, noise: 0 };
     // Fails if the far side is gone already; reading tells why.
     let _ = talk.channel.stdin.write_all(SFTP_GREETING).await;
@@ -287,7 +293,7 @@ impl Talk {
 }
 
 /// What the login shell is given. No quote, exclamation mark, backslash or line end may stand in the script.
-fn command(nonce: &str, agents: &AgentBinaries, place: Place) -> String {
+fn command(nonce: &str, agents: &AgentBinaries, place: Place, join: Option<u32>) -> String {
     let cases: String = agents
         .0
         .iter()
@@ -301,6 +307,7 @@ fn command(nonce: &str, agents: &AgentBinaries, place: Place) -> String {
         Place::Fallback => "\"$f\"",
     };
     let script = SCRIPT.replace("@CASES@", &cases).replace("@DIRS@", dirs);
+    let script = script.replace("@ARGS@", &join.map(|pid| format!("--join {pid}")).unwrap_or_default());
     let script = script.replace("@NONCE@", nonce).replace("@VERSION@", &VERSION_MAX.to_string());
     format!("exec /bin/sh -c '{}'", script.split_whitespace().collect::<Vec<_>>().join(" "))
 }
@@ -325,7 +332,7 @@ run() {
     whole "$1/$b" || return 1;
     touch "$1/$b" 2>/dev/null;
     ls -t "$1" 2>/dev/null | grep "^agent-.*-$l-" | tail -n +4 | while read -r o; do rm -f "$1/$o"; done;
-    echo "$m run $1"; exec "$1/$b";
+    echo "$m run $1"; exec "$1/$b" @ARGS@;
 };
 for d in @DIRS@; do own "$d" && run "$d"; done;
 for d in @DIRS@; do

@@ -16,7 +16,7 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
-use super::verbs::{ConfirmResult, Confirmed, WatchArgs, WatchedPage};
+use super::verbs::{ConfirmResult, Confirmed, JOINS, WatchArgs, WatchedPage};
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX,
     READ_MAX,
@@ -134,6 +134,8 @@ impl Program {
 struct Server<S> {
     home: Arc<S>,
     program: Program,
+    /// Those that a client may have.
+    features: u64,
     jobs: Jobs,
     outbox: Outbox,
     packer: Packer,
@@ -141,25 +143,21 @@ struct Server<S> {
     tells: OnceLock<bool>,
 }
 
-/// Serves `home` until the end of `input`, or until `output` breaks.
+/// What a client of a joined pipe may have: the rest belongs to the one pipe that the agent was started for.
+const JOINED: u64 = JOINS;
+
+/// Serves `home` until the end of `input`, or until `output` breaks. `joins`: whether [`super::join`] listens.
 ///
 /// Threads that are in the middle of a slow read are left behind: the caller is expected to end the process.
 pub fn serve<S: Serve>(
     home: Arc<S>,
     program: Program,
+    joins: bool,
     mut input: impl Read,
     output: impl Write + Send + 'static,
 ) -> io::Result<()> {
-    let (jobs, outbox, packer) = (Jobs::new(), Outbox::new(), Packer::default());
-    let server = Arc::new(Server { home, program, jobs, outbox, packer, tells: OnceLock::new() });
-    let writer = server.clone();
-    spawn("writer", move || writer.outbox.write_to(output))?;
-    for _ in 0..WORKERS {
-        let worker = server.clone();
-        spawn("reads", move || worker.work(For::Read))?;
-    }
-    let worker = server.clone();
-    spawn("staged", move || worker.work(For::Staged))?;
+    let features = if joins { FEATURES } else { FEATURES & !JOINS };
+    let server = Server::start(home, program, features, output)?;
     let (finished, changes_end) = mpsc::channel::<()>();
     let worker = server.clone();
     spawn("changes", move || {
@@ -175,11 +173,45 @@ pub fn serve<S: Serve>(
     end
 }
 
-fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+/// The same over a further pipe: only what is read and what is staged.
+pub(super) fn serve_joined<S: Serve>(
+    home: Arc<S>,
+    program: Program,
+    mut input: impl Read,
+    output: impl Write + Send + 'static,
+) -> io::Result<()> {
+    let server = Server::start(home, program, JOINED, output)?;
+    let end = server.read_requests(&mut input);
+    server.jobs.close();
+    server.outbox.close();
+    end
+}
+
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.into()).spawn(run).map(drop)
 }
 
 impl<S: Serve> Server<S> {
+    /// The threads that read, stage and answer.
+    fn start(
+        home: Arc<S>,
+        program: Program,
+        features: u64,
+        output: impl Write + Send + 'static,
+    ) -> io::Result<Arc<Self>> {
+        let (jobs, outbox, packer, tells) = (Jobs::new(), Outbox::new(), Packer::default(), OnceLock::new());
+        let server = Arc::new(Server { home, program, features, jobs, outbox, packer, tells });
+        let writer = server.clone();
+        spawn("writer", move || writer.outbox.write_to(output))?;
+        for _ in 0..WORKERS {
+            let worker = server.clone();
+            spawn("reads", move || worker.work(For::Read))?;
+        }
+        let worker = server.clone();
+        spawn("staged", move || worker.work(For::Staged))?;
+        Ok(server)
+    }
+
     fn read_requests(&self, input: &mut impl Read) -> io::Result<()> {
         let mut input = self.greet(input)?;
         let mut greeted = false;
@@ -223,6 +255,9 @@ impl<S: Serve> Server<S> {
                 *greeted = true;
                 self.hello(offer)
             }
+            Ok(request) if *greeted && !self.answers(&request) => {
+                Err(Error::new(ErrorKind::Unsupported, "a further pipe is for READ and STAGE"))
+            }
             Ok(request) if *greeted => {
                 let line = match request {
                     Request::Apply(_) | Request::Claim(_) => For::Change,
@@ -243,6 +278,10 @@ impl<S: Serve> Server<S> {
         };
         self.answer(header.class, header.id, false, reply);
         Ok(())
+    }
+
+    fn answers(&self, request: &Request) -> bool {
+        self.features != JOINED || matches!(request, Request::Read(_) | Request::Stage(_))
     }
 
     fn work(self: &Arc<Self>, line: For) {
@@ -276,7 +315,7 @@ impl<S: Serve> Server<S> {
         self.packer.agree(codec);
         Ok(Reply::Hello(Accept {
             codec,
-            features: offer.features & FEATURES,
+            features: offer.features & self.features,
             window: IN_FLIGHT_MAX as u32,
             program: self.program.hash,
             pid: std::process::id(),

@@ -25,8 +25,10 @@ pub const WATCHES: u64 = 8;
 pub const CONFIRMS: u64 = 16;
 /// A feature: APPLY is executed after every STAGE that arrived before it, so that it need not wait for their answers.
 pub const ORDERED: u64 = 32;
+/// A feature: further pipes may lead into the agent, which answers READ and STAGE over them.
+pub const JOINS: u64 = 64;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED;
+pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS;
 
 oncrpc::xdr! {
     /// What the client asks.

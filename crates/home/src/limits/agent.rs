@@ -53,6 +53,8 @@ pub const LISTING: usize = 16 << 10;
 pub const CHANNELS_MORE: usize = 4;
 /// Reads of at least this many bytes may go over them, and longer ones go as several of so many.
 pub const READ_PART: u32 = 256 << 10;
+/// Further pipes that an agent serves at a time.
+pub const JOINED_MAX: usize = 16;
 /// Bytes read in each round trip from which on they are made.
 pub const CHANNEL_FULL: u64 = 5 << 18;
 /// How long it is looked how much is read.

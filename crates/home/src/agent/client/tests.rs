@@ -1,6 +1,7 @@
 //! Tests of the agent's client over a pipe.
 
 use super::super::server::tests::{Gated, start};
+use super::super::verbs::JOINS;
 use super::*;
 use crate::limits::agent::{CHANGES_MAX, CHANNELS_MORE};
 use crate::{HomePath, Link, Op, SetAttr, Time};
@@ -546,24 +547,26 @@ async fn an_agent_that_watches_nothing_is_listed_as_ever() {
     assert_eq!((s.epoch(), s.status().watches), (None, false));
 }
 
-/// Sessions with a machine that was booted so.
+/// Sessions with a machine that was booted so, whose agent is joined where that is wanted.
 fn opener(opened: Arc<AtomicU64>, boot: &'static [u8]) -> Opener {
-    Arc::new(move || {
+    Arc::new(move |join| {
         opened.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let (mut session, _, _) = session().await;
             let inner = Arc::get_mut(&mut session).unwrap();
             inner.accept.home.boot_id = Bytes::from_static(boot);
+            inner.accept.features |= if join == Some(inner.accept.pid) { JOINS } else { 0 };
             Ok(Arc::into_inner(session).unwrap())
         })
     })
 }
 
-async fn widened(boot: &'static [u8]) -> (Session, Arc<AtomicU64>) {
+async fn widened(boot: &'static [u8], joins: u64) -> (Session, Arc<AtomicU64>) {
     let opened = Arc::new(AtomicU64::new(0));
     let (first, _, _) = session().await;
-    let session = Arc::into_inner(first).unwrap().widened_by(opener(opened.clone(), boot));
-    session.wide.as_ref().unwrap().widen(session.accept.home.boot_id.clone());
+    let mut session = Arc::into_inner(first).unwrap().widened_by(opener(opened.clone(), boot));
+    session.accept.features |= joins;
+    session.wide.as_ref().unwrap().widen(&session.accept);
     for _ in 0..400 {
         if session.wide.as_ref().unwrap().count() == CHANNELS_MORE || boot != b"boot" {
             break;
@@ -575,10 +578,10 @@ async fn widened(boot: &'static [u8]) -> (Session, Arc<AtomicU64>) {
 
 #[tokio::test]
 async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
-    let (session, opened) = widened(b"boot").await;
+    let (session, opened) = widened(b"boot", 0).await;
     let wide = session.wide.as_ref().unwrap();
     assert_eq!(wide.count(), CHANNELS_MORE);
-    wide.widen(session.accept.home.boot_id.clone());
+    wide.widen(&session.accept);
     let file = loc(b"f");
     let reads = (0..20).map(|i| session.read(&file, i, READ_MAX));
     for (i, chunk) in futures_util::future::try_join_all(reads).await.unwrap().iter().enumerate() {
@@ -592,8 +595,26 @@ async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
 }
 
 #[tokio::test]
+async fn what_is_staged_goes_over_further_pipes_into_the_same_agent_only() {
+    for (joins, apart) in [(JOINS, true), (0, false)] {
+        let (session, _) = widened(b"boot", joins).await;
+        let wide = session.wide.as_ref().unwrap();
+        // Bytes that cannot be packed.
+        let mut data = vec![0; 40 * STAGE_MAX];
+        blake3::Hasher::new().finalize_xof().fill(&mut data);
+        let data = Bytes::from(data);
+        session.stage(op(1).id, 0, data.clone()).await.unwrap();
+        let sent = wide.sent_over();
+        assert!(sent.iter().all(|bytes| (*bytes > STAGE_MAX as u64) == apart), "{sent:?}");
+        assert!(wide.asked().iter().all(|asked| *asked == 0), "what was staged counts as under way");
+        wide.cut();
+        session.stage(op(2).id, 0, data).await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn another_machine_behind_the_same_name_is_not_read_from() {
-    let (session, opened) = widened(b"another").await;
+    let (session, opened) = widened(b"another", 0).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(opened.load(Ordering::Relaxed), 1, "others are tried where the first is of no use");
     assert_eq!(session.wide.as_ref().unwrap().count(), 0);
@@ -604,7 +625,7 @@ async fn another_machine_behind_the_same_name_is_not_read_from() {
 async fn further_pipes_are_for_far_and_fast_wires() {
     // Bytes in each read, milliseconds from one to the next and for a round trip.
     for (bytes, every, round_trip, wants) in
-        [(1 << 20, 37, 60, true), (1 << 20, 84, 60, false), (1 << 20, 1, 1, false), (16 << 10, 1, 60, false)]
+        [(1 << 20, 37, 60, true), (1 << 20, 70, 60, false), (1 << 20, 1, 1, false), (16 << 10, 1, 60, false)]
     {
         let wide = Wide::new(opener(Arc::default(), b""));
         let mut full = false;

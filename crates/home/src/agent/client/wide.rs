@@ -1,8 +1,10 @@
-//! Further pipes for long reads. ssh lets 2 MiB of one channel be under way, and over a far and fast wire that is what
-//! bounds a transfer. Each pipe leads to an agent of its own, which is asked for bytes of files and nothing else: changes
-//! have one agent. What one of them cannot answer the first one is asked again.
+//! Further pipes for long reads and for what is staged. ssh lets 2 MiB of one channel be under way, and over a far and
+//! fast wire that is what bounds a transfer. The pipes lead into the same agent; where it cannot be joined, each leads to
+//! an agent of its own, which is asked for bytes of files and nothing else, because changes have one agent. What one of
+//! them cannot do the first one is asked again.
 
 use super::super::frame::Class;
+use super::super::verbs::{Accept, JOINS, StageArgs};
 use super::Session;
 use crate::limits::agent::{CHANNEL_FULL, CHANNEL_IDLE, CHANNEL_PACE, CHANNELS_MORE, CHANNELS_PAUSE};
 use crate::{Chunk, Loc, Result};
@@ -15,12 +17,12 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Makes one more connection to the same account.
-pub type Opener = Arc<dyn Fn() -> BoxFuture<'static, Result<Session>> + Send + Sync>;
+/// Makes one more connection to the same account: into the agent that runs there as this process, or to another one.
+pub type Opener = Arc<dyn Fn(Option<u32>) -> BoxFuture<'static, Result<Session>> + Send + Sync>;
 
 pub(super) struct Wide {
     opener: Opener,
-    /// Bytes that were asked for over the first pipe.
+    /// Bytes that are on their way over the first pipe.
     first: Arc<AtomicU64>,
     more: Arc<Mutex<More>>,
 }
@@ -28,8 +30,9 @@ pub(super) struct Wide {
 #[derive(Default)]
 struct More {
     pipes: Vec<Pipe>,
-    pace: Option<Pace>,
-    /// When something long was read last.
+    reads: Option<Pace>,
+    stages: Option<Pace>,
+    /// When something long was carried last.
     used: Option<Instant>,
     /// Makes further pipes, and closes them when they are not used any more.
     keeper: Option<AbortHandle>,
@@ -39,21 +42,23 @@ struct More {
 struct Pipe {
     session: Arc<Session>,
     asked: Arc<AtomicU64>,
+    /// Whether it leads into the same agent.
+    joined: bool,
 }
 
-/// What was read since some time.
+/// What was carried since some time.
 struct Pace {
     since: Instant,
     bytes: u64,
 }
 
-/// A read that is under way.
+/// Bytes that are under way.
 struct Asked(Arc<AtomicU64>, u64);
 
 impl Asked {
-    fn new(sum: Arc<AtomicU64>, len: u32) -> Asked {
-        sum.fetch_add(len.into(), Ordering::Relaxed);
-        Asked(sum, len.into())
+    fn new(sum: Arc<AtomicU64>, len: u64) -> Asked {
+        sum.fetch_add(len, Ordering::Relaxed);
+        Asked(sum, len)
     }
 }
 
@@ -71,23 +76,15 @@ impl Wide {
     /// Reads over the pipe that has least to do. `first`: the one that has always been there.
     pub async fn read(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let chunk = self.read_once(first, class, file, at, len).await?;
-        let full = self.more.lock().is_full(chunk.data.len() as u64, first.round_trip());
+        let full = self.more.lock().reads_fill(chunk.data.len() as u64, first.round_trip());
         if full {
-            self.widen(first.accept.home.boot_id.clone());
+            self.widen(&first.accept);
         }
         Ok(chunk)
     }
 
     async fn read_once(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let (other, asked) = {
-            let mut more = self.more.lock();
-            more.pipes.retain(|pipe| pipe.session.shared.life.over().is_none());
-            let least = more.pipes.iter().min_by_key(|pipe| pipe.asked.load(Ordering::Relaxed)).cloned();
-            let least =
-                least.filter(|p| p.asked.load(Ordering::Relaxed) < self.first.load(Ordering::Relaxed));
-            let sum = least.as_ref().map_or(&self.first, |pipe| &pipe.asked).clone();
-            (least, Asked::new(sum, len))
-        };
+        let (other, asked) = self.least(len.into(), |_| true);
         if let Some(pipe) = other {
             if let Ok(chunk) = pipe.session.read_once(class, file, at, len).await {
                 let meter = &first.shared.life.meter;
@@ -95,15 +92,60 @@ impl Wide {
                 return Ok(chunk);
             }
             drop(asked);
-            let _asked = Asked::new(self.first.clone(), len);
+            let _asked = Asked::new(self.first.clone(), len.into());
             return first.read_once(class, file, at, len).await;
         }
         first.read_once(class, file, at, len).await
     }
 
+    /// Stages over the joined pipe that has least to do. `first`: the one that has always been there.
+    pub async fn stage(&self, first: &Session, args: StageArgs) -> Result<()> {
+        let len = args.data.len() as u64;
+        self.stage_once(first, args).await?;
+        let full = self.more.lock().stages_fill(len, first.round_trip());
+        if full {
+            self.widen(&first.accept);
+        }
+        Ok(())
+    }
+
+    async fn stage_once(&self, first: &Session, args: StageArgs) -> Result<()> {
+        let len = args.data.len() as u64;
+        let (other, asked) = self.least(len, |pipe| pipe.joined);
+        if let Some(pipe) = other {
+            if pipe.session.stage_and_hear(args.clone()).await.is_ok() {
+                first.shared.life.meter.bytes_out.fetch_add(len, Ordering::Relaxed);
+                return Ok(());
+            }
+            drop(asked);
+            let _asked = Asked::new(self.first.clone(), len);
+            return first.stage_and_hear(args).await;
+        }
+        // Among several pipes each has as much under way as it has answered.
+        let several = self.more.lock().pipes.iter().any(|pipe| pipe.joined);
+        match several {
+            true => first.stage_and_hear(args).await,
+            false => first.stage_on_its_way(args).await,
+        }
+    }
+
+    /// Of the first pipe and the further ones that do, the one with the fewest bytes under way, `None` for the first; `len`
+    /// more are on their way over it.
+    fn least(&self, len: u64, does: impl Fn(&Pipe) -> bool) -> (Option<Pipe>, Asked) {
+        let mut more = self.more.lock();
+        more.pipes.retain(|pipe| pipe.session.shared.life.over().is_none());
+        let pipes = more.pipes.iter().filter(|pipe| does(pipe));
+        let least = pipes.min_by_key(|pipe| pipe.asked.load(Ordering::Relaxed)).cloned();
+        let least = least.filter(|p| p.asked.load(Ordering::Relaxed) < self.first.load(Ordering::Relaxed));
+        let sum = least.as_ref().map_or(&self.first, |pipe| &pipe.asked).clone();
+        (least, Asked::new(sum, len))
+    }
+
     /// Makes further pipes, to the same machine only: another one behind the same name may have other files. After some
     /// time without use, or without success, it may be tried again.
-    pub fn widen(&self, boot_id: Bytes) {
+    pub fn widen(&self, first: &Accept) {
+        let (boot_id, pid) = (first.home.boot_id.clone(), first.pid);
+        let join = (first.features & JOINS != 0).then_some(pid);
         let (opener, more) = (self.opener.clone(), self.more.clone());
         let mut state = self.more.lock();
         if state.keeper.is_some() {
@@ -111,11 +153,16 @@ impl Wide {
         }
         let task = tokio::spawn(async move {
             // One alone tells whether there can be any: refused logins lock accounts.
-            for count in [1, CHANNELS_MORE - 1] {
-                let opened = futures_util::future::join_all((0..count).map(|_| opener())).await;
-                let usable = opened.into_iter().filter_map(|opened| usable(opened, &boot_id));
-                more.lock().pipes.extend(usable);
-                if more.lock().pipes.is_empty() {
+            for join in [join, None] {
+                for count in [1, CHANNELS_MORE - 1] {
+                    let opened = futures_util::future::join_all((0..count).map(|_| opener(join))).await;
+                    let usable = opened.into_iter().filter_map(|opened| usable(opened, &boot_id, pid));
+                    more.lock().pipes.extend(usable);
+                    if more.lock().pipes.is_empty() {
+                        break;
+                    }
+                }
+                if join.is_none() || !more.lock().pipes.is_empty() {
                     break;
                 }
             }
@@ -135,10 +182,11 @@ impl Wide {
 }
 
 /// A session with the same machine.
-fn usable(opened: Result<Session>, boot_id: &Bytes) -> Option<Pipe> {
+fn usable(opened: Result<Session>, boot_id: &Bytes, pid: u32) -> Option<Pipe> {
     match opened {
         Ok(session) if session.accept.home.boot_id == *boot_id => {
-            Some(Pipe { session: Arc::new(session), asked: Arc::default() })
+            let joined = session.accept.features & JOINS != 0 && session.accept.pid == pid;
+            Some(Pipe { session: Arc::new(session), asked: Arc::default(), joined })
         }
         Ok(_) => {
             tracing::debug!("a further connection leads to another machine");
@@ -172,14 +220,22 @@ impl Wide {
         meters.map(|meter| meter.bytes_in.load(Ordering::Relaxed)).collect()
     }
 
+    /// Bytes that went over those besides the first.
+    pub fn sent_over(&self) -> Vec<u64> {
+        let more = self.more.lock();
+        let meters = more.pipes.iter().map(|p| &p.session.shared.life.meter);
+        meters.map(|meter| meter.bytes_out.load(Ordering::Relaxed)).collect()
+    }
+
     /// All but the first end.
     pub fn cut(&self) {
         self.more.lock().pipes.iter().for_each(|p| p.session.shared.finish(&super::closed()));
     }
 
-    /// See [`More::is_full`].
+    /// So many bytes were read and as many staged; whether either fills a channel.
     pub fn is_full(&self, bytes: u64, round_trip: Duration) -> bool {
-        self.more.lock().is_full(bytes, round_trip)
+        let mut more = self.more.lock();
+        more.reads_fill(bytes, round_trip) | more.stages_fill(bytes, round_trip)
     }
 }
 
@@ -197,16 +253,28 @@ impl More {
     }
 
     /// So many bytes were read; whether as many come in each round trip as one channel of ssh hardly carries.
-    fn is_full(&mut self, bytes: u64, round_trip: Duration) -> bool {
+    fn reads_fill(&mut self, bytes: u64, round_trip: Duration) -> bool {
         self.used = Some(Instant::now());
-        let pace = self.pace.get_or_insert_with(|| Pace { since: Instant::now(), bytes: 0 });
-        pace.bytes += bytes;
-        let elapsed = pace.since.elapsed();
+        Pace::fills(&mut self.reads, bytes, round_trip)
+    }
+
+    /// The same of bytes that were staged: a channel carries each way as much.
+    fn stages_fill(&mut self, bytes: u64, round_trip: Duration) -> bool {
+        self.used = Some(Instant::now());
+        Pace::fills(&mut self.stages, bytes, round_trip)
+    }
+}
+
+impl Pace {
+    fn fills(pace: &mut Option<Pace>, bytes: u64, round_trip: Duration) -> bool {
+        let now = pace.get_or_insert_with(|| Pace { since: Instant::now(), bytes: 0 });
+        now.bytes += bytes;
+        let elapsed = now.since.elapsed();
         if elapsed < CHANNEL_PACE {
             return false;
         }
-        let flow = pace.bytes as f64 * round_trip.as_secs_f64() / elapsed.as_secs_f64();
-        self.pace = None;
+        let flow = now.bytes as f64 * round_trip.as_secs_f64() / elapsed.as_secs_f64();
+        *pace = None;
         flow >= CHANNEL_FULL as f64
     }
 }

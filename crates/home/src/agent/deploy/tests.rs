@@ -67,7 +67,7 @@ fn the_command_survives_every_shell_and_installs_once() {
     for shell in shells() {
         let cache = dir.path().join(shell.replace('/', "-"));
         let kept = cache.join("trellis");
-        let command = command("N", &agents, Place::Cache);
+        let command = command("N", &agents, Place::Cache, None);
         let mut first = Shell::start(shell, &command, &cache);
         let program = agents.0[0].bytes.clone();
         let platform = &agents.0[0].platform;
@@ -96,7 +96,7 @@ fn a_damaged_program_is_sent_again_and_old_ones_go() {
     let damaged = kept.join(agents.0[0].file_name());
     std::fs::write(&damaged, "#!/bin/sh\necho wrong\n").unwrap();
     std::fs::set_permissions(&damaged, std::fs::Permissions::from_mode(0o700)).unwrap();
-    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache), dir.path());
+    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache, None), dir.path());
     assert!(shell.line().starts_with("N put "));
     shell.input.write_all(&agents.0[0].bytes).unwrap();
     assert!(shell.line().starts_with("N run "));
@@ -109,7 +109,7 @@ fn a_damaged_program_is_sent_again_and_old_ones_go() {
 fn a_program_that_arrives_damaged_is_not_kept() {
     let dir = tempfile::tempdir().unwrap();
     let agents = fake_agent(dir.path());
-    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache), dir.path());
+    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache, None), dir.path());
     assert!(shell.line().starts_with("N put "));
     shell.input.write_all(&vec![b'x'; agents.0[0].bytes.len()]).unwrap();
     assert_eq!(shell.line(), format!("N fail {}", dir.path().join("trellis").display()));
@@ -125,7 +125,7 @@ fn a_directory_that_is_a_link_is_not_used() {
     std::fs::create_dir_all(dir.path().join("elsewhere")).unwrap();
     std::fs::create_dir(&cache).unwrap();
     std::os::unix::fs::symlink(dir.path().join("elsewhere"), cache.join("trellis")).unwrap();
-    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache), &cache);
+    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache, None), &cache);
     let line = shell.line();
     assert!(!line.contains(&cache.display().to_string()), "{line}");
     assert_eq!(std::fs::read_dir(dir.path().join("elsewhere")).unwrap().count(), 0);
@@ -137,7 +137,7 @@ fn a_directory_that_is_a_link_is_not_used() {
 fn an_unknown_machine_is_named() {
     let agents = AgentBinaries::none().with_linux("pdp11", &b"x"[..]);
     let dir = tempfile::tempdir().unwrap();
-    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache), dir.path());
+    let mut shell = Shell::start("/bin/sh", &command("N", &agents, Place::Cache, None), dir.path());
     assert_eq!(shell.line(), format!("N none Linux {}", std::env::consts::ARCH));
     shell.child.wait().unwrap();
 }
@@ -145,7 +145,7 @@ fn an_unknown_machine_is_named() {
 #[test]
 fn the_script_has_nothing_that_a_login_shell_would_touch() {
     let agents = AgentBinaries::none().with_linux("x86_64", &b"x"[..]);
-    let command = command("N", &agents, Place::Cache);
+    let command = command("N", &agents, Place::Cache, None);
     let inner = command.strip_prefix("exec /bin/sh -c '").unwrap().strip_suffix('\'').unwrap();
     assert!(!inner.contains(['\'', '!', '\\', '\n']), "{inner}");
 }
