@@ -1,20 +1,24 @@
 //! A home 60 ms away.
 
 use crate::e2e::accounts::ANN;
-use crate::e2e::proc::wait_for;
+use crate::e2e::proc::{self, wait_for};
 use crate::e2e::server::Server;
 use crate::e2e::sshd::Sshd;
+use crate::e2e::trees::noise_file;
 use crate::e2e::world::World;
 use crate::nfs::Client;
 use crate::wan_link;
 use anyhow::{Context, Result, ensure};
-use oncrpc::nfs3::{ACCESS3_READ, NfsFh3};
+use oncrpc::nfs3::{ACCESS3_READ, NfsFh3, StableHow};
+use rustix::process::Signal;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const RTT: Duration = Duration::from_millis(60);
 const ENTRIES: usize = 1000;
+/// Bytes of a long write.
+const WIDE: u64 = 192 << 20;
 /// For processes to be scheduled on a busy machine; the promise itself has no such term.
 const SLACK: Duration = Duration::from_millis(500);
 
@@ -37,7 +41,8 @@ pub fn run(world: &World) -> Result<()> {
     let far = Far { server: &server, client: &client };
     cold_listing(&far, &many_handle)?;
     warm(&far, &many_handle)?;
-    changes_at_home(&far, world, &many, &many_handle)
+    changes_at_home(&far, world, &many, &many_handle)?;
+    wide_write(&far, world, &dir, &work)
 }
 
 struct Far<'a> {
@@ -122,4 +127,28 @@ fn changes_at_home(far: &Far<'_>, world: &World, there: &Path, dir: &NfsFh3) -> 
     seen("a rename", &|| (!exists("file0002") && exists("renamed")).then_some(()))?;
     fs::remove_file(there.join("file0003"))?;
     seen("a removal", &|| (!exists("file0003") && !listed("file0003")).then_some(()))
+}
+
+/// A long write goes over further channels into the one agent, and arrives whole though some of them end.
+fn wide_write(far: &Far<'_>, world: &World, dir: &NfsFh3, there: &Path) -> Result<()> {
+    let agents = || proc::of_user(ANN.uid, |name| name.starts_with("agent-1-"));
+    let alone = agents();
+    ensure!(alone.len() == 1, "agents: {alone:?}");
+    let source = world.dir.join("wide");
+    noise_file(&source, 1, WIDE)?;
+    let data = fs::read(&source)?;
+    let file = far.client.create(dir, "wide")?;
+    for (i, part) in data.chunks(1 << 20).enumerate() {
+        far.client.write(&file, (i << 20) as u64, part, StableHow::Unstable)?;
+    }
+    far.client.commit(&file)?;
+    let further = || agents().into_iter().filter(|pid| !alone.contains(pid)).collect::<Vec<_>>();
+    let pids = wait_for("a further channel", Duration::from_secs(10), || {
+        Some(further()).filter(|pids| pids.len() >= 2)
+    })?;
+    proc::signal_all(&pids[..1], Signal::KILL);
+    far.server.sync()?;
+    ensure!(fs::read(there.join("wide"))? == data, "other bytes have arrived");
+    ensure!(agents().contains(&alone[0]), "the agent was replaced");
+    Ok(())
 }
