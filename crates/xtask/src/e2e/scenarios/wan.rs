@@ -7,10 +7,10 @@ use crate::e2e::sshd::Sshd;
 use crate::e2e::trees::noise_file;
 use crate::e2e::world::World;
 use crate::nfs::Client;
-use crate::wan_link;
+use crate::wan_link::{self, link::Link};
 use anyhow::{Context, Result, ensure};
 use oncrpc::nfs3::{ACCESS3_READ, NfsFh3, StableHow};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ pub fn run(world: &World) -> Result<()> {
     cold_listing(&far, &many_handle)?;
     warm(&far, &many_handle)?;
     changes_at_home(&far, world, &many, &many_handle)?;
-    wide_write(&far, world, &dir, &work)
+    wide_write(&far, world, &dir, &work, relay.link())
 }
 
 struct Far<'a> {
@@ -129,26 +129,30 @@ fn changes_at_home(far: &Far<'_>, world: &World, there: &Path, dir: &NfsFh3) -> 
     seen("a removal", &|| (!exists("file0003") && !listed("file0003")).then_some(()))
 }
 
-/// A long write goes over further channels into the one agent, and arrives whole though some of them end.
-fn wide_write(far: &Far<'_>, world: &World, dir: &NfsFh3, there: &Path) -> Result<()> {
+/// A long write goes over further channels into the one agent, and arrives whole though one of them ends, or all do.
+fn wide_write(far: &Far<'_>, world: &World, dir: &NfsFh3, there: &Path, link: &Link) -> Result<()> {
     let agents = || proc::of_user(ANN.uid, |name| name.starts_with("agent-1-"));
     let alone = agents();
     ensure!(alone.len() == 1, "agents: {alone:?}");
-    let source = world.dir.join("wide");
-    noise_file(&source, 1, WIDE)?;
-    let data = fs::read(&source)?;
     let file = far.client.create(dir, "wide")?;
-    for (i, part) in data.chunks(1 << 20).enumerate() {
-        far.client.write(&file, (i << 20) as u64, part, StableHow::Unstable)?;
-    }
-    far.client.commit(&file)?;
     let further = || agents().into_iter().filter(|pid| !alone.contains(pid)).collect::<Vec<_>>();
-    let pids = wait_for("a further channel", Duration::from_secs(10), || {
-        Some(further()).filter(|pids| pids.len() >= 2)
-    })?;
-    proc::signal_all(&pids[..1], Signal::KILL);
-    far.server.sync()?;
-    ensure!(fs::read(there.join("wide"))? == data, "other bytes have arrived");
+    let written = |seed: u64, harm: &dyn Fn(&[Pid])| {
+        let source = world.dir.join(format!("wide{seed}"));
+        noise_file(&source, seed, WIDE)?;
+        let data = fs::read(&source)?;
+        for (i, part) in data.chunks(1 << 20).enumerate() {
+            far.client.write(&file, (i << 20) as u64, part, StableHow::Unstable)?;
+        }
+        far.client.commit(&file)?;
+        let pids = wait_for("further channels", Duration::from_secs(10), || {
+            Some(further()).filter(|pids| pids.len() >= 2)
+        })?;
+        harm(&pids);
+        far.server.sync()?;
+        ensure!(fs::read(there.join("wide"))? == data, "other bytes have arrived");
+        anyhow::Ok(())
+    };
+    written(3, &|pids| proc::signal_all(&pids[..1], Signal::KILL))?;
     ensure!(agents().contains(&alone[0]), "the agent was replaced");
-    Ok(())
+    written(5, &|_| link.cut())
 }
