@@ -588,7 +588,8 @@ async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
         assert!(chunk.data.len() == READ_MAX as usize && chunk.data.iter().all(|b| *b == i as u8));
     }
     assert!(wide.asked().iter().all(|asked| *asked == 0), "what was read counts as under way");
-    assert!(wide.read_over().iter().all(|bytes| *bytes > READ_MAX.into()), "one pipe for all");
+    // Packed, as answers are that take their time, they are 255 times shorter at most.
+    assert!(wide.read_over().iter().all(|bytes| *bytes * 255 > READ_MAX.into()), "one pipe for all");
     wide.cut();
     assert_eq!(session.read(&file, 3, READ_MAX).await.unwrap().data[0], 3);
     assert_eq!((wide.count(), opened.load(Ordering::Relaxed)), (0, CHANNELS_MORE as u64));
