@@ -348,6 +348,12 @@ pub trait Home: Send + Sync {
     /// Attributes of one object; a symbolic link is not followed.
     async fn stat(&self, at: &Loc) -> Result<Seen>;
 
+    /// Attributes of a directory, and behind them, so that they are never newer, those of what has a name in it.
+    async fn look(&self, dir: &Loc, name: &Name) -> Result<(Seen, Result<Seen>)> {
+        let above = self.stat(dir).await?;
+        Ok((above, self.stat(&Loc { path: dir.path.join(name), id: None }).await))
+    }
+
     /// At most `max` entries that follow the name `after`.
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page>;
 

@@ -508,6 +508,10 @@ impl Home for RemoteHome {
         self.same_account().await?.stat(at).await
     }
 
+    async fn look(&self, dir: &Loc, name: &Name) -> Result<(Seen, Result<Seen>)> {
+        self.same_account().await?.look(dir, name).await
+    }
+
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.same_account().await?.list(dir, after, max).await
     }

@@ -243,6 +243,11 @@ impl Home for Gate {
         self.inner.home.stat(at).await
     }
 
+    async fn look(&self, dir: &Loc, name: &Name) -> Result<(Seen, Result<Seen>)> {
+        let _call = self.call_at(&dir.path)?;
+        self.inner.home.look(dir, name).await
+    }
+
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         let _call = self.call_at(&dir.path)?;
         self.inner.home.list(dir, after, max).await

@@ -13,7 +13,9 @@ use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
 use home::xattr::may_have;
-use home::{Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Result, StatFs, Watched, XattrName};
+use home::{
+    Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Result, Seen, StatFs, Watched, XattrName,
+};
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -29,6 +31,8 @@ pub enum Want {
     Name(u64, Name),
     /// The chunk of a file that begins at this offset.
     Data(u64, u64),
+    /// Attributes of a directory, and then one name of it.
+    Look(u64, Name),
     /// Where a symbolic link points.
     Target(u64),
     /// Extended attributes of an object; the value of this one however long.
@@ -44,6 +48,7 @@ impl Want {
             Want::Attr(id)
             | Want::List(id, _)
             | Want::Name(id, _)
+            | Want::Look(id, _)
             | Want::Data(id, _)
             | Want::Target(id)
             | Want::Xattrs(id, _) => *id,
@@ -215,6 +220,7 @@ impl Volume {
                 (Want::Attr(id), _) => self.fetch_attr(*id).await,
                 (Want::List(dir, extent), turn) => self.fetch_listing(*dir, *extent, turn).await,
                 (Want::Name(dir, name), _) => self.fetch_name(*dir, name).await,
+                (Want::Look(dir, name), _) => self.fetch_look(*dir, name).await,
                 (Want::Data(id, at), turn) => self.fetch_data(*id, *at, turn).await,
                 (Want::Target(id), _) => self.fetch_target(*id).await,
                 (Want::Xattrs(id, name), _) => self.fetch_xattrs(*id, name.as_ref()).await,
@@ -325,6 +331,11 @@ impl Volume {
             },
             seen => seen,
         };
+        self.take_attr(id, seen, asked, &here.path)
+    }
+
+    /// Takes in what the home said of the object that it had at `place`.
+    fn take_attr(&self, id: u64, seen: Result<Seen>, asked: Asked, place: &HomePath) -> Result<()> {
         let mut tree = self.tree.lock();
         match seen {
             Ok(seen) => {
@@ -337,7 +348,7 @@ impl Volume {
                 Ok(())
             }
             Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
-            Err(e) if is_missing(&e) && has_moved(&mut tree, id, &here.path) => Err(moved()),
+            Err(e) if is_missing(&e) && has_moved(&mut tree, id, place) => Err(moved()),
             Err(e) if is_missing(&e) => {
                 if let Ok(inode) = tree.get(id)
                     && inode.attr.take().is_some()
@@ -412,10 +423,38 @@ impl Volume {
             (self.asked(&tree), tree.home_path(dir)?)
         };
         let seen = self.home.stat(&Loc { path: place.join(name), id: None }).await;
+        self.take_name((dir, name), seen, asked, &place)
+    }
+
+    /// The directory's attributes, and then the name, in one question.
+    async fn fetch_look(&self, dir: u64, name: &Name) -> Result<()> {
+        let (asked, at) = {
+            let mut tree = self.tree.lock();
+            (self.asked(&tree), Self::loc(&mut tree, dir)?)
+        };
+        match self.home.look(&at, name).await {
+            Ok((above, named)) => {
+                self.take_attr(dir, Ok(above), asked, &at.path)?;
+                self.take_name((dir, name), named, asked, &at.path)
+            }
+            // It may be found elsewhere.
+            Err(e) if is_missing(&e) => self.fetch_attr(dir).await,
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Takes in what the home said of a name in the directory that it had at `place`.
+    fn take_name(
+        &self,
+        (dir, name): (u64, &Name),
+        seen: Result<Seen>,
+        asked: Asked,
+        place: &HomePath,
+    ) -> Result<()> {
         let missing = matches!(&seen, Err(e) if e.kind == ErrorKind::NotFound);
         let doubt = missing && self.is_in_doubt();
         let mut tree = self.tree.lock();
-        if doubt || has_moved(&mut tree, dir, &place) {
+        if doubt || has_moved(&mut tree, dir, place) {
             return Err(moved());
         }
         let (attr, applied) = match &seen {

@@ -276,3 +276,44 @@ async fn a_home_that_stays_away_fails_what_waits_for_it() {
     soon(e.vfs.sync(None, Duration::from_secs(8))).await.unwrap();
     assert_eq!(world.at_home("f").await.unwrap(), b"unstable", "what was given up is not done later");
 }
+
+/// How many round trips a call takes, on a way where each takes a second. Everything that goes out at the same time is one.
+async fn trips<T>(world: &World, call: impl Future<Output = vfs::Result<T>>) -> u64 {
+    let trip = Duration::from_secs(1);
+    world.fault(Fault::Delay(trip));
+    let began = tokio::time::Instant::now();
+    call.await.unwrap_or_else(|e| panic!("{e:?}"));
+    world.fault(Fault::None);
+    began.elapsed().as_secs()
+}
+
+#[test]
+fn what_a_call_needs_of_the_home_is_asked_at_once() {
+    common::in_fast_time(Mode::Strict, |world| async move {
+        world.write("f", b"theirs");
+        world.mkdir("d");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let (f, d) = (e.find("/lab/f").await.unwrap(), e.find("/lab/d").await.unwrap());
+        let (vfs, ctx) = (&e.vfs, e.ctx());
+        assert_eq!(trips(&world, vfs.lookup(ctx, lab, b"f")).await, 1);
+        assert_eq!(trips(&world, vfs.getattr(ctx, f)).await, 1);
+        world.fault(Fault::Delay(Duration::from_secs(1)));
+        let began = tokio::time::Instant::now();
+        let missing = vfs.lookup(ctx, lab, b"none").await.map(drop).map_err(|e| e.kind);
+        assert_eq!((missing, began.elapsed().as_secs()), (Err(ErrorKind::NotFound), 1));
+        // The first change of a connection claims the home. Each asks before, and is then made.
+        e.create(lab, "first").await.unwrap();
+        let how = CreateHow::Guarded;
+        assert_eq!(trips(&world, vfs.create(ctx, lab, b"new", how, SetAttrs::default())).await, 2);
+        assert_eq!(trips(&world, vfs.mkdir(ctx, lab, b"e", SetAttrs::default())).await, 2);
+        assert_eq!(
+            trips(&world, vfs.symlink(ctx, lab, b"s", Bytes::from_static(b"f"), SetAttrs::default())).await,
+            2
+        );
+        assert_eq!(trips(&world, vfs.link(ctx, f, d, b"f2")).await, 2);
+        assert_eq!(trips(&world, vfs.rename(ctx, lab, b"new", d, b"f2", RenameHow::Replace)).await, 2);
+        assert_eq!(trips(&world, vfs.remove(ctx, d, b"f2")).await, 2);
+        assert_eq!(world.names_at_home("d").await, Vec::<String>::new());
+    });
+}

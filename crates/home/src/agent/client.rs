@@ -507,6 +507,20 @@ impl Home for Session {
         receiver.await.unwrap_or_else(|_| Err(closed()))
     }
 
+    async fn look(&self, dir: &Loc, name: &Name) -> Result<(Seen, Result<Seen>)> {
+        // In one message, because the agent answers several at the same time.
+        let both = vec![dir.clone(), Loc { path: dir.path.join(name), id: None }];
+        let results = match self.call(Class::Metadata, Request::Stat(both)).await? {
+            Reply::Stat(results) => results,
+            other => return Err(unexpected(&other)),
+        };
+        let mut results = results.into_iter().map(seen);
+        match (results.next(), results.next()) {
+            (Some(above), Some(named)) => Ok((above?, named)),
+            _ => Err(Error::new(ErrorKind::Io, "the agent answered for too few objects")),
+        }
+    }
+
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.list_as(Class::Metadata, dir, after, max).await
     }
@@ -692,20 +706,22 @@ impl Waiter {
     }
 
     fn answer(self, reply: Reply) {
-        use super::verbs::StatResult;
         match (self, reply) {
             (Waiter::One(sender), reply) => drop(sender.send(Ok(reply))),
             (Waiter::Sent { .. }, Reply::Stage(_)) => {}
             (Waiter::Stats(senders), Reply::Stat(results)) if results.len() == senders.len() => {
                 for (sender, result) in senders.into_iter().zip(results) {
-                    let result = match result {
-                        StatResult::Seen(seen) => Ok(seen),
-                        StatResult::Failed(failure) => Err(failure.0),
-                    };
-                    drop(sender.send(result));
+                    drop(sender.send(seen(result)));
                 }
             }
             (waiter, other) => waiter.fail(&unexpected(&other)),
         }
+    }
+}
+
+fn seen(result: super::verbs::StatResult) -> Result<Seen> {
+    match result {
+        super::verbs::StatResult::Seen(seen) => Ok(seen),
+        super::verbs::StatResult::Failed(failure) => Err(failure.0),
     }
 }

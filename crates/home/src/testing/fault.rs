@@ -140,6 +140,16 @@ impl Home for FaultHome {
         }
     }
 
+    async fn look(&self, dir: &Loc, name: &Name) -> Result<(Seen, Result<Seen>)> {
+        let seen = self.through(self.inner.look(dir, name)).await;
+        match *self.fault.borrow() {
+            Fault::LooksUnanswered => {
+                seen.and(Err(Error::new(ErrorKind::Unreachable, "the answer is lost (injected)")))
+            }
+            _ => seen,
+        }
+    }
+
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.through(self.inner.list(dir, after, max)).await
     }

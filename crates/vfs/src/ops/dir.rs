@@ -23,6 +23,10 @@ impl Vfs {
         }
         let volume = self.volume(dir)?;
         let need = volume.need(dir.id);
+        // `.` and `..` are none.
+        if let Ok(name) = Name::new(name) {
+            volume.look_at_home(dir.id, &name, need).await?;
+        }
         volume.ensure_allowed(dir.id, need, |attr| volume.may_search(ctx.cred, attr)).await?;
         {
             let mut tree = volume.tree.lock();
@@ -36,18 +40,25 @@ impl Vfs {
                 Some(parent) => parent,
                 None => return Ok(self.found_root()),
             },
-            name => return self.child(&volume, ctx, dir.id, Name::new(name)?).await,
+            name => return self.child(&volume, ctx, dir.id, Name::new(name)?, need).await,
         };
         volume.ensure_attr(id, volume.need(id)).await?;
         found(&volume, dir.id, id)
     }
 
-    /// What an entry of a directory stands for.
-    async fn child(&self, volume: &Arc<Volume>, ctx: Ctx<'_>, dir: u64, name: Name) -> Result<Found> {
+    /// What an entry of a directory stands for, for a call that needs this of the directory.
+    async fn child(
+        &self,
+        volume: &Arc<Volume>,
+        ctx: Ctx<'_>,
+        dir: u64,
+        name: Name,
+        need: Need,
+    ) -> Result<Found> {
         if is_hidden(self.shared.gateway, &name) {
             return Err(ErrorKind::NotFound.into());
         }
-        let mut need = volume.need_of_name(ctx, dir, &name);
+        let mut need = if need.insist { need } else { volume.need_of_name(ctx, dir, &name) };
         for _ in 0..limits::LOOKUP_TRIES {
             let child = volume.ensure_name(dir, &name, need).await?;
             let id = child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?;

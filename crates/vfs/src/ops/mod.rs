@@ -39,7 +39,7 @@ impl Volume {
                     false => inode.link.as_ref().map(|(parent, _)| *parent),
                 };
                 if freshness::has_good_attributes(&tree, id, &need) {
-                    if round == 0 {
+                    if round == 0 && !need.insist {
                         self.shared.stats.hit();
                     }
                     return Ok(());
@@ -78,6 +78,24 @@ impl Volume {
         }
     }
 
+    /// What a call needs of a directory and a name in it, before it asks whether both are good enough: where each call asks
+    /// the home, it asks for both at once.
+    pub async fn look_at_home(self: &Arc<Self>, dir: u64, name: &Name, need: Need) -> Result<()> {
+        if !self.plain() {
+            return Ok(());
+        }
+        self.name_settled(dir, name).await?;
+        let is_good = {
+            let tree = &mut self.tree.lock();
+            live(tree, dir)?;
+            freshness::has_good_attributes(tree, dir, &need)
+        };
+        if !is_good {
+            self.ask(Want::Look(dir, name.clone()), false).await?;
+        }
+        Ok(())
+    }
+
     /// Makes known what a name stands for, with fresh attributes.
     pub async fn ensure_name(self: &Arc<Self>, dir: u64, name: &Name, need: Need) -> Result<Option<u64>> {
         if self.plain() {
@@ -88,7 +106,7 @@ impl Volume {
                 let mut tree = self.tree.lock();
                 match known(&mut tree, dir, name, &need)? {
                     Known::Fresh(child) => {
-                        if round == 0 {
+                        if round == 0 && !need.insist {
                             self.shared.stats.hit();
                         }
                         return Ok(child);

@@ -226,9 +226,9 @@ impl Vfs {
             return Err(ErrorKind::CrossDevice.into());
         }
         let (name, new_name) = (Name::new(name)?, Name::new(new_name)?);
-        let child = volume.prepare(ctx, from.id, &name).await?;
+        let child = volume.prepare(ctx, from.id, &name);
+        let (child, target) = volume.both(child, volume.prepare(ctx, to.id, &new_name)).await?;
         let id = child.ok_or_else(|| Error::from(ErrorKind::NotFound))?;
-        let target = volume.prepare(ctx, to.id, &new_name).await?;
         if target.is_some() && how == RenameHow::NoReplace {
             return Err(ErrorKind::Exists.into());
         }
@@ -276,8 +276,9 @@ impl Vfs {
         }
         let name = Name::new(name)?;
         self.writable(object)?;
-        volume.ensure_attr(object.id, volume.need(object.id)).await?;
-        if volume.prepare(ctx, dir.id, &name).await?.is_some() {
+        let known = volume.ensure_attr(object.id, volume.need(object.id));
+        let (_, taken) = volume.both(known, volume.prepare(ctx, dir.id, &name)).await?;
+        if taken.is_some() {
             return Err(ErrorKind::Exists.into());
         }
         let (before, ticket) = {
@@ -312,6 +313,20 @@ impl Vfs {
 }
 
 impl Volume {
+    /// Two things that a call needs: one after the other, or where each call asks the home, at once. The error is the
+    /// first one's, if there are two.
+    async fn both<A, B>(
+        &self,
+        first: impl Future<Output = Result<A>>,
+        second: impl Future<Output = Result<B>>,
+    ) -> Result<(A, B)> {
+        if !self.plain() {
+            return Ok((first.await?, second.await?));
+        }
+        let (first, second) = futures_util::future::join(first, second).await;
+        Ok((first?, second?))
+    }
+
     /// Makes known what a change of a name needs: the directory and what the name stands for now.
     async fn prepare(self: &Arc<Self>, ctx: Ctx<'_>, dir: u64, name: &Name) -> Result<Option<u64>> {
         if is_hidden(self.shared.gateway, name) {
@@ -321,6 +336,7 @@ impl Volume {
             ));
         }
         let need = self.need(dir);
+        self.look_at_home(dir, name, need).await?;
         let check = |attr: &Attr| {
             self.may_search(ctx.cred, attr).and_then(|()| self.may_change_names(ctx.cred, attr))
         };
