@@ -45,6 +45,11 @@ pub const FUSE_PATIENCE: Duration = Duration::from_secs(60);
 pub const FUSE_PAUSE: Duration = Duration::from_millis(100);
 /// How often we look whether the process that waits for an answer is being killed.
 pub const FUSE_SIGNALS: Duration = Duration::from_millis(200);
+/// How soon after the answer to a look-up the same thread's next request is the rest of the same system call: as soon as
+/// it runs again.
+pub const FUSE_SAME_CALL: Duration = Duration::from_millis(5);
+/// Threads whose last look-up is remembered.
+pub const FUSE_CALLERS: usize = 256;
 /// Entries of a directory that are taken from the engine at a time.
 pub const FUSE_ENTRIES: usize = 256;
 /// What `st_blksize` says: what the kernel reads ahead, and what stdio takes as the size of its buffers.

@@ -350,6 +350,11 @@ impl Vfs {
         self.mode_of(oid).is_read_only() || home_says().is_err_and(|e| e.kind == ErrorKind::ReadOnly)
     }
 
+    /// Now, by the engine's own clock, for [`Ctx::since`].
+    pub fn instant(&self) -> Duration {
+        self.shared.env.clock.instant()
+    }
+
     /// Whether each answer about an object is asked for at its home, so that nobody may go on with an earlier one.
     pub fn asks_each_time(&self, oid: Oid) -> bool {
         self.volume(oid).is_ok_and(|volume| volume.plain())

@@ -5,6 +5,7 @@ pub use home::{Error, ErrorKind, HomePath, Kind, Name, Result, SetTime, Time, Xa
 pub use crate::ops::open::{OpenFile, OpenMode};
 
 use bytes::Bytes;
+use std::time::Duration;
 
 /// An object of a volume; never used again for another object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -51,12 +52,15 @@ pub struct Ctx<'a> {
     pub open: Option<&'a OpenFile>,
     /// The protocol does not tell of opens: whoever looks at a file may be about to open it.
     pub looks_open: bool,
+    /// When the program's call began that this is a part of, by [`Vfs::instant`](crate::Vfs::instant), where the
+    /// front-end knows it: what the home was asked for since then answers this call. `None`: now.
+    pub since: Option<Duration>,
 }
 
 impl<'a> Ctx<'a> {
     /// A call of `cred`, of no session and through no open file, that never comes again.
     pub fn of(cred: &'a Cred) -> Ctx<'a> {
-        Ctx { cred, retry: None, origin: 0, open: None, looks_open: false }
+        Ctx { cred, retry: None, origin: 0, open: None, looks_open: false, since: None }
     }
 }
 

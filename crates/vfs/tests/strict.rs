@@ -317,3 +317,49 @@ fn what_a_call_needs_of_the_home_is_asked_at_once() {
         assert_eq!(world.names_at_home("d").await, Vec::<String>::new());
     });
 }
+
+#[test]
+fn what_was_asked_since_a_call_began_is_not_asked_again() {
+    common::in_fast_time(Mode::Strict, |world| async move {
+        world.write("f", b"theirs");
+        world.mkdir("d");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        e.create(lab, "first").await.unwrap();
+        let vfs = &e.vfs;
+        // As by FUSE: the kernel looks the name up, and then sends what the program wanted of it.
+        let begins = || Ctx { since: Some(vfs.instant()), ..e.ctx() };
+        let looked = async |name: &[u8]| {
+            let call = begins();
+            assert_eq!(trips(&world, async { Ok(vfs.lookup(call, lab, name).await.ok()) }).await, 1);
+            call
+        };
+        let f = e.find("/lab/f").await.unwrap();
+        assert_eq!(trips(&world, vfs.getattr(looked(b"f").await, f)).await, 0);
+        assert_eq!(trips(&world, vfs.getattr(begins(), f)).await, 1, "the next call");
+        let set = SetAttrs { mode: Some(0o600), ..SetAttrs::default() };
+        assert_eq!(trips(&world, vfs.setattr(looked(b"f").await, f, set, None)).await, 1);
+        let (how, none) = (CreateHow::Guarded, SetAttrs::default());
+        assert_eq!(trips(&world, vfs.create(looked(b"new").await, lab, b"new", how, none)).await, 1);
+        assert_eq!(trips(&world, vfs.mkdir(looked(b"e").await, lab, b"e", none)).await, 1);
+        assert_eq!(trips(&world, vfs.remove(looked(b"new").await, lab, b"new")).await, 1);
+        assert_eq!(trips(&world, vfs.rmdir(looked(b"e").await, lab, b"e")).await, 1);
+        let list = async |after| trips(&world, vfs.readdir(begins(), lab, after, 10)).await;
+        assert_eq!(list(0).await, 1);
+        // What others do after the look-up is found by the change itself.
+        let call = looked(b"taken").await;
+        world.write("taken", b"by another");
+        let made = vfs.create(call, lab, b"taken", how, none).await;
+        assert_eq!(made.map(drop).map_err(|e| e.kind), Err(ErrorKind::Exists));
+        assert_eq!(world.at_home("taken").await.unwrap(), b"by another");
+        let call = looked(b"open").await;
+        world.write("open", b"by another");
+        assert!(vfs.create(call, lab, b"open", CreateHow::Unchecked, none).await.is_ok(), "it is found");
+        let d = e.find("/lab/d").await.unwrap();
+        vfs.readdir(begins(), d, 0, 10).await.unwrap();
+        let call = looked(b"d").await;
+        world.write("d/theirs", b"");
+        assert_eq!(vfs.rmdir(call, lab, b"d").await.map(drop).map_err(|e| e.kind), Err(ErrorKind::NotEmpty));
+        assert_eq!(world.names_at_home("d").await, ["theirs"]);
+    });
+}

@@ -1,7 +1,7 @@
 //! Requests that list directories.
 
-use super::Tree;
 use super::call::{Answer, patient};
+use super::{Call, Tree};
 use super::{convert, nodes};
 use crate::limits;
 use fuser::{Errno, FileType, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
@@ -76,7 +76,7 @@ fn placeholder(entry: &DirEntry) -> FileAttr {
     }
 }
 
-impl Tree {
+impl Call {
     /// FUSE_OPENDIR.
     pub async fn opendir(&self, node: INodeNo) -> Answer<()> {
         let oid = self.oid(node)?;

@@ -1,6 +1,5 @@
 //! The table of requests: each is decoded by `fuser`, becomes a future, and its outcome a reply.
 
-use super::Tree;
 use super::call::{Answer, GivesUp, answer};
 use super::convert;
 use super::io::Write;
@@ -8,6 +7,7 @@ use super::locks::Asked;
 use super::names::Looked;
 use super::objects::Shown;
 use super::xattrs::fitting;
+use super::{Call, Tree};
 use crate::limits;
 use bytes::Bytes;
 use fuser::{
@@ -60,16 +60,37 @@ impl Requests {
         Requests { tree, runtime }
     }
 
+    /// The tree as a request sees it that is about `names` names, one or two.
+    fn call(&self, req: &Request, names: usize) -> Call {
+        let since = self.tree.programs.goes_on(req.pid(), names, self.tree.vfs.instant());
+        Call { tree: Arc::clone(&self.tree), since }
+    }
+
+    /// Answers a request about one name, or none.
     fn answer<T, F>(
         &self,
         req: &Request,
-        call: impl FnOnce(Arc<Tree>) -> F,
+        work: impl FnOnce(Call) -> F,
         reply: impl FnOnce(Answer<T>) + Send + 'static,
     ) where
         T: Send + 'static,
         F: Future<Output = Answer<T>> + Send + 'static,
     {
-        answer(&self.runtime, (self.asker(req), GivesUp::WhenKilled), call(Arc::clone(&self.tree)), reply);
+        self.answer_with(req, work(self.call(req, 1)), reply);
+    }
+
+    fn answer_with<T, F>(&self, req: &Request, work: F, reply: impl FnOnce(Answer<T>) + Send + 'static)
+    where
+        T: Send + 'static,
+        F: Future<Output = Answer<T>> + Send + 'static,
+    {
+        answer(&self.runtime, (self.asker(req), GivesUp::WhenKilled), work, reply);
+    }
+
+    /// The tree as a request sees it that lists what follows a cookie: the listing goes on with what it began with.
+    fn listing(&self, req: &Request, after: u64) -> Call {
+        let call = self.call(req, 1);
+        if after == 0 { call } else { Call { since: Duration::ZERO, ..call } }
     }
 }
 
@@ -162,17 +183,20 @@ impl Filesystem for Requests {
 
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        self.answer(
-            req,
-            |tree| async move { tree.lookup(parent, &name).await },
-            |done| match done {
+        let (tree, thread) = (Arc::clone(&self.tree), req.pid());
+        let call = Call { since: tree.vfs.instant(), tree: Arc::clone(&tree) };
+        tree.programs.looks(thread, call.since);
+        let reply = move |done| {
+            tree.programs.found(thread, tree.vfs.instant());
+            match done {
                 Ok(Looked::Found(Shown { attr, generation, ttl })) => reply.entry(&ttl, &attr, generation),
                 Ok(Looked::Absent(ttl)) => {
                     reply.entry_with_ttls(&Duration::ZERO, &ttl, &absent(), Generation(0));
                 }
                 Err(e) => reply.error(e),
-            },
-        );
+            }
+        };
+        self.answer_with(req, async move { call.lookup(parent, &name).await }, reply);
     }
 
     fn forget(&self, _req: &Request, node: INodeNo, lookups: u64) {
@@ -181,7 +205,7 @@ impl Filesystem for Requests {
 
     fn getattr(&self, req: &Request, node: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
         let question = self.tree.unanswered.ask(node.0);
-        let call = |tree: Arc<Tree>| async move { tree.getattr(node).await };
+        let call = |call: Call| async move { call.getattr(node).await };
         self.answer(req, call, move |done| {
             attributes(reply)(done);
             drop(question);
@@ -208,11 +232,11 @@ impl Filesystem for Requests {
     ) {
         let (atime, mtime) = (convert::set_time(atime), convert::set_time(mtime));
         let set = SetAttrs { mode: mode.map(|m| m & 0o7777), uid, gid, size, atime, mtime };
-        self.answer(req, |tree| async move { tree.setattr(node, set, handle).await }, attributes(reply));
+        self.answer(req, |call| async move { call.setattr(node, set, handle).await }, attributes(reply));
     }
 
     fn readlink(&self, req: &Request, node: INodeNo, reply: ReplyData) {
-        let call = |tree: Arc<Tree>| async move { tree.readlink(node).await.map(|target| vec![target]) };
+        let call = |call: Call| async move { call.readlink(node).await.map(|target| vec![target]) };
         self.answer(req, call, data(reply));
     }
 
@@ -227,28 +251,28 @@ impl Filesystem for Requests {
         reply: ReplyEntry,
     ) {
         let name = name.as_bytes().to_vec();
-        self.answer(req, |tree| async move { tree.mknod(parent, &name, mode).await }, entry(reply));
+        self.answer(req, |call| async move { call.mknod(parent, &name, mode).await }, entry(reply));
     }
 
     fn mkdir(&self, req: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        self.answer(req, |tree| async move { tree.mkdir(parent, &name, mode).await }, entry(reply));
+        self.answer(req, |call| async move { call.mkdir(parent, &name, mode).await }, entry(reply));
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.answer(req, |tree| async move { tree.unlink(parent, &name).await }, empty(reply));
+        self.answer(req, |call| async move { call.unlink(parent, &name).await }, empty(reply));
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.answer(req, |tree| async move { tree.rmdir(parent, &name).await }, empty(reply));
+        self.answer(req, |call| async move { call.rmdir(parent, &name).await }, empty(reply));
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
         let target = Bytes::copy_from_slice(target.as_os_str().as_bytes());
-        self.answer(req, |tree| async move { tree.symlink(parent, &name, target).await }, entry(reply));
+        self.answer(req, |call| async move { call.symlink(parent, &name, target).await }, entry(reply));
     }
 
     fn rename(
@@ -262,20 +286,21 @@ impl Filesystem for Requests {
         reply: ReplyEmpty,
     ) {
         let (from, to) = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
-        let call =
-            |tree: Arc<Tree>| async move { tree.rename((parent, &from), (new_parent, &to), flags).await };
-        self.answer(req, call, empty(reply));
+        let call = self.call(req, 2);
+        let work = async move { call.rename((parent, &from), (new_parent, &to), flags).await };
+        self.answer_with(req, work, empty(reply));
     }
 
     fn link(&self, req: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
-        self.answer(req, |tree| async move { tree.link(node, parent, &name).await }, entry(reply));
+        let call = self.call(req, 2);
+        self.answer_with(req, async move { call.link(node, parent, &name).await }, entry(reply));
     }
 
     fn open(&self, req: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         self.answer(
             req,
-            |tree| async move { tree.open(node, flags).await },
+            |call| async move { call.open(node, flags).await },
             |done| match done {
                 Ok((handle, how)) => reply.opened(handle, how),
                 Err(e) => reply.error(e),
@@ -294,7 +319,7 @@ impl Filesystem for Requests {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.answer(req, |tree| async move { tree.read(node, handle, offset, size).await }, data(reply));
+        self.answer(req, |call| async move { call.read(node, handle, offset, size).await }, data(reply));
     }
 
     fn write(
@@ -321,7 +346,7 @@ impl Filesystem for Requests {
         };
         self.answer(
             req,
-            |tree| async move { tree.write(node, handle, write).await },
+            |call| async move { call.write(node, handle, write).await },
             |done| match done {
                 Ok(count) => reply.written(count),
                 Err(e) => reply.error(e),
@@ -330,7 +355,7 @@ impl Filesystem for Requests {
     }
 
     fn flush(&self, req: &Request, _node: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        self.answer(req, |tree| async move { tree.flush(handle, owner).await }, empty(reply));
+        self.answer(req, |call| async move { call.flush(handle, owner).await }, empty(reply));
     }
 
     fn release(
@@ -343,21 +368,21 @@ impl Filesystem for Requests {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let call = |tree: Arc<Tree>| async move {
-            tree.release(handle).await;
+        let call = |call: Call| async move {
+            call.release(handle).await;
             Ok(())
         };
         self.answer(req, call, empty(reply));
     }
 
     fn fsync(&self, req: &Request, node: INodeNo, handle: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.answer(req, |tree| async move { tree.fsync(node, handle).await }, empty(reply));
+        self.answer(req, |call| async move { call.fsync(node, handle).await }, empty(reply));
     }
 
     fn opendir(&self, req: &Request, node: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
         self.answer(
             req,
-            |tree| async move { tree.opendir(node).await },
+            |call| async move { call.opendir(node).await },
             |done| match done {
                 Ok(()) => reply.opened(FileHandle(0), FopenFlags::empty()),
                 Err(e) => reply.error(e),
@@ -366,16 +391,15 @@ impl Filesystem for Requests {
     }
 
     fn readdir(&self, req: &Request, node: INodeNo, _fh: FileHandle, offset: u64, reply: ReplyDirectory) {
-        self.answer(
-            req,
-            |tree| async move { Ok(tree.list(node, offset, reply).await) },
-            |done: Answer<_>| match done {
+        let call = self.listing(req, offset);
+        self.answer_with(req, async move { Ok(call.list(node, offset, reply).await) }, |done: Answer<_>| {
+            match done {
                 Ok(Ok(reply)) => reply.ok(),
                 Ok(Err((reply, e))) => reply.error(e),
                 // The asker is being killed, and the reply went with the call.
                 Err(_) => {}
-            },
-        );
+            }
+        });
     }
 
     fn readdirplus(
@@ -386,15 +410,14 @@ impl Filesystem for Requests {
         offset: u64,
         reply: ReplyDirectoryPlus,
     ) {
-        self.answer(
-            req,
-            |tree| async move { Ok(tree.list(node, offset, reply).await) },
-            |done: Answer<_>| match done {
+        let call = self.listing(req, offset);
+        self.answer_with(req, async move { Ok(call.list(node, offset, reply).await) }, |done: Answer<_>| {
+            match done {
                 Ok(Ok(reply)) => reply.ok(),
                 Ok(Err((reply, e))) => reply.error(e),
                 Err(_) => {}
-            },
-        );
+            }
+        });
     }
 
     fn releasedir(
@@ -409,13 +432,13 @@ impl Filesystem for Requests {
     }
 
     fn fsyncdir(&self, req: &Request, node: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.answer(req, |tree| async move { tree.fsync_dir(node).await }, empty(reply));
+        self.answer(req, |call| async move { call.fsync_dir(node).await }, empty(reply));
     }
 
     fn statfs(&self, req: &Request, node: INodeNo, reply: ReplyStatfs) {
         self.answer(
             req,
-            |tree| async move { tree.statfs(node).await },
+            |call| async move { call.statfs(node).await },
             |done| match done {
                 Ok(s) => {
                     let blocks = |bytes: u64| bytes / u64::from(STATFS_BLOCK);
@@ -439,25 +462,25 @@ impl Filesystem for Requests {
         reply: ReplyEmpty,
     ) {
         let (name, value) = (name.as_bytes().to_vec(), Bytes::copy_from_slice(value));
-        self.answer(req, |tree| async move { tree.setxattr(node, &name, value, flags).await }, empty(reply));
+        self.answer(req, |call| async move { call.setxattr(node, &name, value, flags).await }, empty(reply));
     }
 
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
         let name = name.as_bytes().to_vec();
-        self.answer(req, |tree| async move { tree.getxattr(node, &name).await }, xattr(size, reply));
+        self.answer(req, |call| async move { call.getxattr(node, &name).await }, xattr(size, reply));
     }
 
     fn listxattr(&self, req: &Request, node: INodeNo, size: u32, reply: ReplyXattr) {
-        self.answer(req, |tree| async move { tree.listxattr(node).await }, xattr(size, reply));
+        self.answer(req, |call| async move { call.listxattr(node).await }, xattr(size, reply));
     }
 
     fn removexattr(&self, req: &Request, node: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.as_bytes().to_vec();
-        self.answer(req, |tree| async move { tree.removexattr(node, &name).await }, empty(reply));
+        self.answer(req, |call| async move { call.removexattr(node, &name).await }, empty(reply));
     }
 
     fn access(&self, req: &Request, node: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        self.answer(req, |tree| async move { tree.access(node, mask).await }, empty(reply));
+        self.answer(req, |call| async move { call.access(node, mask).await }, empty(reply));
     }
 
     fn create(
@@ -473,7 +496,7 @@ impl Filesystem for Requests {
         let name = name.as_bytes().to_vec();
         self.answer(
             req,
-            |tree| async move { tree.create(parent, &name, mode, OpenFlags(flags)).await },
+            |call| async move { call.create(parent, &name, mode, OpenFlags(flags)).await },
             |done| match done {
                 Ok(new) => {
                     let Shown { attr, generation, ttl } = &new.shown;
@@ -499,7 +522,7 @@ impl Filesystem for Requests {
         let asked = Asked { handle, owner, range: (start, end), kind, pid };
         self.answer(
             req,
-            |tree| async move { tree.getlk(node, asked).await },
+            |call| async move { call.getlk(node, asked).await },
             |done| match done {
                 Ok((start, end, kind, pid)) => reply.locked(start, end, kind, pid),
                 Err(e) => reply.error(e),
@@ -521,8 +544,8 @@ impl Filesystem for Requests {
         reply: ReplyEmpty,
     ) {
         let asked = Asked { handle, owner, range: (start, end), kind, pid };
-        let tree = Arc::clone(&self.tree);
-        let call = async move { tree.setlk(node, asked, wait).await };
-        answer(&self.runtime, (self.asker(req), GivesUp::AtSignal), call, empty(reply));
+        let call = self.call(req, 1);
+        let work = async move { call.setlk(node, asked, wait).await };
+        answer(&self.runtime, (self.asker(req), GivesUp::AtSignal), work, empty(reply));
     }
 }

@@ -3,13 +3,12 @@
 //! A write is answered once the engine has taken it; closing the file waits until it is as durable as the home's mode
 //! says, and reports what went wrong since. So a program that checks close(2) knows what one that calls fsync(2) does.
 
-use super::Tree;
+use super::Call;
 use super::call::{Answer, patient};
 use super::convert;
 use super::files::Open;
 use bytes::Bytes;
 use fuser::{FileHandle, FopenFlags, INodeNo, LockOwner, OpenAccMode, OpenFlags};
-use std::sync::Arc;
 use vfs::{Ctx, Oid, Stability};
 
 /// What FUSE_WRITE asks.
@@ -24,7 +23,7 @@ pub struct Write {
     pub stable: bool,
 }
 
-impl Tree {
+impl Call {
     /// FUSE_OPEN. The kernel keeps its page cache where the content is still the one that it holds.
     pub async fn open(&self, node: INodeNo, flags: OpenFlags) -> Answer<(FileHandle, FopenFlags)> {
         let oid = self.oid(node)?;
@@ -133,7 +132,7 @@ impl Tree {
     /// FUSE_RELEASE: nobody has the file open or mapped any more. What was written through a mapping after the last
     /// close is committed; nobody is left to hear how that went. Locks of the open file itself (flock(2), and fcntl(2)'s
     /// open file description locks) end here.
-    pub async fn release(self: Arc<Self>, handle: FileHandle) {
+    pub async fn release(&self, handle: FileHandle) {
         let Some(open) = self.files.close(handle) else { return };
         for owner in open.lockers() {
             self.vfs.release_owner(open.oid(), self.locker(LockOwner(owner)));

@@ -4,7 +4,7 @@
 //! taken as ranges, which exclude each other; NFS does the same (flock(2), "NFS details"). Nothing that holds a lock is
 //! missed by that; only a program that locks one file in both ways stands in its own way.
 
-use super::Tree;
+use super::Call;
 use super::call::{Answer, patient};
 use fuser::{Errno, FileHandle, INodeNo, LockOwner};
 use vfs::{Lock, LockFamily, LockKind, LockRange};
@@ -27,7 +27,7 @@ pub struct Asked {
     pub pid: u32,
 }
 
-impl Tree {
+impl Call {
     /// Names an owner of this session's locks to the engine.
     pub fn locker(&self, owner: LockOwner) -> vfs::LockOwner {
         vfs::LockOwner { holder: self.origin, owner: owner.0 }

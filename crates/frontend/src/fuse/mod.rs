@@ -13,7 +13,7 @@
 //!
 //! # Layout
 //! - [`nodes`]: which object does a node id mean, and for how long? [`files`]: what is open?
-//! - [`call`]: how does a request wait, and for how long?
+//! - [`call`]: how does a request wait, and for how long? [`programs`]: which call of a program is it a part of?
 //! - [`filesystem`]: the table of requests. [`names`], [`dirs`], [`objects`], [`io`], [`locks`], [`xattrs`]: what
 //!   each does.
 //! - [`invalidate`]: what must the kernel forget?
@@ -30,6 +30,7 @@ mod locks;
 mod names;
 mod nodes;
 mod objects;
+mod programs;
 mod xattrs;
 
 use crate::limits;
@@ -38,8 +39,11 @@ use filesystem::Requests;
 use fuser::{Config, Errno, INodeNo, Session, SessionACL};
 use invalidate::{Sources, Stale, Unanswered};
 use nodes::Nodes;
+use programs::Programs;
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 use tokio::sync::watch;
 use vfs::{Cred, Ctx, Oid, Vfs};
 
@@ -107,6 +111,7 @@ pub fn serve(vfs: Arc<Vfs>, fd: OwnedFd, options: Options) -> std::io::Result<Ru
         mapped_direct: OnceLock::new(),
         nodes: Nodes::new(vfs.handle_key(), options.root),
         files: Files::new(),
+        programs: Programs::default(),
         owner: (Pair(options.cred.uid, options.owner.0), Pair(options.cred.gid, options.owner.1)),
         cred: options.cred,
         origin: vfs.new_session(),
@@ -151,6 +156,7 @@ struct Tree {
     origin: u64,
     nodes: Nodes,
     files: Files,
+    programs: Programs,
     /// Takes nodes whose pages in the kernel are out of date by our own doing.
     stale: Stale,
     /// Questions that the kernel is to have the answers to before it hears of what they have found.
@@ -163,8 +169,28 @@ struct Tree {
     mapped_direct: OnceLock<bool>,
 }
 
-impl Tree {
+/// The tree as one request sees it.
+struct Call {
+    tree: Arc<Tree>,
+    /// When the program's call began that the request is a part of.
+    since: Duration,
+}
+
+impl Deref for Call {
+    type Target = Tree;
+
+    fn deref(&self) -> &Tree {
+        &self.tree
+    }
+}
+
+impl Call {
     fn ctx(&self) -> Ctx<'_> {
+        Ctx { since: Some(self.since), ..self.ctx_now() }
+    }
+
+    /// The circumstances of what must know nothing older than itself.
+    fn ctx_now(&self) -> Ctx<'_> {
         Ctx { origin: self.origin, ..Ctx::of(&self.cred) }
     }
 
@@ -172,7 +198,9 @@ impl Tree {
     fn ctx_of<'a>(&'a self, open: Option<&'a Open>) -> Ctx<'a> {
         Ctx { open: open.map(|o| &o.file), ..self.ctx() }
     }
+}
 
+impl Tree {
     /// The object that a node id of the kernel means.
     fn oid(&self, node: INodeNo) -> Result<Oid, Errno> {
         self.nodes.get(node.0).ok_or(convert::ESTALE)

@@ -1,6 +1,6 @@
 //! Requests about names: looking up, making, removing, moving, linking.
 
-use super::Tree;
+use super::Call;
 use super::call::{Answer, patient};
 use super::objects::Shown;
 use super::{convert, nodes};
@@ -27,7 +27,7 @@ pub struct Created {
     pub flags: FopenFlags,
 }
 
-impl Tree {
+impl Call {
     /// An object that the kernel is told of.
     fn entry(&self, oid: Oid, attr: &FileAttr) -> Shown {
         let attr = self.shown(self.nodes.remember(oid, attr), attr);
@@ -48,7 +48,7 @@ impl Tree {
     async fn made(&self, made: Made) -> Answer<Shown> {
         let attr = match made.attr {
             Some(attr) => attr,
-            None => patient(|| self.vfs.getattr(self.ctx(), made.oid)).await?,
+            None => patient(|| self.vfs.getattr(self.ctx_now(), made.oid)).await?,
         };
         Ok(self.entry(made.oid, &attr))
     }
@@ -71,7 +71,7 @@ impl Tree {
 
     /// Somebody else was quicker to make the file that the kernel thought did not exist.
     async fn open_existing(&self, dir: Oid, name: &[u8], flags: OpenFlags) -> Answer<Created> {
-        let found = patient(|| self.vfs.lookup(self.ctx(), dir, name)).await?;
+        let found = patient(|| self.vfs.lookup(self.ctx_now(), dir, name)).await?;
         match found.attr.kind {
             Kind::File => {}
             Kind::Dir => return Err(Errno::EISDIR),
@@ -83,7 +83,7 @@ impl Tree {
         let mut attr = found.attr;
         if flags.0 & libc::O_TRUNC != 0 {
             let empty = SetAttrs { size: Some(0), ..SetAttrs::default() };
-            let ctx = Ctx { open: Some(&file), ..self.ctx() };
+            let ctx = Ctx { open: Some(&file), ..self.ctx_now() };
             patient(|| self.vfs.setattr(ctx, found.oid, empty, None)).await?;
             attr = patient(|| self.vfs.getattr(ctx, found.oid)).await?;
         }
@@ -130,7 +130,7 @@ impl Tree {
         let linked = patient(|| self.vfs.link(self.ctx(), oid, dir, name)).await?;
         let attr = match linked.attr {
             Some(attr) => attr,
-            None => patient(|| self.vfs.getattr(self.ctx(), oid)).await?,
+            None => patient(|| self.vfs.getattr(self.ctx_now(), oid)).await?,
         };
         Ok(self.entry(oid, &attr))
     }

@@ -1,7 +1,7 @@
 //! Requests about an object: attributes, access, links' targets, space.
 
-use super::Tree;
 use super::call::{Answer, patient};
+use super::{Call, Tree};
 use super::{convert, nodes};
 use crate::limits;
 use bytes::Bytes;
@@ -30,7 +30,9 @@ impl Tree {
         let (uid, gid) = (self.owner.0.swap(attr.uid), self.owner.1.swap(attr.gid));
         convert::attr(node, &vfs::FileAttr { uid, gid, ..*attr })
     }
+}
 
+impl Call {
     /// The same as an answer.
     fn answer(&self, node: INodeNo, oid: Oid, attr: &vfs::FileAttr) -> Shown {
         let attr = self.shown(node.0, attr);
@@ -61,7 +63,7 @@ impl Tree {
         self.nodes.changed_here(node.0, &wcc);
         let attr = match wcc.after {
             Some(attr) => attr,
-            None => patient(|| self.vfs.getattr(self.ctx(), oid)).await?,
+            None => patient(|| self.vfs.getattr(self.ctx_now(), oid)).await?,
         };
         Ok(self.answer(node, oid, &attr))
     }

@@ -3,7 +3,7 @@
 //! The kernel and `ls -l` ask for capabilities and ACLs of every file. Names of those namespaces mean nothing to the
 //! engine, so that they are answered without looking at the object, as by a file system that does not have them.
 
-use super::Tree;
+use super::Call;
 use super::call::{Answer, patient};
 use bytes::Bytes;
 use fuser::{Errno, INodeNo};
@@ -27,7 +27,7 @@ pub fn fitting(bytes: Bytes, size: u32) -> Answer<Bytes> {
     }
 }
 
-impl Tree {
+impl Call {
     /// FUSE_GETXATTR.
     pub async fn getxattr(&self, node: INodeNo, name: &[u8]) -> Answer<Bytes> {
         let oid = self.oid(node)?;

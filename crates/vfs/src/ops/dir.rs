@@ -22,7 +22,7 @@ impl Vfs {
             };
         }
         let volume = self.volume(dir)?;
-        let need = volume.need(dir.id);
+        let need = volume.need_of_call(ctx, dir.id);
         // `.` and `..` are none.
         if let Ok(name) = Name::new(name) {
             volume.look_at_home(dir.id, &name, need).await?;
@@ -42,7 +42,7 @@ impl Vfs {
             },
             name => return self.child(&volume, ctx, dir.id, Name::new(name)?, need).await,
         };
-        volume.ensure_attr(id, volume.need(id)).await?;
+        volume.ensure_attr(id, volume.need_of_call(ctx, id)).await?;
         found(&volume, dir.id, id)
     }
 
@@ -63,7 +63,7 @@ impl Vfs {
             let child = volume.ensure_name(dir, &name, need).await?;
             let id = child.ok_or_else(|| home::Error::from(ErrorKind::NotFound))?;
             // An answer that was insisted on is not asked for again.
-            let need_of_child = if need.insist { need } else { volume.need(id) };
+            let need_of_child = if need.insist { need } else { volume.need_of_call(ctx, id) };
             match volume.ensure_attr(id, need_of_child).await.and_then(|()| found(volume, dir, id)) {
                 // It was taken away or replaced in between: the name may stand for something else, or nothing.
                 Err(e) if e.kind == ErrorKind::Stale => {
@@ -93,19 +93,18 @@ impl Vfs {
             };
         }
         let volume = self.volume(dir)?;
-        let need = volume.need(dir.id);
-        volume.ensure_allowed(dir.id, need, |attr| volume.may_list(ctx.cred, attr)).await?;
-        {
+        let need = volume.need_of_call(ctx, dir.id);
+        // A listing that was begun goes on with what it began with.
+        let begun = after > 0 && live(&mut volume.tree.lock(), dir.id)?.names()?.complete;
+        let allowed = async {
+            volume.ensure_allowed(dir.id, need, |attr| volume.may_list(ctx.cred, attr)).await?;
             let mut tree = volume.tree.lock();
             let attr = Volume::attr_of(&mut tree, dir.id)?;
             live(&mut tree, dir.id)?.names()?;
-            volume.may_list(ctx.cred, &attr)?;
-        }
-        // A listing that was begun goes on with what it began with.
-        let begun = after > 0 && volume.tree.lock().names(dir.id)?.complete;
-        if !begun {
-            volume.ensure_listing(dir.id, need).await?;
-        }
+            volume.may_list(ctx.cred, &attr)
+        };
+        let listed = async { if begun { Ok(()) } else { volume.ensure_listing(dir.id, need).await } };
+        volume.both(allowed, listed).await?;
         if after == 0 {
             volume.list_ahead(dir.id, &need);
         }

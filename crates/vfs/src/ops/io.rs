@@ -54,7 +54,7 @@ impl Vfs {
             return self.read_own(ctx, oid, at, len).await;
         }
         let volume = self.volume(oid)?;
-        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
+        volume.ensure_attr(oid.id, volume.need_of_call(ctx, oid.id)).await?;
         for _ in 0..4 {
             let (shown, base_len) = {
                 let mut tree = volume.tree.lock();
@@ -116,7 +116,7 @@ impl Vfs {
         let volume = self.writable(oid)?;
         let count = u32::try_from(data.len()).ok().filter(|count| *count <= limits::IO_MAX);
         let count = count.ok_or_else(|| Error::from(ErrorKind::TooBig))?;
-        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
+        volume.ensure_attr(oid.id, volume.need_of_call(ctx, oid.id)).await?;
         let verifier = self.verifier(&volume);
         let taken = volume.take_write(ctx, oid.id, position, data, want).await?;
         if want == Stability::Stable

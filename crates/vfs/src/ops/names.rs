@@ -61,6 +61,7 @@ impl Vfs {
         match volume.make(ctx, dir, &name, wanted).await {
             // Another call was quicker: the same rules again.
             Err(e) if e.kind == ErrorKind::Exists => {
+                let ctx = Ctx { since: None, ..ctx };
                 let child = volume.prepare(ctx, dir.id, &name).await?;
                 let id = child.ok_or(e)?;
                 Ok((self.create_existing(&volume, ctx, dir, id, how, set).await?, None))
@@ -96,7 +97,7 @@ impl Vfs {
             let only_size = SetAttrs { size: set.size, ..SetAttrs::default() };
             self.setattr(ctx, oid, only_size, None).await?;
         }
-        volume.ensure_attr(id, volume.need_to_open(id)).await?;
+        volume.ensure_attr(id, volume.need_to_open(ctx, id)).await?;
         // It may be there only since another call that has not been answered yet.
         let last = volume.tree.lock().get(id)?.last_seq;
         if !volume.lane.is_synced(last) {
@@ -276,7 +277,7 @@ impl Vfs {
         }
         let name = Name::new(name)?;
         self.writable(object)?;
-        let known = volume.ensure_attr(object.id, volume.need(object.id));
+        let known = volume.ensure_attr(object.id, volume.need_of_call(ctx, object.id));
         let (_, taken) = volume.both(known, volume.prepare(ctx, dir.id, &name)).await?;
         if taken.is_some() {
             return Err(ErrorKind::Exists.into());
@@ -315,7 +316,7 @@ impl Vfs {
 impl Volume {
     /// Two things that a call needs: one after the other, or where each call asks the home, at once. The error is the
     /// first one's, if there are two.
-    async fn both<A, B>(
+    pub(super) async fn both<A, B>(
         &self,
         first: impl Future<Output = Result<A>>,
         second: impl Future<Output = Result<B>>,
@@ -335,7 +336,7 @@ impl Volume {
                 "names of this kind are kept for open files without a name",
             ));
         }
-        let need = self.need(dir);
+        let need = self.need_of_call(ctx, dir);
         self.look_at_home(dir, name, need).await?;
         let check = |attr: &Attr| {
             self.may_search(ctx.cred, attr).and_then(|()| self.may_change_names(ctx.cred, attr))
@@ -428,8 +429,11 @@ impl Volume {
         let need = self.need(id);
         let have = {
             let mut tree = self.tree.lock();
+            let gateway = tree.nameless.gateway;
             let Ok(node) = tree.names(id) else { return Ok(()) };
-            if is_listed(node, &need) {
+            // What is hidden in it is ours, so that it is known here; whether others have put something there the home knows.
+            let was_empty = self.plain() && node.complete && !node.has_children(gateway);
+            if was_empty || is_listed(node, &need) {
                 return not_empty(&mut tree, id);
             }
             node.complete

@@ -43,7 +43,7 @@ impl Vfs {
     /// [`ErrorKind::NotSync`].
     pub async fn setattr(&self, ctx: Ctx<'_>, oid: Oid, set: SetAttrs, guard: Option<Time>) -> Result<Wcc> {
         let volume = self.writable(oid)?;
-        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
+        volume.ensure_attr(oid.id, volume.need_of_call(ctx, oid.id)).await?;
         let (before, tickets) = {
             let mut tree = volume.tree.lock();
             let before = volume.before(&tree, oid.id);
@@ -71,7 +71,7 @@ impl Vfs {
         }
         let volume = self.volume(oid)?;
         let check = |attr: &Attr| volume.grants_much(ctx, attr, want);
-        volume.ensure_allowed(oid.id, volume.need(oid.id), check).await?;
+        volume.ensure_allowed(oid.id, volume.need_of_call(ctx, oid.id), check).await?;
         let mut tree = volume.tree.lock();
         let attr = Volume::attr_of(&mut tree, oid.id)?;
         let want = match volume.mode_in(&mut tree, oid.id).is_read_only() {
@@ -84,7 +84,7 @@ impl Vfs {
     /// Where a symbolic link points.
     pub async fn readlink(&self, ctx: Ctx<'_>, oid: Oid) -> Result<(Bytes, FileAttr)> {
         let volume = self.volume(oid)?;
-        volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
+        volume.ensure_attr(oid.id, volume.need_of_call(ctx, oid.id)).await?;
         for round in 0..2 {
             let (target, shown) = {
                 let mut tree = volume.tree.lock();

@@ -66,7 +66,7 @@ impl Vfs {
             return what.map(|_| OpenFile { oid, mode, volume: Weak::new() });
         }
         let volume = if mode.write { self.writable(oid)? } else { self.volume(oid)? };
-        let need = volume.need_to_open(oid.id);
+        let need = volume.need_to_open(ctx, oid.id);
         volume.ensure_allowed(oid.id, need, |attr| volume.may_open(ctx, attr, mode)).await?;
         volume.open_checked(ctx, oid, mode)
     }

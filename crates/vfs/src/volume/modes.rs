@@ -9,6 +9,9 @@ use home::{Error, ErrorKind, HomePath, Kind, Name, Result};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// What is known not to be true any more, and what an earlier process has kept, is of no time at all: older than this.
+const AN_INSTANT: Duration = Duration::from_nanos(1);
+
 /// What others changed where we were promised to be alone.
 #[derive(Debug, Default)]
 pub struct Alarm {
@@ -102,18 +105,25 @@ impl Volume {
     /// What an answer about an object has to be. In mode `strict` it is asked for from now on.
     pub fn need(&self, id: u64) -> Need {
         let now = self.env.clock.instant();
-        let instant = Duration::from_nanos(1);
         if self.plain() {
             return Need { now, since: now, insist: true, epoch: None };
         }
         let since = match self.mode_of(id).expires() {
-            true => (now + instant).saturating_sub(self.shared.staleness),
+            true => (now + AN_INSTANT).saturating_sub(self.shared.staleness),
             false => Duration::ZERO,
         };
-        // What is known not to be true any more, and what an earlier process has kept, is of no time at all.
-        let since = since.max(instant);
+        let since = since.max(AN_INSTANT);
         let epoch = if self.is_silent() { None } else { self.home.epoch() };
         Need { now, since, insist: false, epoch }
+    }
+
+    /// The same for a part of a call that began a while ago: in mode `strict` it is asked for since then.
+    pub fn need_of_call(&self, ctx: Ctx<'_>, id: u64) -> Need {
+        let need = self.need(id);
+        match ctx.since {
+            Some(since) if self.plain() => Need { since: since.min(need.since).max(AN_INSTANT), ..need },
+            _ => need,
+        }
     }
 
     /// Whether answers about a directory may be good for longer where the home tells what changes in it.
@@ -123,33 +133,38 @@ impl Volume {
     }
 
     /// What an answer has to be that somebody opens a file with.
-    pub fn need_to_open(&self, id: u64) -> Need {
+    pub fn need_to_open(&self, ctx: Ctx<'_>, id: u64) -> Need {
         match self.mode_of(id).validates_at_open() {
             true => {
                 let now = self.env.clock.instant();
-                Need { now, since: now, insist: true, epoch: None }
+                Need {
+                    now,
+                    since: ctx.since.unwrap_or(now).min(now).max(AN_INSTANT),
+                    insist: true,
+                    epoch: None,
+                }
             }
-            false => self.need(id),
+            false => self.need_of_call(ctx, id),
         }
     }
 
     /// The same for a call that may be an open, because its protocol knows none. Directories are not opened.
     pub fn need_of_look(&self, ctx: Ctx<'_>, id: u64) -> Need {
         let opens = ctx.looks_open && !self.tree.lock().get(id).is_ok_and(|n| n.kind == Kind::Dir);
-        if opens { self.need_to_open(id) } else { self.need(id) }
+        if opens { self.need_to_open(ctx, id) } else { self.need_of_call(ctx, id) }
     }
 
     /// What an answer about a name in a directory has to be, as for the object that it stands for.
     pub fn need_of_name(&self, ctx: Ctx<'_>, dir: u64, name: &Name) -> Need {
         if !ctx.looks_open || !self.mode_of(dir).validates_at_open() {
-            return self.need(dir);
+            return self.need_of_call(ctx, dir);
         }
         let child = {
             let mut tree = self.tree.lock();
             let node = tree.names(dir).ok();
             node.and_then(|node| node.slot(name)).and_then(|slot| slot.child)
         };
-        child.map_or_else(|| self.need_to_open(dir), |child| self.need_of_look(ctx, child))
+        child.map_or_else(|| self.need_to_open(ctx, dir), |child| self.need_of_look(ctx, child))
     }
 
     /// Fails where a folder that must not change would get this name in a directory, would lose it, or would not be found
