@@ -21,8 +21,8 @@ mod tests;
 
 pub(crate) use life::{Life, closed, lost};
 
-use crate::agent::client::{Opener, Session};
-use crate::agent::deploy::{AgentBinaries, Deployed, Pipe, deploy, random};
+use crate::agent::client::{Opener, Opening, Session};
+use crate::agent::deploy::{self, AgentBinaries, Deployed, Pipe, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::ssh::{SshTarget, credentials};
 use crate::{
@@ -354,7 +354,10 @@ impl Connector for Ssh {
         let facts = self.target.facts().await?;
         let avoid = self.avoid_master.swap(false, Ordering::Relaxed);
         let (target, over_master) = self.target.through(&facts, avoid);
-        let made = self.connect_to(&target, class, meter).await;
+        let leading = (!over_master).then(|| target.leading(&facts)).flatten();
+        let over = if over_master { Some(target.clone()) } else { None };
+        let (first, further) = leading.map_or((target.clone(), over), |(first, over)| (first, Some(over)));
+        let made = self.connect_to(&target, (&first, further), class, meter).await;
         match made {
             Err(e) if e.kind == ErrorKind::Unreachable => {
                 self.avoid_master.store(over_master, Ordering::Relaxed);
@@ -385,33 +388,41 @@ async fn greeted(pipe: Pipe, meter: Arc<Meter>) -> Result<Session> {
 }
 
 impl Ssh {
-    /// Makes further connections to the account, or into its running agent; their waits are counted nowhere.
-    fn opener(&self, target: &SshTarget) -> Opener {
-        let (target, agents) = (target.clone(), self.agents.clone());
-        Arc::new(move |join| {
+    /// Makes further connections to the account, or into its running agent; their waits are counted nowhere. `over`:
+    /// over a connection that there is.
+    fn opener(&self, target: &SshTarget, over: Option<SshTarget>) -> Opener {
+        let logs_in = over.is_none();
+        let (target, agents) = (over.unwrap_or_else(|| target.clone()), self.agents.clone());
+        let open = move |join| -> Opening {
             let (target, agents) = (target.clone(), agents.clone());
             Box::pin(async move {
-                match deploy(&target, &agents, join).await? {
+                if let Some(pid) = join {
+                    return greeted(deploy::join(&target, &agents, pid).await?, Arc::default()).await;
+                }
+                match deploy(&target, &agents).await? {
                     Deployed::Agent(pipe) => greeted(*pipe, Arc::default()).await,
                     Deployed::Impossible(why) => Err(Error::new(ErrorKind::Unsupported, why)),
                 }
             })
-        })
+        };
+        Opener { open: Arc::new(open), logs_in }
     }
 
+    /// By the agent over `first`, or by SFTP.
     async fn connect_to(
         &self,
         target: &SshTarget,
+        (first, further): (&SshTarget, Option<SshTarget>),
         class: Option<Class>,
         meter: &Arc<Meter>,
     ) -> Result<Arc<dyn Connection>> {
         let known = self.why_sftp.lock().clone().filter(|_| class != Some(Class::Posix));
         let why = match known {
             Some(why) => why,
-            None => match deploy(target, &self.agents, None).await? {
+            None => match deploy(first, &self.agents).await? {
                 Deployed::Agent(pipe) => {
                     let session = greeted(*pipe, meter.clone()).await?;
-                    return Ok(Arc::new(session.widened_by(self.opener(target))));
+                    return Ok(Arc::new(session.widened_by(self.opener(target, further))));
                 }
                 Deployed::Impossible(why) if class == Some(Class::Posix) => {
                     let text = format!("{target}: the agent ran there before, but cannot now: {why}");

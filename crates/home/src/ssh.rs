@@ -204,6 +204,10 @@ impl Drop for Child {
             // Fails if the group has ended meanwhile, which is what is wanted.
             let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
         }
+        if let Control::Leads(socket) = &self.target.control {
+            // Gone where ssh ended by itself.
+            let _ = std::fs::remove_file(socket);
+        }
     }
 }
 

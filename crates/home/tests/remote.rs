@@ -1,11 +1,13 @@
 //! Remote homes over a real SSH server on loopback.
 
+use home::ssh::{Channel, Control, Far};
 use home::testing::sshd::{self, Options, Sshd};
 use home::testing::{DirOutside, Subject, conformance};
 use home::{AgentBinaries, Class, ErrorKind, Home, HomePath, Link, Loc, RemoteHome, connect};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::AsyncReadExt;
 
 fn loc(path: &Path) -> Loc {
     let path = HomePath::parse(path.as_os_str().as_encoded_bytes()).unwrap();
@@ -141,6 +143,38 @@ async fn a_killed_agent_fails_calls_as_unreachable_and_the_next_call_reconnects(
     }
     assert!(answer.is_ok(), "{answer:?}");
     assert_ne!(sshd.sessions("trellis/agent-"), agents);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_carries_further_channels_without_another_login_and_leaves_no_socket() {
+    let (sshd, home) = start(Options::default());
+    let sockets =
+        || std::fs::read_dir(sshd.masters()).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
+    for life in 1..=2 {
+        home.attach().await.unwrap();
+        let [socket] = &sockets()[..] else { panic!("{:?}", sockets()) };
+        let over = sshd.target().with_control(Control::Over(socket.clone()));
+        let channel = Channel::open(&over, Far::Command("echo over")).unwrap();
+        let mut said = String::new();
+        { channel.stdout }.read_to_string(&mut said).await.unwrap();
+        assert_eq!(said, "over\n");
+        assert_eq!(sshd.log().matches("Accepted publickey").count(), life, "{}", sshd.log());
+        // What a killed ssh leaves behind is in nobody's way.
+        sshd::signal(sshd.sessions("trellis/agent-")[0], libc::SIGKILL);
+        let mut tries = 0;
+        while home.attach().await.is_err() || sshd.log().matches("Accepted publickey").count() == life {
+            tries += 1;
+            assert!(tries < 200, "it does not come back");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    drop(home);
+    let mut tries = 0;
+    while !sockets().is_empty() {
+        tries += 1;
+        assert!(tries < 200, "{:?} stays", sockets());
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

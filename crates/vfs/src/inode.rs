@@ -4,6 +4,7 @@
 //! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
 
 mod copies;
+mod front;
 mod kept;
 mod lock;
 mod nameless;
@@ -11,6 +12,7 @@ mod walk;
 mod xattrs;
 
 pub use copies::{Copies, is_copy};
+pub use front::Front;
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
 pub use walk::{Order, Walk};
@@ -107,10 +109,8 @@ pub struct Inode {
     pub gone: bool,
     /// Why the home refused a write that had been taken, until a caller has heard of it.
     pub refused: Option<ErrorKind>,
-    /// End of the last read, to recognise sequential reading.
-    pub read_end: u64,
-    /// Chunks of read-ahead that the next sequential read asks for.
-    pub read_window: u64,
+    /// How far it is being read in order.
+    pub front: Front,
 }
 
 /// The names of a directory.
@@ -233,8 +233,7 @@ impl Inode {
             dir: (kind == Kind::Dir).then(Box::default),
             gone: false,
             refused: None,
-            read_end: 0,
-            read_window: 0,
+            front: Front::default(),
         }
     }
 

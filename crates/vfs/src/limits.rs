@@ -14,6 +14,9 @@ pub const TARGET_MAX: usize = 4096;
 pub const FETCH_CHUNK: u64 = 1 << 20;
 /// Fetched at least, in bytes.
 pub const FETCH_MIN: u64 = 4 << 10;
+/// How far from where the last read in order ended another one may begin or end to be in order, too, in bytes: as much as
+/// a kernel asks for at once.
+pub const READ_NEAR: u64 = FETCH_CHUNK;
 /// Chunks that read-ahead keeps under way for one file.
 pub const READ_AHEAD_CHUNKS: u64 = 16;
 /// Entries asked for in one page of a listing.

@@ -40,8 +40,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::task::AbortHandle;
 use told::Told;
-pub use wide::Opener;
 use wide::Wide;
+pub use wide::{Opener, Opening};
 
 /// One connection to an agent.
 pub struct Session {

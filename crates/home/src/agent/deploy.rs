@@ -107,13 +107,12 @@ enum Place {
     Fallback,
 }
 
-/// Starts an agent, or makes a further pipe into one that runs there as process `join`: if another one answers, it
-/// was started by other means than ours. Fails only where ssh itself failed.
-pub async fn deploy(target: &SshTarget, agents: &AgentBinaries, join: Option<u32>) -> Result<Deployed> {
-    match attempt(target, agents, Place::Cache, join).await? {
+/// Starts an agent. Fails only where ssh itself failed.
+pub async fn deploy(target: &SshTarget, agents: &AgentBinaries) -> Result<Deployed> {
+    match attempt(target, agents, Place::Cache).await? {
         Attempt::Done(done) => Ok(done),
         // The program did not fit or did not run there.
-        Attempt::Failed(_) => match attempt(target, agents, Place::Fallback, join).await? {
+        Attempt::Failed(_) => match attempt(target, agents, Place::Fallback).await? {
             Attempt::Done(done) => Ok(done),
             Attempt::Failed(dir) => {
                 let text =
@@ -124,19 +123,29 @@ pub async fn deploy(target: &SshTarget, agents: &AgentBinaries, join: Option<u32
     }
 }
 
+/// A further pipe into the agent that runs there as this process: if another one answers, it was started by other means
+/// than ours. It can be written to at once; what the script says comes before the agent's greeting, and nothing else
+/// where there is no agent.
+pub async fn join(target: &SshTarget, agents: &AgentBinaries, pid: u32) -> Result<Pipe> {
+    let command = command(&nonce(), agents, Place::Cache, Some(pid));
+    let Channel { child, mut stdin, stdout } = Channel::open(target, Far::Command(&command))?;
+    // Fails if the far side is gone already; reading tells why.
+    let _ = stdin.write_all(SFTP_GREETING).await;
+    Ok(Pipe { reader: Cursor::new(Bytes::new()).chain(stdout), writer: stdin, child })
+}
+
+fn nonce() -> String {
+    format!("trellis-{:016x}{:016x}", random(), random())
+}
+
 enum Attempt {
     Done(Deployed),
     Failed(String),
 }
 
-async fn attempt(
-    target: &SshTarget,
-    agents: &AgentBinaries,
-    place: Place,
-    join: Option<u32>,
-) -> Result<Attempt> {
-    let nonce = format!("trellis-{:016x}{:016x}", random(), random());
-    let channel = Channel::open(target, Far::Command(&command(&nonce, agents, place, join)))?;
+async fn attempt(target: &SshTarget, agents: &AgentBinaries, place: Place) -> Result<Attempt> {
+    let nonce = nonce();
+    let channel = Channel::open(target, Far::Command(&command(&nonce, agents, place, None)))?;
     let mut talk = Talk { channel, seen: BytesMut::new(), nonce, noise: 0 };
     // Fails if the far side is gone already; reading tells why.
     let _ = talk.channel.stdin.write_all(SFTP_GREETING).await;
@@ -335,6 +344,7 @@ run() {
     echo "$m run $1"; exec "$1/$b" @ARGS@;
 };
 for d in @DIRS@; do own "$d" && run "$d"; done;
+[ -z "@ARGS@" ] || exit 1;
 for d in @DIRS@; do
     own "$d" || continue;
     t="$d/.new-$$-$m";

@@ -3,12 +3,13 @@
 //!
 //! Where the user's configuration names a ControlPath for a host, that master is used. Else it is one of ours, in a
 //! folder that only the user can enter, under a name that the account gives. Unattended connections use masters and
-//! never become one: ssh would hide what a jump host says (it closes the messages of a ProxyCommand where
-//! ControlPersist is on), and a refused login would look like a lost connection.
+//! never leave one behind: ssh would hide what a jump host says (it closes the messages of a ProxyCommand where
+//! ControlPersist is on), and a refused login would look like a lost connection. While such a connection lives,
+//! further channels to the same account go over it without another login ([`Control::Leads`]).
 
 use super::{Account, Control, FORCED, Facts, Persist, SshTarget, base_command, cannot_run, collect};
 use crate::{Error, ErrorKind, Result};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -47,6 +48,16 @@ impl Master {
     }
 }
 
+/// Whether ssh can make this socket, which it ends without: it makes one beside, and links it.
+fn can_be_made(socket: &Path) -> bool {
+    let beside = socket.with_extension("new");
+    let _ = std::fs::remove_file(&beside);
+    let made = UnixListener::bind(&beside).and_then(|_| std::fs::hard_link(&beside, socket));
+    // Whatever is left of it is in nobody's way but ours, and was looked for before.
+    let _ = std::fs::remove_file(&beside);
+    made.and_then(|()| std::fs::remove_file(socket)).is_ok()
+}
+
 /// The name of our socket for an account.
 fn socket_name(account: &Account) -> String {
     short_hash(account.to_string().as_bytes())
@@ -67,6 +78,18 @@ impl SshTarget {
             Some(master) => (target.with_control(Control::Over(master.socket)), true),
             None => (target.with_control(Control::Alone), false),
         }
+    }
+
+    /// The target of a connection that is made without a master, as one that further ones go over, and the target of
+    /// those. `None` where there is no place for its socket.
+    pub(crate) fn leading(&self, facts: &Facts) -> Option<(SshTarget, SshTarget)> {
+        let socket = self.masters.as_ref()?.join(short_hash(format!("{} leads", facts.account).as_bytes()));
+        // What an earlier one has left behind, if anything: ssh makes none where something is.
+        let _ = std::fs::remove_file(&socket);
+        can_be_made(&socket).then(|| {
+            let (leader, over) = (self.clone(), self.clone());
+            (leader.with_control(Control::Leads(socket.clone())), over.with_control(Control::Over(socket)))
+        })
     }
 
     /// The target over the master that lives now, if one does.
@@ -132,7 +155,6 @@ impl SshTarget {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixListener;
 
     fn facts(more: &str) -> Facts {
         Facts::parse(&format!("user ann\nhostname lab\nport 22\n{more}")).unwrap()

@@ -40,6 +40,8 @@ pub enum Control {
     Over(PathBuf),
     /// None, whatever the configuration says.
     Alone,
+    /// It is one itself, at this socket, as long as it lives.
+    Leads(PathBuf),
 }
 
 /// The account that a target leads to, by ssh's own configuration. Two spellings with equal accounts are one.
@@ -160,14 +162,16 @@ impl SshTarget {
     }
 
     pub(super) fn add_control(&self, command: &mut Command) {
-        let path = match &self.control {
+        let (path, leads) = match &self.control {
             Control::AsConfigured => return,
-            Control::Over(path) => path.as_os_str().to_owned(),
-            Control::Alone => "none".into(),
+            Control::Over(path) => (path.as_os_str().to_owned(), "no"),
+            Control::Alone => ("none".into(), "no"),
+            Control::Leads(path) => (path.as_os_str().to_owned(), "yes"),
         };
         let mut option = std::ffi::OsString::from("ControlPath=");
         option.push(path);
-        command.arg("-o").arg(option).args(["-o", "ControlMaster=no"]);
+        command.arg("-o").arg(option).args(["-o", &format!("ControlMaster={leads}")]);
+        command.args(["-o", "ControlPersist=no"]);
     }
 
     pub(super) fn add_ciphers(&self, command: &mut Command) {

@@ -35,6 +35,9 @@ pub struct Options {
     pub unknown_key: bool,
 }
 
+/// The directory of sockets.
+const MASTERS: &str = "masters";
+
 /// A running server.
 #[derive(Debug)]
 pub struct Sshd {
@@ -56,6 +59,7 @@ impl Sshd {
     pub fn start(options: &Options) -> io::Result<Sshd> {
         available().map_err(io::Error::other)?;
         let dir = new_directory()?;
+        fs::create_dir(dir.join(MASTERS))?;
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut sshd = Sshd { dir, port, process: None };
         sshd.write_keys(options)?;
@@ -89,10 +93,15 @@ impl Sshd {
         self.dir.join("known_hosts")
     }
 
+    /// Where connections to it have their sockets.
+    pub fn masters(&self) -> PathBuf {
+        self.dir.join(MASTERS)
+    }
+
     /// This server as a target.
     pub fn target(&self) -> SshTarget {
         match SshTarget::new(None, HOST) {
-            Ok(target) => target.with_config(Some(self.ssh_config())),
+            Ok(target) => target.with_config(Some(self.ssh_config())).with_masters(Some(self.masters())),
             Err(e) => unreachable!("{HOST} is a host name: {e}"),
         }
     }

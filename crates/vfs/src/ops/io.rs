@@ -199,12 +199,7 @@ impl Volume {
         let window = {
             let mut tree = self.tree.lock();
             let Ok(inode) = tree.get(id) else { return };
-            let sequential = at == inode.read_end || at == 0;
-            inode.read_end = end;
-            let next =
-                if sequential { (inode.read_window * 2).clamp(1, limits::READ_AHEAD_CHUNKS) } else { 0 };
-            inode.read_window = next;
-            next
+            inode.front.reads(at, end)
         };
         let next = end.div_ceil(limits::FETCH_CHUNK);
         for chunk in next..next + window {

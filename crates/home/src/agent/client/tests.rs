@@ -3,7 +3,7 @@
 use super::super::server::tests::{Gated, start};
 use super::super::verbs::JOINS;
 use super::*;
-use crate::limits::agent::{CHANGES_MAX, CHANNELS_MORE};
+use crate::limits::agent::{CHANGES_MAX, CHANNEL_GIVEN, CHANNELS_MORE, READ_PART};
 use crate::{HomePath, Link, Op, SetAttr, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -549,7 +549,7 @@ async fn an_agent_that_watches_nothing_is_listed_as_ever() {
 
 /// Sessions with a machine that was booted so, whose agent is joined where that is wanted.
 fn opener(opened: Arc<AtomicU64>, boot: &'static [u8]) -> Opener {
-    Arc::new(move |join| {
+    let open = move |join| -> Opening {
         opened.fetch_add(1, Ordering::Relaxed);
         Box::pin(async move {
             let (mut session, _, _) = session().await;
@@ -558,7 +558,8 @@ fn opener(opened: Arc<AtomicU64>, boot: &'static [u8]) -> Opener {
             inner.accept.features |= if join == Some(inner.accept.pid) { JOINS } else { 0 };
             Ok(Arc::into_inner(session).unwrap())
         })
-    })
+    };
+    Opener { open: Arc::new(open), logs_in: true }
 }
 
 async fn widened(boot: &'static [u8], joins: u64) -> (Session, Arc<AtomicU64>) {
@@ -587,7 +588,7 @@ async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
     for (i, chunk) in futures_util::future::try_join_all(reads).await.unwrap().iter().enumerate() {
         assert!(chunk.data.len() == READ_MAX as usize && chunk.data.iter().all(|b| *b == i as u8));
     }
-    assert!(wide.asked().iter().all(|asked| *asked == 0), "what was read counts as under way");
+    assert!(wide.given().iter().all(|asked| *asked == 0), "what was read counts as under way");
     // Packed, as answers are that take their time, they are 255 times shorter at most.
     assert!(wide.read_over().iter().all(|bytes| *bytes * 255 > READ_MAX.into()), "one pipe for all");
     wide.cut();
@@ -607,7 +608,7 @@ async fn what_is_staged_goes_over_further_pipes_into_the_same_agent_only() {
         session.stage(op(1).id, 0, data.clone()).await.unwrap();
         let sent = wide.sent_over();
         assert!(sent.iter().all(|bytes| (*bytes > STAGE_MAX as u64) == apart), "{sent:?}");
-        assert!(wide.asked().iter().all(|asked| *asked == 0), "what was staged counts as under way");
+        assert!(wide.given().iter().all(|asked| *asked == 0), "what was staged counts as under way");
         wide.cut();
         session.stage(op(2).id, 0, data).await.unwrap();
     }
@@ -636,4 +637,25 @@ async fn further_pipes_are_for_far_and_fast_wires() {
         }
         assert_eq!(full, wants, "{bytes} bytes each {every} ms, {round_trip} ms away");
     }
+}
+
+#[tokio::test]
+async fn no_pipe_is_given_more_than_it_carries_soon() {
+    let (session, _) = widened(b"boot", 0).await;
+    let wide = session.wide.as_ref().unwrap();
+    let file = loc(b"f");
+    let mut held = Vec::new();
+    while let Some(room) = wide.hold_read(READ_PART) {
+        held.push(room);
+    }
+    let each = CHANNEL_GIVEN.next_multiple_of(READ_PART.into());
+    assert_eq!(wide.given(), vec![each; 1 + CHANNELS_MORE]);
+    let read = session.read(&file, 3, READ_PART);
+    tokio::pin!(read);
+    assert!(tokio::time::timeout(Duration::from_millis(100), &mut read).await.is_err(), "it has no room");
+    session.read_later(&file, 4, READ_PART).await.unwrap();
+    held.pop();
+    assert_eq!(read.await.unwrap().data[0], 3);
+    drop(held);
+    assert_eq!(wide.given(), vec![0; 1 + CHANNELS_MORE]);
 }

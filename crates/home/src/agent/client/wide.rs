@@ -6,7 +6,9 @@
 use super::super::frame::Class;
 use super::super::verbs::{Accept, JOINS, StageArgs};
 use super::Session;
-use crate::limits::agent::{CHANNEL_FULL, CHANNEL_IDLE, CHANNEL_PACE, CHANNELS_MORE, CHANNELS_PAUSE};
+use crate::limits::agent::{
+    CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_HALF, CHANNEL_IDLE, CHANNEL_PACE, CHANNELS_MORE, CHANNELS_PAUSE,
+};
 use crate::{Chunk, Loc, Result};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -14,17 +16,59 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// Makes one more connection to the same account: into the agent that runs there as this process, or to another one.
-pub type Opener = Arc<dyn Fn(Option<u32>) -> BoxFuture<'static, Result<Session>> + Send + Sync>;
+/// A connection that is being made.
+pub type Opening = BoxFuture<'static, Result<Session>>;
+
+/// Makes one more connection to the same account.
+#[derive(Clone)]
+pub struct Opener {
+    /// Into the agent that runs there as this process, or to another one.
+    pub open: Arc<dyn Fn(Option<u32>) -> Opening + Send + Sync>,
+    /// Whether that takes a login, which may be refused.
+    pub logs_in: bool,
+}
 
 pub(super) struct Wide {
     opener: Opener,
-    /// Bytes that are on their way over the first pipe.
-    first: Arc<AtomicU64>,
+    /// What is on its way over the first pipe.
+    first: Arc<Load>,
     more: Arc<Mutex<More>>,
+    /// Some pipe has room for something of this kind.
+    room: Arc<[Notify; KINDS]>,
+}
+
+/// What a pipe is given. One kind does not wait for room that another one takes.
+#[derive(Clone, Copy)]
+enum Kind {
+    Wanted,
+    Later,
+    Staged,
+}
+
+const KINDS: usize = 3;
+
+impl Kind {
+    fn of(class: Class) -> Kind {
+        if class == Class::Bulk { Kind::Later } else { Kind::Wanted }
+    }
+}
+
+/// Bytes that a pipe was given and that are under way, by kind.
+#[derive(Default)]
+struct Load([AtomicU64; KINDS]);
+
+impl Load {
+    fn all(&self) -> u64 {
+        self.0.iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    fn has_room(&self, kind: Kind) -> bool {
+        self.0[kind as usize].load(Ordering::Relaxed) < CHANNEL_GIVEN
+    }
 }
 
 #[derive(Default)]
@@ -41,7 +85,7 @@ struct More {
 #[derive(Clone)]
 struct Pipe {
     session: Arc<Session>,
-    asked: Arc<AtomicU64>,
+    load: Arc<Load>,
     /// Whether it leads into the same agent.
     joined: bool,
 }
@@ -53,30 +97,29 @@ struct Pace {
 }
 
 /// Bytes that are under way.
-struct Asked(Arc<AtomicU64>, u64);
-
-impl Asked {
-    fn new(sum: Arc<AtomicU64>, len: u64) -> Asked {
-        sum.fetch_add(len, Ordering::Relaxed);
-        Asked(sum, len)
-    }
+struct Given {
+    load: Arc<Load>,
+    kind: Kind,
+    len: u64,
+    room: Arc<[Notify; KINDS]>,
 }
 
-impl Drop for Asked {
+impl Drop for Given {
     fn drop(&mut self) {
-        self.0.fetch_sub(self.1, Ordering::Relaxed);
+        self.load.0[self.kind as usize].fetch_sub(self.len, Ordering::Relaxed);
+        self.room[self.kind as usize].notify_one();
     }
 }
 
 impl Wide {
     pub fn new(opener: Opener) -> Wide {
-        Wide { opener, first: Arc::default(), more: Arc::default() }
+        Wide { opener, first: Arc::default(), more: Arc::default(), room: Arc::default() }
     }
 
     /// Reads over the pipe that has least to do. `first`: the one that has always been there.
     pub async fn read(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let chunk = self.read_once(first, class, file, at, len).await?;
-        let full = self.more.lock().reads_fill(chunk.data.len() as u64, first.round_trip());
+        let full = self.more.lock().reads_fill(chunk.data.len() as u64, first.round_trip(), self.enough());
         if full {
             self.widen(&first.accept);
         }
@@ -84,15 +127,16 @@ impl Wide {
     }
 
     async fn read_once(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let (other, asked) = self.least(len.into(), |_| true);
+        let kind = Kind::of(class);
+        let (other, given) = self.turn(kind, len.into()).await;
         if let Some(pipe) = other {
             if let Ok(chunk) = pipe.session.read_once(class, file, at, len).await {
                 let meter = &first.shared.life.meter;
                 meter.bytes_in.fetch_add(chunk.data.len() as u64, Ordering::Relaxed);
                 return Ok(chunk);
             }
-            drop(asked);
-            let _asked = Asked::new(self.first.clone(), len.into());
+            drop(given);
+            let _given = self.give(&self.first, kind, len.into());
             return first.read_once(class, file, at, len).await;
         }
         first.read_once(class, file, at, len).await
@@ -102,7 +146,7 @@ impl Wide {
     pub async fn stage(&self, first: &Session, args: StageArgs) -> Result<()> {
         let len = args.data.len() as u64;
         self.stage_once(first, args).await?;
-        let full = self.more.lock().stages_fill(len, first.round_trip());
+        let full = self.more.lock().stages_fill(len, first.round_trip(), self.enough());
         if full {
             self.widen(&first.accept);
         }
@@ -111,14 +155,14 @@ impl Wide {
 
     async fn stage_once(&self, first: &Session, args: StageArgs) -> Result<()> {
         let len = args.data.len() as u64;
-        let (other, asked) = self.least(len, |pipe| pipe.joined);
+        let (other, given) = self.turn(Kind::Staged, len).await;
         if let Some(pipe) = other {
             if pipe.session.stage_and_hear(args.clone()).await.is_ok() {
                 first.shared.life.meter.bytes_out.fetch_add(len, Ordering::Relaxed);
                 return Ok(());
             }
-            drop(asked);
-            let _asked = Asked::new(self.first.clone(), len);
+            drop(given);
+            let _given = self.give(&self.first, Kind::Staged, len);
             return first.stage_and_hear(args).await;
         }
         // Among several pipes each has as much under way as it has answered.
@@ -129,16 +173,41 @@ impl Wide {
         }
     }
 
-    /// Of the first pipe and the further ones that do, the one with the fewest bytes under way, `None` for the first; `len`
-    /// more are on their way over it.
-    fn least(&self, len: u64, does: impl Fn(&Pipe) -> bool) -> (Option<Pipe>, Asked) {
+    /// Bytes in a round trip from which on there are to be further pipes.
+    fn enough(&self) -> u64 {
+        if self.opener.logs_in { CHANNEL_FULL } else { CHANNEL_HALF }
+    }
+
+    fn give(&self, load: &Arc<Load>, kind: Kind, len: u64) -> Given {
+        load.0[kind as usize].fetch_add(len, Ordering::Relaxed);
+        Given { load: load.clone(), kind, len, room: self.room.clone() }
+    }
+
+    /// The pipe that `len` bytes go over, `None` for the first. No pipe is given more than it carries soon, so that what
+    /// waits finds pipes that are made meanwhile.
+    async fn turn(&self, kind: Kind, len: u64) -> (Option<Pipe>, Given) {
+        loop {
+            let room = self.room[kind as usize].notified();
+            if let Some(turn) = self.least(kind, len) {
+                return turn;
+            }
+            room.await;
+        }
+    }
+
+    /// Of the first pipe and the further ones that do, the one with the fewest bytes under way, if it has room.
+    fn least(&self, kind: Kind, len: u64) -> Option<(Option<Pipe>, Given)> {
         let mut more = self.more.lock();
         more.pipes.retain(|pipe| pipe.session.shared.life.over().is_none());
-        let pipes = more.pipes.iter().filter(|pipe| does(pipe));
-        let least = pipes.min_by_key(|pipe| pipe.asked.load(Ordering::Relaxed)).cloned();
-        let least = least.filter(|p| p.asked.load(Ordering::Relaxed) < self.first.load(Ordering::Relaxed));
-        let sum = least.as_ref().map_or(&self.first, |pipe| &pipe.asked).clone();
-        (least, Asked::new(sum, len))
+        let does = |pipe: &&Pipe| pipe.joined || !matches!(kind, Kind::Staged);
+        let pipes = more.pipes.iter().filter(does).filter(|pipe| pipe.load.has_room(kind));
+        let least = pipes.min_by_key(|pipe| pipe.load.all()).cloned();
+        let least = least.filter(|p| !self.first.has_room(kind) || p.load.all() < self.first.all());
+        match &least {
+            Some(pipe) => Some((least.clone(), self.give(&pipe.load, kind, len))),
+            None if self.first.has_room(kind) => Some((None, self.give(&self.first, kind, len))),
+            None => None,
+        }
     }
 
     /// Makes further pipes, to the same machine only: another one behind the same name may have other files. After some
@@ -146,18 +215,21 @@ impl Wide {
     pub fn widen(&self, first: &Accept) {
         let (boot_id, pid) = (first.home.boot_id.clone(), first.pid);
         let join = (first.features & JOINS != 0).then_some(pid);
-        let (opener, more) = (self.opener.clone(), self.more.clone());
+        let (opener, more, room) = (self.opener.clone(), self.more.clone(), self.room.clone());
         let mut state = self.more.lock();
         if state.keeper.is_some() {
             return;
         }
         let task = tokio::spawn(async move {
             // One alone tells whether there can be any: refused logins lock accounts.
+            let first = if opener.logs_in { 1 } else { CHANNELS_MORE };
             for join in [join, None] {
-                for count in [1, CHANNELS_MORE - 1] {
-                    let opened = futures_util::future::join_all((0..count).map(|_| opener(join))).await;
+                for count in [first, CHANNELS_MORE - first] {
+                    let opened =
+                        futures_util::future::join_all((0..count).map(|_| (opener.open)(join))).await;
                     let usable = opened.into_iter().filter_map(|opened| usable(opened, &boot_id, pid));
                     more.lock().pipes.extend(usable);
+                    room.iter().for_each(Notify::notify_waiters);
                     if more.lock().pipes.is_empty() {
                         break;
                     }
@@ -186,7 +258,7 @@ fn usable(opened: Result<Session>, boot_id: &Bytes, pid: u32) -> Option<Pipe> {
     match opened {
         Ok(session) if session.accept.home.boot_id == *boot_id => {
             let joined = session.accept.features & JOINS != 0 && session.accept.pid == pid;
-            Some(Pipe { session: Arc::new(session), asked: Arc::default(), joined })
+            Some(Pipe { session: Arc::new(session), load: Arc::default(), joined })
         }
         Ok(_) => {
             tracing::debug!("a further connection leads to another machine");
@@ -206,11 +278,15 @@ impl Wide {
         self.more.lock().pipes.len()
     }
 
-    /// Bytes that were asked for, by pipe.
-    pub fn asked(&self) -> Vec<u64> {
+    /// Bytes that are under way, by pipe.
+    pub fn given(&self) -> Vec<u64> {
         let more = self.more.lock();
-        let sums = more.pipes.iter().map(|p| &p.asked).chain([&self.first]);
-        sums.map(|sum| sum.load(Ordering::Relaxed)).collect()
+        more.pipes.iter().map(|p| &p.load).chain([&self.first]).map(|load| load.all()).collect()
+    }
+
+    /// Room for a read, until it is dropped, if any pipe has some.
+    pub fn hold_read(&self, len: u32) -> Option<impl Sized> {
+        self.least(Kind::Wanted, len.into()).map(|(_, given)| given)
     }
 
     /// Bytes that came over those besides the first.
@@ -235,7 +311,8 @@ impl Wide {
     /// So many bytes were read and as many staged; whether either fills a channel.
     pub fn is_full(&self, bytes: u64, round_trip: Duration) -> bool {
         let mut more = self.more.lock();
-        more.reads_fill(bytes, round_trip) | more.stages_fill(bytes, round_trip)
+        let enough = self.enough();
+        more.reads_fill(bytes, round_trip, enough) | more.stages_fill(bytes, round_trip, enough)
     }
 }
 
@@ -252,29 +329,34 @@ impl More {
         !self.pipes.is_empty() && self.used.is_some_and(|used| used.elapsed() < CHANNEL_IDLE)
     }
 
-    /// So many bytes were read; whether as many come in each round trip as one channel of ssh hardly carries.
-    fn reads_fill(&mut self, bytes: u64, round_trip: Duration) -> bool {
+    /// So many bytes were read; whether enough come in each round trip.
+    fn reads_fill(&mut self, bytes: u64, round_trip: Duration, enough: u64) -> bool {
         self.used = Some(Instant::now());
-        Pace::fills(&mut self.reads, bytes, round_trip)
+        Pace::fills(&mut self.reads, bytes, round_trip, enough)
     }
 
     /// The same of bytes that were staged: a channel carries each way as much.
-    fn stages_fill(&mut self, bytes: u64, round_trip: Duration) -> bool {
+    fn stages_fill(&mut self, bytes: u64, round_trip: Duration, enough: u64) -> bool {
         self.used = Some(Instant::now());
-        Pace::fills(&mut self.stages, bytes, round_trip)
+        Pace::fills(&mut self.stages, bytes, round_trip, enough)
     }
 }
 
 impl Pace {
-    fn fills(pace: &mut Option<Pace>, bytes: u64, round_trip: Duration) -> bool {
-        let now = pace.get_or_insert_with(|| Pace { since: Instant::now(), bytes: 0 });
-        now.bytes += bytes;
-        let elapsed = now.since.elapsed();
-        if elapsed < CHANNEL_PACE {
+    fn fills(pace: &mut Option<Pace>, bytes: u64, round_trip: Duration, enough: u64) -> bool {
+        let now = Instant::now();
+        let Some(current) = pace else {
+            // What this answer brought was under way before.
+            *pace = Some(Pace { since: now, bytes: 0 });
+            return false;
+        };
+        current.bytes += bytes;
+        let elapsed = now - current.since;
+        if elapsed < round_trip.max(CHANNEL_PACE) {
             return false;
         }
-        let flow = now.bytes as f64 * round_trip.as_secs_f64() / elapsed.as_secs_f64();
-        *pace = None;
-        flow >= CHANNEL_FULL as f64
+        let flow = current.bytes as f64 * round_trip.as_secs_f64() / elapsed.as_secs_f64();
+        *pace = Some(Pace { since: now, bytes: 0 });
+        flow >= enough as f64
     }
 }
