@@ -148,6 +148,8 @@ async fn a_killed_agent_fails_calls_as_unreachable_and_the_next_call_reconnects(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_carries_further_channels_without_another_login_and_leaves_no_socket() {
     let (sshd, home) = start(Options::default());
+    // As ssh and its server leave it when they are killed.
+    drop(std::os::unix::net::UnixListener::bind(sshd.masters().join("via-of-a-killed1")).unwrap());
     let sockets =
         || std::fs::read_dir(sshd.masters()).unwrap().map(|e| e.unwrap().path()).collect::<Vec<_>>();
     for life in 1..=2 {
@@ -159,7 +161,6 @@ async fn a_connection_carries_further_channels_without_another_login_and_leaves_
         { channel.stdout }.read_to_string(&mut said).await.unwrap();
         assert_eq!(said, "over\n");
         assert_eq!(sshd.log().matches("Accepted publickey").count(), life, "{}", sshd.log());
-        // What a killed ssh leaves behind is in nobody's way.
         sshd::signal(sshd.sessions("trellis/agent-")[0], libc::SIGKILL);
         let mut tries = 0;
         while home.attach().await.is_err() || sshd.log().matches("Accepted publickey").count() == life {

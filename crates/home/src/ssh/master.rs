@@ -12,14 +12,24 @@ use crate::{Error, ErrorKind, Result};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Bytes of a socket's name below the folder: a slash, our name, and what ssh appends while it makes the socket.
-pub const SOCKET_NAME_BYTES: usize = 1 + 16 + 17;
+pub const SOCKET_NAME_BYTES: usize = 1 + SOCKET_HASH + 17;
+
+/// Bytes of our name.
+const SOCKET_HASH: usize = 16;
 
 /// Options of a master besides those of every connection. A site's short outage must not cost a login, so it waits
 /// longer than the connections that go through it.
 const PATIENT: &[&str] = &["ServerAliveInterval=20", "ServerAliveCountMax=6", "ConnectTimeout=30"];
+
+/// How names of sockets of connections begin that lead others while they live. No hexadecimal digits, as of logins.
+const LEADS: &str = "via-";
+
+/// Such connections of this process so far.
+static LED: AtomicU64 = AtomicU64::new(0);
 
 /// Where the master of an account is, or would be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,14 +58,27 @@ impl Master {
     }
 }
 
+/// Removes sockets of connections that led others and that nobody listens at: ssh and its server were killed.
+fn forget_dead(folder: &Path) {
+    // Longer ones are being made.
+    let led = |name: &[u8]| name.starts_with(LEADS.as_bytes()) && name.len() == SOCKET_HASH;
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let sockets = entries.filter(|e| led(e.file_name().as_encoded_bytes())).map(|entry| entry.path());
+    for socket in sockets.filter(|socket| UnixStream::connect(socket).is_err()) {
+        // Somebody else may have done so.
+        let _ = std::fs::remove_file(socket);
+    }
+}
+
 /// Whether ssh can make this socket, which it ends without: it makes one beside, and links it.
 fn can_be_made(socket: &Path) -> bool {
     let beside = socket.with_extension("new");
     let _ = std::fs::remove_file(&beside);
     let made = UnixListener::bind(&beside).and_then(|_| std::fs::hard_link(&beside, socket));
-    // Whatever is left of it is in nobody's way but ours, and was looked for before.
+    // Gone already where somebody else took them for dead ones.
     let _ = std::fs::remove_file(&beside);
-    made.and_then(|()| std::fs::remove_file(socket)).is_ok()
+    let _ = std::fs::remove_file(socket);
+    made.is_ok()
 }
 
 /// The name of our socket for an account.
@@ -65,7 +88,7 @@ fn socket_name(account: &Account) -> String {
 
 /// 16 hexadecimal digits, for names of files.
 pub fn short_hash(of: &[u8]) -> String {
-    blake3::hash(of).to_hex()[..16].to_owned()
+    blake3::hash(of).to_hex()[..SOCKET_HASH].to_owned()
 }
 
 impl SshTarget {
@@ -83,9 +106,11 @@ impl SshTarget {
     /// The target of a connection that is made without a master, as one that further ones go over, and the target of
     /// those. `None` where there is no place for its socket.
     pub(crate) fn leading(&self, facts: &Facts) -> Option<(SshTarget, SshTarget)> {
-        let socket = self.masters.as_ref()?.join(short_hash(format!("{} leads", facts.account).as_bytes()));
-        // What an earlier one has left behind, if anything: ssh makes none where something is.
-        let _ = std::fs::remove_file(&socket);
+        let folder = self.masters.as_ref()?;
+        forget_dead(folder);
+        let which =
+            format!("{} {} {}", facts.account, std::process::id(), LED.fetch_add(1, Ordering::Relaxed));
+        let socket = folder.join(format!("{LEADS}{}", &short_hash(which.as_bytes())[LEADS.len()..]));
         can_be_made(&socket).then(|| {
             let (leader, over) = (self.clone(), self.clone());
             (leader.with_control(Control::Leads(socket.clone())), over.with_control(Control::Over(socket)))
