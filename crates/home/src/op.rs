@@ -34,6 +34,9 @@ oncrpc::xdr! {
         /// Those of the unknown ones that were about to overwrite a file in place, ascending: after a power cut it may
         /// have any part of what it should have, whatever its attributes say.
         pub torn: Vec<u64>,
+        /// The last of them that left its names and attributes, with all before it; not that contents are durable. 0 where
+        /// that is not known.
+        pub ran: u64,
         /// The machine was restarted, or the home has just begun to keep a log: those that were begun are durable, in
         /// the order of their numbers with all before them, and what the others left is to be looked for.
         pub restarted: bool,

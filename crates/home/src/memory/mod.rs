@@ -409,7 +409,7 @@ impl Home for MemoryHome {
         state.claims.insert((gateway, volume), true);
         let since = lost.first().copied().unwrap_or(u64::MAX);
         let begun = state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
-        Ok(Some(Claimed { begun, unknown: Vec::new(), torn: Vec::new(), restarted: false }))
+        Ok(Some(Claimed { begun, unknown: Vec::new(), torn: Vec::new(), ran: 0, restarted: false }))
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -189,13 +189,19 @@ impl Queue {
     /// What a home says that keeps no log.
     pub fn nothing_is_known(&self) -> Claimed {
         let unknown = self.ops.iter().filter(|(_, op)| op.resent).map(|(seq, _)| *seq).collect();
-        Claimed { begun: Vec::new(), unknown, torn: Vec::new(), restarted: true }
+        Claimed { begun: Vec::new(), unknown, torn: Vec::new(), ran: 0, restarted: true }
     }
 
     /// The last of these operations that ran in order, so that all before it were executed as well; 0 if there is none.
     pub fn executed_last(&self, begun: &[u64]) -> u64 {
         let in_order = |seq: &&u64| self.ops.get(seq).is_some_and(|op| !op.late);
         begun.iter().rev().find(in_order).copied().unwrap_or(0)
+    }
+
+    /// The last operation up to this one that ran in order; 0 if there is none.
+    pub fn ran_last(&self, ran: u64) -> u64 {
+        let in_order = |(seq, op): (&u64, &Pending)| (!op.late).then_some(*seq);
+        self.ops.range(..=ran).rev().find_map(in_order).unwrap_or(0)
     }
 
     /// The home told what it knows of all operations. Others of mode `wb` were not executed; those of mode `strict` are

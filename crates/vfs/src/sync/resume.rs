@@ -56,6 +56,20 @@ impl Trace {
     }
 }
 
+/// How far a home came for certain, by numbers of operations in order.
+struct Executed {
+    /// All up to here was executed and is durable.
+    durable: u64,
+    /// All up to here was executed; of contents that may not be durable.
+    ran: u64,
+}
+
+impl Executed {
+    fn last(&self) -> u64 {
+        self.durable.max(self.ran)
+    }
+}
+
 /// By file, the exact times of records that make it or write to it: whatever has one is that file.
 type Times = HashMap<u64, HashSet<Time>>;
 
@@ -87,7 +101,9 @@ impl Volume {
             let torn = known.as_ref().map(|known| known.torn.iter().copied().collect());
             let known = known.unwrap_or_else(|| queue.nothing_is_known());
             queue.told(&known);
-            (queue.executed_last(&known.begun), torn, known.restarted)
+            let done =
+                Executed { durable: queue.executed_last(&known.begun), ran: queue.ran_last(known.ran) };
+            (done, torn, known.restarted)
         };
         if look {
             self.look_for_lost(class, executed, torn).await?;
@@ -96,14 +112,13 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes in what was done by a send whose answer was lost, as far as the home shows it. All up to `executed` was, and
-    /// is durable. `torn`, where the power may have failed: what was about to overwrite a file in place. It is done again,
+    /// Takes in what was done by a send whose answer was lost, as far as the home shows it. `torn`, where the power may have failed: what was about to overwrite a file in place. It is done again,
     /// and so is a write that only its place in the order proves, each with all later changes of the file's content and
     /// attributes: of content nothing but its own mark tells then.
     async fn look_for_lost(
         self: &Arc<Self>,
         class: Class,
-        executed: u64,
+        executed: Executed,
         torn: Option<HashSet<u64>>,
     ) -> Result<()> {
         let sent = self.sent();
@@ -111,15 +126,15 @@ impl Volume {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
-        let (traces, executed) = self.look(sent, class, executed, torn.is_some()).await?;
+        let (traces, last) = self.look(sent, class, executed.last(), torn.is_some()).await?;
         let refused: Vec<(u64, Change)> = {
             let tree = self.tree.lock();
             let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
             parked.map(|(seq, p)| (seq, p.change.clone())).collect()
         };
-        let mut proven = proven(&traces, &refused, executed);
+        let mut proven = proven(&traces, &refused, last);
         if let Some(torn) = torn {
-            again(&mut proven, &sent_with(&traces, torn), executed);
+            again(&mut proven, &sent_with(&traces, torn), executed.durable);
         }
         let shown: HashSet<u64> = proven.iter().map(|(t, _)| t.seq).collect();
         proven.extend(traces.iter().filter(|t| t.moot && !shown.contains(&t.seq)).map(|t| (t, None)));

@@ -4,9 +4,9 @@
 
 use super::super::account::cache_dir;
 use super::super::claim::{Intent, Leftovers, Stage, TakeOut};
-use super::super::sys::{Mode, Rename, Sys};
+use super::super::sys::{FileType, Mode, Rename, Sys};
 use super::names::gone;
-use super::staging::{COPY, MARKER};
+use super::staging::{COPY, MARKER, of_volume};
 use super::{Act, Batch};
 use crate::attr::{Attr, HomeId};
 use crate::op::{Done, Placed};
@@ -29,6 +29,9 @@ pub(in crate::posix) fn recover<S: Sys>(home: &Posix<S>, left: Leftovers) {
     }
     for stage in &left.stages {
         let _ = batch.clear_away(stage);
+    }
+    for stage in left.unlogged.and_then(|mark| of_volume(home, &mark).ok()).unwrap_or_default() {
+        let _ = batch.drop_links(&stage).and_then(|()| batch.clear_away(&stage));
     }
 }
 
@@ -123,6 +126,19 @@ impl<S: Sys> Batch<'_, S> {
                 Err(e) => at = at.split().ok_or(e)?.0,
             }
         }
+    }
+
+    /// Removes from a staging directory what has other names. Nobody knows any more what it was to become, but nothing of
+    /// it is lost.
+    fn drop_links(&self, stage: &Stage) -> Act<()> {
+        let fd = self.open_stage(stage)?;
+        for name in self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::NAMES_MAX)? {
+            let stat = self.sys().stat(&self.sys().open_name(&fd, &name)?)?;
+            if stat.kind != FileType::Dir && stat.nlink > 1 {
+                self.sys().unlink(&fd, &name, false)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes a staging directory with the copies in it that were never used. What else is in it stays, and is shown.

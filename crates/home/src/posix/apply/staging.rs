@@ -75,6 +75,13 @@ pub(in crate::posix) fn sweep<S: Sys>(home: &Posix<S>, cache: &S::Fd) -> Sysult<
     Ok(())
 }
 
+/// The staging directories in the account's own directory whose names end like this.
+pub(super) fn of_volume<S: Sys>(home: &Posix<S>, mark: &[u8]) -> Sysult<Vec<Stage>> {
+    let all = home.sys.names(&home.sys.reopen(&cache_dir(home)?, Mode::Read)?, limits::NAMES_MAX)?;
+    let ours = all.into_iter().filter(|name| name.starts_with(PREFIX) && name.ends_with(mark));
+    Ok(ours.map(|name| Stage { below: None, name: name.into() }).collect())
+}
+
 impl<S: Sys> Batch<'_, S> {
     /// The staging directory for objects of `dir`; made if need be. Answers its index.
     pub(super) fn staging(&mut self, path: &HomePath, dir: &Found<S>) -> Act<usize> {
@@ -133,7 +140,8 @@ impl<S: Sys> Batch<'_, S> {
         below: Option<HomePath>,
         place: (u64, u64),
     ) -> Sysult<Staging<S>> {
-        let name = self.unique(PREFIX)?;
+        let mut name = self.unique(PREFIX)?;
+        name.extend(self.claim.iter().flat_map(|claim| claim.mark()));
         let stage = Stage { below, name: Bytes::copy_from_slice(&name) };
         if let Some(claim) = &mut self.claim {
             claim.stage(&self.home.sys, &stage);

@@ -1,6 +1,6 @@
 //! Who may change a home for a volume, and what became of the operations that were begun.
 //!
-//! For each volume of a gateway that writes here `~/.cache/trellis/volumes/GATEWAY-VOLUME` has two files.
+//! For each volume of a gateway that writes here `~/.cache/trellis/volumes/GATEWAY-VOLUME` has three files.
 //!
 //! - `fence` holds a random word of the agent that took over last, and is locked (flock(2)) while a batch runs. Who
 //!   takes over writes its word first, so that the agent before it stops at its next operation, and then waits for the
@@ -8,9 +8,11 @@
 //! - `log` has a [`Record`] before and after each operation: it tells exactly what an agent that was killed had done. It is
 //!   synced when a batch has become durable and before a file is overwritten in place: after the machine was restarted it
 //!   tells what was durable, and which files are neither old nor new. Of all else it tells nothing then.
+//! - `ran` tells after a power cut which operations left their names and attributes; see [`progress`].
 //!
 //! Where the files cannot be kept there is neither fence nor log, as on a full or read-only home directory.
 
+mod progress;
 mod record;
 
 use super::account::{cache_dir, keep_token};
@@ -22,6 +24,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::{Claimed, Done, OpId, Outcome};
 use bytes::Bytes;
+use progress::Progress;
 pub(super) use record::{Ended, Intent, Stage, Swap, TakeOut};
 use record::{Record, Unknown, decode, encode};
 use rustix::io::Errno;
@@ -35,6 +38,7 @@ const WORD: usize = 16;
 
 /// The right of this process to change the home for a volume, as long as nobody takes it over.
 pub(super) struct Claim<S: Sys> {
+    name: String,
     dir: S::Fd,
     fence: S::Fd,
     word: [u8; WORD],
@@ -59,6 +63,8 @@ pub(super) struct Claim<S: Sys> {
     /// Operations that may have been executed before the log begins, and have no outcome since; each with the file that
     /// it was about to write in place.
     unknown: BTreeMap<u64, Option<HomeId>>,
+    /// How far the operations came, where that can be kept.
+    progress: Option<Progress<S>>,
 }
 
 /// What an earlier agent may have left in the middle of an operation.
@@ -68,6 +74,8 @@ pub(super) struct Leftovers {
     pub intents: Vec<Intent>,
     /// Staging directories that it made.
     pub stages: Vec<Stage>,
+    /// What those end with that it made in the account's own directory, where the log does not tell all of them.
+    pub unlogged: Option<Vec<u8>>,
 }
 
 /// The open log.
@@ -136,7 +144,11 @@ fn make_durable<S: Sys>(home: &Posix<S>, lost: &[u64]) -> Result<()> {
 
 fn volume_dir<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<S::Fd> {
     let all = directory(home, &cache_dir(home)?, b"volumes")?;
-    directory(home, &all, format!("{:016x}-{:08x}", volume.0, volume.1).as_bytes())
+    directory(home, &all, volume_name(volume).as_bytes())
+}
+
+fn volume_name((gateway, volume): Volume) -> String {
+    format!("{gateway:016x}-{volume:08x}")
 }
 
 impl Ended {
@@ -164,6 +176,7 @@ impl<S: Sys> Claim<S> {
             _ => Ok(()),
         })?;
         let mut claim = Claim {
+            name: volume_name(volume),
             dir,
             fence,
             word,
@@ -178,6 +191,7 @@ impl<S: Sys> Claim<S> {
             complete: false,
             taken: false,
             unknown: BTreeMap::new(),
+            progress: None,
         };
         let ready = claim.start(home, recover);
         sys.unlock(&claim.fence).ok();
@@ -190,6 +204,7 @@ impl<S: Sys> Claim<S> {
             // Somebody else took over meanwhile.
             return Err(Errno::AGAIN);
         }
+        self.progress = Progress::open(home, &self.dir).ok();
         let (fd, size) = file(home, &self.dir, b"log")?;
         let mut bytes = vec![0; size.min(limits::LOG_BYTES_MAX) as usize];
         let mut have = 0;
@@ -214,7 +229,8 @@ impl<S: Sys> Claim<S> {
             self.unknown = torn;
         }
         let intents = self.doubt.values().flatten().cloned().collect();
-        recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages) });
+        let unlogged = (!self.complete).then(|| self.mark());
+        recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages), unlogged });
         if !self.complete {
             // The machine was started again. What had become durable before is as it was.
             self.kept.retain(|ended| !self.unsettled.contains(&ended.seq));
@@ -298,6 +314,7 @@ impl<S: Sys> Claim<S> {
     /// What is known of these operations and all later ones.
     fn known(&mut self, lost: Vec<u64>) -> Option<Claimed> {
         let since = lost.first().copied().unwrap_or(u64::MAX);
+        let ran = self.ran().filter(|ran| lost.last().is_some_and(|last| ran <= last));
         self.doubt.retain(|seq, _| *seq >= since);
         // What the gateway knows the outcome of was durable when it was told.
         self.unsettled.retain(|seq| lost.binary_search(seq).is_ok());
@@ -319,8 +336,19 @@ impl<S: Sys> Claim<S> {
             begun,
             unknown,
             torn,
+            ran: ran.unwrap_or(0),
             restarted: !self.complete,
         })
+    }
+
+    /// The last operation that left its names and attributes, with all before it, where the log does not tell.
+    fn ran(&self) -> Option<u64> {
+        self.progress.as_ref().filter(|_| !self.complete).map(Progress::last)
+    }
+
+    /// What the names of staging directories of this volume end with.
+    pub fn mark(&self) -> Vec<u8> {
+        format!("-{}", self.name).into_bytes()
     }
 
     /// Whether nobody has taken over, as far as can be seen. Certain while the fence is locked.
@@ -436,6 +464,9 @@ impl<S: Sys> Claim<S> {
     pub fn end(&mut self, sys: &S, ended: Ended) {
         self.clear(&ended);
         self.append(sys, &Record::Ended(ended.clone()));
+        if let (Outcome::Done(done), Some(progress)) = (&ended.outcome, &mut self.progress) {
+            progress.ran(sys, ended.seq, done);
+        }
         if matches!(ended.outcome, Outcome::Done(_)) {
             self.unsettled.insert(ended.seq);
             self.keep(ended);
@@ -457,6 +488,7 @@ impl<S: Sys> Claim<S> {
             settled |= self.unsettled.remove(&seq);
         }
         if settled && self.unsettled.is_empty() {
+            self.progress.iter_mut().for_each(Progress::settled);
             self.append(sys, &Record::Durable);
             self.sync(sys);
         }

@@ -494,7 +494,7 @@ fn what_was_not_known_once_is_not_denied_later() {
     let ops = batch(&home);
     all_done(&home.apply(ops[..2].to_vec()).unwrap(), &ops[..2], "of a time without a log");
     let lost = numbers(&ops[..4]);
-    let nothing = Claimed { begun: vec![], unknown: lost.clone(), torn: vec![], restarted: true };
+    let nothing = Claimed { begun: vec![], unknown: lost.clone(), torn: vec![], ran: 0, restarted: true };
     for _ in 0..2 {
         let home = place.open(Linux::default());
         let known = home.claim(GATEWAY, VOLUME, lost.clone()).unwrap();
@@ -577,4 +577,50 @@ fn an_operation_whose_directory_was_replaced_since_does_not_hang_when_it_is_made
             break;
         }
     }
+}
+
+/// As after a power cut that left all names and attributes, but not what was to be synced.
+#[test]
+fn without_a_log_it_is_known_which_operations_left_their_names() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let ops = batch(&home);
+    all_done(&home.apply(ops[..4].to_vec()).unwrap(), &ops[..4], "the first four");
+    let files = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}"));
+    let ran = |lost: &[Placed]| {
+        std::fs::remove_file(files.join("log")).unwrap();
+        let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, numbers(lost)).unwrap().unwrap();
+        assert!(known.restarted && known.begun.is_empty());
+        known.ran
+    };
+    assert_eq!(ran(&ops), ops[3].id.seq);
+    assert_eq!(ran(&ops[..2]), 0, "more than was lost is no answer");
+    let status = std::process::Command::new("touch").arg(files.join("ran")).status().unwrap();
+    assert!(status.success());
+    assert_eq!(ran(&ops), 0, "the time of somebody else");
+}
+
+/// A link that was taken out of the tree counts as one of the file as long as it is there.
+#[test]
+fn without_a_log_links_that_were_taken_out_are_removed_and_nothing_else() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let stage = |number: u32| {
+        let mark = format!("{GATEWAY:016x}-{number:08x}");
+        place.path(&format!(".cache/trellis/.trellis-stage-0123456789abcdef-{mark}"))
+    };
+    for dir in [stage(VOLUME), stage(VOLUME + 1)] {
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join(".trellis-staging"), b"").unwrap();
+        std::fs::hard_link(place.path("w/linked"), dir.join("old-1")).unwrap();
+        std::fs::write(dir.join("old-2"), b"nowhere else").unwrap();
+    }
+    std::fs::remove_file(place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log")))
+        .unwrap();
+    place.open(Linux::default()).claim(GATEWAY, VOLUME, vec![1]).unwrap();
+    assert_eq!(std::fs::metadata(place.path("w/linked")).unwrap().nlink(), 3, "one is another volume's");
+    assert!(!stage(VOLUME).join("old-1").exists() && stage(VOLUME + 1).join("old-1").exists());
+    assert_eq!(std::fs::read(stage(VOLUME).join("old-2")).unwrap(), b"nowhere else");
 }

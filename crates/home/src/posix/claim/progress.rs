@@ -1,0 +1,65 @@
+//! How far the operations of a volume had come when the power failed.
+//!
+//! After each operation its number becomes the modification time of the file `ran`, which is never synced. A file system
+//! keeps changes of names and attributes in their order: what shows this time after a power cut has kept all of them that
+//! were made before, though perhaps not the content. That holds for objects of the same file system. Where the file's
+//! times are coarse they show an earlier number.
+
+use super::super::Posix;
+use super::super::sys::{Stamp, Sys, Sysult};
+use super::file;
+use crate::attr::Time;
+use crate::op::Done;
+
+/// Access time of the file whose modification time is a number, and the zero of that: it is in the range of any file system.
+const BEGIN: Time = Time { sec: 1_000_000_000, nsec: 0 };
+const NANOS: u64 = 1_000_000_000;
+
+/// The file that tells it.
+pub(super) struct Progress<S: Sys> {
+    fd: S::Fd,
+    /// The file system of which it tells.
+    fs: u64,
+    /// The last operation of which it tells, 0 where there is none.
+    last: u64,
+    /// Something was changed on another file system that may not be durable.
+    astray: bool,
+}
+
+impl<S: Sys> Progress<S> {
+    pub fn open(home: &Posix<S>, dir: &S::Fd) -> Sysult<Progress<S>> {
+        let (fd, _) = file(home, dir, b"ran")?;
+        let stat = home.sys.stat(&fd)?;
+        let fs = home.file_system_of(&fd, &stat)?.id;
+        let last = if stat.atime == BEGIN { number(stat.mtime) } else { 0 };
+        Ok(Progress { fd, fs, last, astray: false })
+    }
+
+    /// The last operation of which it is certain that it and all before it left their names and attributes.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// An operation was done.
+    pub fn ran(&mut self, sys: &S, seq: u64, done: &Done) {
+        let mut changed = done.attr.iter().chain(&done.dirs).peekable();
+        self.astray |= changed.peek().is_none() || changed.any(|attr| attr.id.fs != self.fs);
+        if seq > self.last && !self.astray && sys.set_times(&self.fd, Stamp::At(BEGIN), time(seq)).is_ok() {
+            self.last = seq;
+        }
+    }
+
+    /// All that was done is durable.
+    pub fn settled(&mut self) {
+        self.astray = false;
+    }
+}
+
+fn time(seq: u64) -> Stamp {
+    let sec = BEGIN.sec.saturating_add_unsigned(seq / NANOS);
+    Stamp::At(Time { sec, nsec: (seq % NANOS) as u32 })
+}
+
+fn number(time: Time) -> u64 {
+    u64::try_from(time.sec - BEGIN.sec).map_or(0, |sec| sec.saturating_mul(NANOS) + u64::from(time.nsec))
+}
