@@ -335,26 +335,29 @@ impl Client {
         })
     }
 
-    /// Attributes, and whether they may be those that an earlier process has kept.
-    async fn attr(&mut self, id: usize) -> Check<(FileAttr, bool)> {
+    /// Attributes, the number of the process that showed them, and whether they may be those that an earlier one has kept.
+    async fn attr(&mut self, id: usize) -> Check<(FileAttr, u64, bool)> {
         let oid = self.oid(id);
         self.until_answered(&format!("getattr {id}"), async |c, s, _| {
-            let kept = s.vfs.status().volumes.iter().any(|volume| volume.kept);
-            Ok((c.answer(s, s.vfs.getattr(c.ctx(), oid)).await?, kept))
+            let attr = c.answer(s, s.vfs.getattr(c.ctx(), oid)).await?;
+            let kept = s.vfs.status().volumes.iter().any(|volume| volume.kept || volume.silent);
+            Ok((attr, s.number, kept && c.model.objs[id].process < s.number))
         })
         .await
     }
 
     /// Attributes after a change: times move on, identity does not.
     async fn learn(&mut self, id: usize) -> Check {
-        let (attr, kept) = self.attr(id).await?;
+        let (attr, process, kept) = self.attr(id).await?;
         let o = &mut self.model.objs[id];
         if o.fileid.is_some_and(|known| known != attr.fileid) {
             return Err(format!("I10: object {id} had fileid {:?} and has {}", o.fileid, attr.fileid));
         }
         if o.ctime.is_some_and(|known| known >= attr.ctime) {
-            // A process that ended less than a checkpoint ago may have shown what the home had.
+            // A process that ended less than a checkpoint ago may have shown what the home had: the change counts on from
+            // what was kept.
             if kept {
+                (o.ctime, o.mtime, o.process) = (Some(attr.ctime), Some(attr.mtime), process);
                 return Ok(());
             }
             return Err(format!(
@@ -363,6 +366,7 @@ impl Client {
             ));
         }
         (o.fileid, o.ctime, o.mtime) = (Some(attr.fileid), Some(attr.ctime), Some(attr.mtime));
+        o.process = process;
         Ok(())
     }
 
@@ -371,14 +375,16 @@ impl Client {
         if self.model.is_gone(id) {
             return Ok(());
         }
-        let (attr, kept) = self.attr(id).await?;
+        let (attr, process, kept) = self.attr(id).await?;
         let o = &mut self.model.objs[id];
         let strict = o.kind != Kind::Dir || self.directories;
         let mtime = if strict { *o.mtime.get_or_insert(attr.mtime) } else { attr.mtime };
         if o.ctime.is_some_and(|known| known > attr.ctime) && !kept {
             return Err(format!("I11: the ctime of {id} went from {:?} back to {:?}", o.ctime, attr.ctime));
         }
-        o.ctime = o.ctime.max(Some(attr.ctime));
+        if o.ctime.is_none_or(|known| known <= attr.ctime) {
+            (o.ctime, o.process) = (Some(attr.ctime), process);
+        }
         let o = &self.model.objs[id];
         let size = if o.kind == Kind::Dir { attr.size } else { o.data.len() as u64 };
         let links = if strict { self.model.links(id) } else { attr.nlink };

@@ -31,6 +31,8 @@ pub struct Obj {
     pub mtime: Option<Time>,
     /// Last change, as it was last seen.
     pub ctime: Option<Time>,
+    /// The number of the process that showed it.
+    pub process: u64,
     /// The number that users see.
     pub fileid: Option<u64>,
     /// The engine's handle.
@@ -109,6 +111,7 @@ impl Model {
             nlink: 1,
             mtime: None,
             ctime: None,
+            process: 0,
             fileid: None,
             oid: None,
             names: BTreeMap::new(),

@@ -97,6 +97,7 @@ mod tests {
             home: home::Status::new(home::Link::Idle, None),
             staleness: Default::default(),
             kept: false,
+            silent: false,
             unsent_ops,
             unsent_bytes: 0,
             oldest: None,

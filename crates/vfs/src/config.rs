@@ -148,6 +148,8 @@ pub struct VolumeStatus {
     /// The home has not answered this process yet, or it is not certain yet what it executed for an earlier one: what is
     /// shown of it may be what the earlier one kept.
     pub kept: bool,
+    /// The home did not answer when it was last asked: what is shown is what was known.
+    pub silent: bool,
     /// Operations that the home does not have yet.
     pub unsent_ops: u64,
     /// Their bytes.

@@ -91,21 +91,15 @@ pub fn seen(inode: &Inode) -> Option<Seen> {
 /// Takes over the home's attributes. The ctime that is shown never goes back.
 pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration) {
     let version = attr.version();
-    if let Some((shown_for, time)) = inode.shown
-        && shown_for != Some(version)
-        && inode.kind != Kind::Dir
-    {
-        // It changed at the home since: clients must see another ctime than the last one.
-        inode.shown = (attr.ctime <= time).then(|| (Some(version), time.next()));
-    }
-    if let Some((shown_for, time)) = inode.shown
-        && inode.kind == Kind::Dir
-    {
+    if let Some((shown_for, time)) = inode.shown {
         // Where the home shows what we made, clients see no other ctime: after a power cut it would be ours again.
-        let ours =
-            shown_for.is_none() && !inode.recalled && inode.attr.is_some_and(|mine| is_alike(&mine, attr));
-        let kept = ours || shown_for == Some(version);
-        inode.shown = Some((Some(version), if kept { time } else { time.max(attr.ctime) }));
+        let ours = shown_for == Some(version) || is_ours(inode, attr);
+        inode.shown = match inode.kind {
+            _ if ours => Some((Some(version), time)),
+            Kind::Dir => Some((Some(version), time.max(attr.ctime))),
+            // It changed at the home since: clients must see another ctime than the last one.
+            _ => (attr.ctime <= time).then(|| (Some(version), time.next())),
+        };
     }
     (inode.attr, inode.recalled) = (Some(*attr), false);
     inode.xattrs.keep_as_of(attr.ctime);
@@ -116,10 +110,19 @@ pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration) {
     }
 }
 
-/// Whether two answers about a directory differ at most in what reading changes, and in ctime.
-fn is_alike(a: &Attr, b: &Attr) -> bool {
+/// Whether the home shows of an object nothing but what it is to us: as our last look or change left it there, or as our
+/// changes make it, but for ctime. What is known of a directory from before a restart may be older than what was shown.
+fn is_ours(inode: &Inode, attr: &Attr) -> bool {
     let of = |x: &Attr| (x.mode, x.uid, x.gid, x.nlink, x.mtime);
-    of(a) == of(b)
+    let content = |x: &Attr| (x.mtime, x.size);
+    let Some(mine) = &inode.attr else { return false };
+    match (inode.kind, inode.shown) {
+        (Kind::Dir, _) if inode.base == Some(attr.version()) => true,
+        (Kind::Dir, Some((None, _))) => !inode.recalled && of(mine) == of(attr),
+        (Kind::Dir, _) => false,
+        // Of those that are unsent the home may have executed some.
+        _ => inode.pending > 0 && content(mine) == content(attr),
+    }
 }
 
 /// The ctime that clients see.

@@ -5,7 +5,8 @@ use crate::data::{DataLog, Pin};
 use crate::inode::{Tree, Xattrs, local};
 use crate::journal::{Change, Extent, Stored};
 use crate::sync::queue::{destroyed, objects};
-use home::{Attr, New, Op, Piece, Result, Time};
+use hashbrown::HashMap;
+use home::{Attr, New, Op, Piece, Result, Time, Version};
 
 /// Lays a change over the caches. Total: what cannot be laid over (because memory of it was dropped) will be asked for.
 pub fn overlay(tree: &mut Tree, seq: u64, change: &Change) {
@@ -57,7 +58,7 @@ fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name,
     touch_dir(tree, dir, change.time, if matches!(new, New::Dir) { 1 } else { 0 })
 }
 
-fn overlay_write(tree: &mut Tree, seq: u64, change: &Change, base: Option<home::Version>) -> Result<()> {
+fn overlay_write(tree: &mut Tree, seq: u64, change: &Change, base: Option<Version>) -> Result<()> {
     let Op::Write { pieces, .. } = &change.op else { return Ok(()) };
     let inode = tree.get(change.object)?;
     if inode.pending == 0 && inode.base.is_none() {
@@ -196,14 +197,17 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
         .map(|(_, p)| (p.change.clone(), p.late || p.parked.is_some()))
         .unzip();
     let inode = tree.get(id)?;
+    let contained = inode.attr.map_or(0, |attr| contained(&attr, id, &later, &late));
     // The ctime that was shown counts these changes already, and must be found again after the next restart. Where it is
     // the answer's, no record has it yet: it is kept as the home's, so that the next change records it.
-    let counted =
-        inode.shown.filter(|_| inode.kind == home::Kind::Dir).zip(inode.attr).map(|(shown, attr)| {
-            let ctime = crate::meta::shown_ctime_of(Some(shown), &attr);
-            (shown.0.filter(|_| ctime == attr.ctime), ctime)
-        });
-    let contained = tree.get(id)?.attr.map_or(0, |attr| contained(&attr, id, &later, &late));
+    let counted = inode.shown.zip(inode.attr).and_then(|(shown, attr)| {
+        let is_dir = attr.kind == home::Kind::Dir;
+        let ctime = crate::meta::shown_ctime_of(Some(shown), &attr);
+        let is_answers = ctime == attr.ctime;
+        let ctime = if is_answers && is_dir && contained < later.len() { ctime.next() } else { ctime };
+        let counts = is_dir || shown.0 == Some(attr.version());
+        counts.then(|| (shown.0.filter(|_| is_answers || !is_dir), ctime))
+    });
     lay_attributes(tree, id, later.into_iter().skip(contained))?;
     if let (Some((version, ctime)), inode) = (counted, tree.get(id)?) {
         inode.attr = inode.attr.map(|attr| Attr { ctime, ..attr });
@@ -250,66 +254,115 @@ fn lay_attributes(tree: &mut Tree, id: u64, changes: impl Iterator<Item = Change
     Ok(())
 }
 
-/// Recovery: lays what a change that the home has did to attributes over those that were kept from before it. The home
-/// may have shown others since.
-pub fn overlay_outcome(tree: &mut Tree, change: &Change) {
-    let ctimes = ctimes(tree, change);
-    for id in objects(change) {
-        if lay_attributes(tree, id, std::iter::once(change.clone())).is_ok()
-            && let Ok(inode) = tree.get(id)
-        {
-            inode.keep_to_base();
-            inode.recalled = true;
+/// Recovery: lays the journal's changes over what was kept, with and without outcomes.
+#[derive(Default)]
+pub struct Recovery {
+    /// The ctimes that directories showed last which a change makes that has no outcome. Those of what was kept or bound
+    /// are with them.
+    ctimes: HashMap<u64, Time>,
+    /// By object, the number of the last change of it that has an outcome.
+    last: HashMap<u64, u64>,
+}
+
+impl Recovery {
+    /// A change that is not in what was kept counts for its directories, also where it came to nothing: they show no
+    /// ctime that is earlier than before.
+    pub fn count(&mut self, tree: &mut Tree, change: &Change) {
+        // Where the home's ctimes were not later, each change counted on.
+        for (dir, _) in crate::sync::queue::names(change) {
+            tree.unsaved(dir);
+            self.count_in(tree, change, dir, |shown| {
+                shown.map_or(change.time, |t| change.time.max(t.next()))
+            });
+        }
+        if let Some(after) = change.after.filter(|after| after.kind == home::Kind::Dir) {
+            let later = |shown: Option<Time>| shown.map_or(after.ctime, |t| after.ctime.max(t));
+            self.count_in(tree, change, change.object, later);
         }
     }
-    put_back(tree, ctimes);
-}
 
-/// Recovery: `lay` lays a change that has no outcome over names and attributes. `kept`: attributes that were kept have
-/// it already.
-pub fn overlay_again(tree: &mut Tree, change: &Change, kept: bool, lay: impl FnOnce(&mut Tree)) {
-    let attr = |tree: &mut Tree, id| tree.get(id).ok().filter(|inode| inode.recalled)?.attr;
-    let attrs: Vec<(u64, Attr)> = objects(change).filter_map(|id| Some((id, attr(tree, id)?))).collect();
-    let ctimes = ctimes(tree, change);
-    lay(tree);
-    for (id, attr) in attrs.into_iter().filter(|_| kept) {
-        // Where the change tells the attributes themselves, those are as good as any.
-        let Some(inode) = tree.get(id).ok().filter(|inode| inode.recalled) else { continue };
-        inode.attr = Some(attr);
-        if destroyed(change) == Some(id) {
-            inode.gone = inode.link.is_none() && attr.nlink == 0;
+    fn count_in(&mut self, tree: &mut Tree, change: &Change, id: u64, next: impl Fn(Option<Time>) -> Time) {
+        match tree.get(id) {
+            _ if change.plain => {}
+            Ok(inode) => inode.shown = Some((None, next(inode.shown.map(|(_, time)| time)))),
+            Err(_) => drop(self.ctimes.insert(id, next(self.ctimes.get(&id).copied()))),
         }
     }
-    put_back(tree, ctimes);
-}
 
-/// The ctimes that the directories of a change show by what was kept and [`restore_ctimes`]: they count the change already.
-fn ctimes(tree: &mut Tree, change: &Change) -> Vec<(u64, Time)> {
-    let shown = |tree: &mut Tree, id| {
-        let inode = tree.get(id).ok().filter(|inode| inode.recalled && inode.kind == home::Kind::Dir)?;
-        Some((id, inode.shown?.1))
-    };
-    objects(change).filter_map(|id| shown(tree, id)).collect()
-}
+    /// What the directories of a change show, which counts it already.
+    fn shown(&self, tree: &mut Tree, change: &Change) -> Vec<(u64, (Option<Version>, Time))> {
+        let shown = |tree: &mut Tree, id| match tree.get(id) {
+            Ok(inode) if inode.kind == home::Kind::Dir => Some((id, inode.shown?)),
+            Ok(_) => None,
+            Err(_) => Some((id, (None, *self.ctimes.get(&id)?))),
+        };
+        objects(change).filter_map(|id| shown(tree, id)).collect()
+    }
 
-fn put_back(tree: &mut Tree, ctimes: Vec<(u64, Time)>) {
-    for (id, time) in ctimes {
-        if let Some(inode) = tree.get(id).ok().filter(|inode| inode.recalled) {
-            inode.shown = inode.shown.map(|(of, _)| (of, time));
-            inode.attr = inode.attr.map(|attr| Attr { ctime: time, ..attr });
+    /// Lays what a change that the home has did to attributes over those that were kept from before it. The home may have
+    /// shown others since.
+    pub fn lay_outcome(&mut self, tree: &mut Tree, seq: u64, change: &Change) {
+        let links = self.links_after(tree, seq, change);
+        self.last.entry(change.object).and_modify(|last| *last = seq.max(*last)).or_insert(seq);
+        let shown = self.shown(tree, change);
+        for id in objects(change) {
+            if lay_attributes(tree, id, std::iter::once(change.clone())).is_ok()
+                && let Ok(inode) = tree.get(id)
+            {
+                inode.keep_to_base();
+                inode.recalled = true;
+            }
         }
+        put_back(tree, shown);
+        put_back_links(tree, change.object, links);
+    }
+
+    /// `lay` lays a change that has no outcome over names and attributes. `kept`: attributes that were kept have it
+    /// already.
+    pub fn lay_again(
+        &self,
+        tree: &mut Tree,
+        (seq, change): (u64, &Change),
+        kept: bool,
+        lay: impl FnOnce(&mut Tree),
+    ) {
+        let links = self.links_after(tree, seq, change);
+        let attr = |tree: &mut Tree, id| tree.get(id).ok().filter(|inode| inode.recalled)?.attr;
+        let attrs: Vec<(u64, Attr)> = objects(change).filter_map(|id| Some((id, attr(tree, id)?))).collect();
+        let shown = self.shown(tree, change);
+        lay(tree);
+        for (id, attr) in attrs.into_iter().filter(|_| kept) {
+            // Where the change tells the attributes themselves, those are as good as any.
+            let Some(inode) = tree.get(id).ok().filter(|inode| inode.recalled) else { continue };
+            inode.attr = Some(attr);
+            if destroyed(change) == Some(id) {
+                inode.gone = inode.link.is_none() && attr.nlink == 0;
+            }
+        }
+        put_back(tree, shown);
+        put_back_links(tree, change.object, links);
+    }
+
+    /// How many links an object has where the home did a later change of it: what a power cut there took from a content is
+    /// done again, and tells the links of its time.
+    fn links_after(&self, tree: &mut Tree, seq: u64, change: &Change) -> Option<u32> {
+        let later = self.last.get(&change.object).is_some_and(|last| *last > seq);
+        let of_content = matches!(change.op, Op::Write { .. } | Op::SetAttr { .. });
+        tree.get(change.object).ok().filter(|_| later && of_content)?.attr.map(|attr| attr.nlink)
     }
 }
 
-/// Recovery: a change that is not in what was kept counts for the ctimes of its directories, which show none that is earlier
-/// than before.
-pub fn restore_ctimes(tree: &mut Tree, change: &Change) {
-    for (dir, _) in crate::sync::queue::names(change) {
-        tree.unsaved(dir);
-        if let (Ok(inode), false) = (tree.get(dir), change.plain) {
-            // Where the home's ctimes were not later, each change counted on.
-            let shown = inode.shown.map_or(change.time, |(_, t)| change.time.max(t.next()));
-            inode.shown = Some((None, shown));
+fn put_back_links(tree: &mut Tree, id: u64, links: Option<u32>) {
+    if let (Some(nlink), Ok(inode)) = (links, tree.get(id)) {
+        inode.attr = inode.attr.map(|attr| Attr { nlink, ..attr });
+    }
+}
+
+fn put_back(tree: &mut Tree, shown: Vec<(u64, (Option<Version>, Time))>) {
+    for (id, shown) in shown {
+        if let Ok(inode) = tree.get(id) {
+            inode.shown = Some(shown);
+            inode.attr = inode.attr.map(|attr| Attr { ctime: shown.1, ..attr });
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::inode::{Tree, TreeLock, local};
 use crate::journal::{Binding, Body, Change, Fate, Journal, Lane};
 use crate::mode::Modes;
 use crate::mutate::{enqueue, keep_only_base};
-use crate::overlay::{lay_bytes, overlay_again, overlay_outcome, restore_ctimes};
+use crate::overlay::{Recovery, lay_bytes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
 use crate::sync::queue::objects;
@@ -353,6 +353,7 @@ impl Volume {
             home: self.home.status(),
             staleness,
             kept: self.health.beginning.load(Ordering::Relaxed),
+            silent: self.is_silent(),
             unsent_ops: queue.len() as u64,
             unsent_bytes: queue.bytes(),
             oldest: queue.iter().next().map(|(_, p)| now.saturating_sub(p.since)),
@@ -482,7 +483,7 @@ fn recover(
     records: Vec<(u64, Body)>,
 ) -> Result<()> {
     let saved = tree.saved_up_to()?;
-    let open = unretired(&mut shared.replies.lock(), volume, tree, records, saved);
+    let (open, recovery) = unretired(&mut shared.replies.lock(), volume, tree, records, saved);
     let now = shared.env.clock.instant();
     for (seq, (mut change, late)) in open {
         objects(&change).for_each(|id| keep_only_base(tree, data, id));
@@ -494,7 +495,7 @@ fn recover(
         }
         let again = change.clone();
         let lay = |tree: &mut Tree| enqueue(tree, seq, change, 0, now, laid, None);
-        overlay_again(tree, &again, seq <= saved, lay);
+        recovery.lay_again(tree, (seq, &again), seq <= saved, lay);
         if let Some(op) = tree.queue.get_mut(seq) {
             op.late = late;
         }
@@ -512,8 +513,9 @@ fn unretired(
     tree: &mut Tree,
     records: Vec<(u64, Body)>,
     saved: u64,
-) -> BTreeMap<u64, (Change, bool)> {
+) -> (BTreeMap<u64, (Change, bool)>, Recovery) {
     let mut open: BTreeMap<u64, (Change, bool)> = BTreeMap::new();
+    let mut recovery = Recovery::default();
     let mut restored = Vec::new();
     let mut restore = |tree: &mut Tree, seq: u64, bindings: Vec<Binding>| {
         for b in bindings.iter().filter(|_| seq > saved) {
@@ -529,7 +531,7 @@ fn unretired(
                     replies.insert(key, Oid { volume, id: change.object });
                 }
                 if seq > saved {
-                    restore_ctimes(tree, &change);
+                    recovery.count(tree, &change);
                 }
                 open.insert(seq, (change, false));
             }
@@ -557,7 +559,7 @@ fn unretired(
                     Fate::Done(bindings) => {
                         restore(tree, seq, bindings);
                         if let Some((change, _)) = change.filter(|_| retire.seq > saved) {
-                            overlay_outcome(tree, &change);
+                            recovery.lay_outcome(tree, retire.seq, &change);
                         }
                     }
                     _ => {
@@ -573,7 +575,7 @@ fn unretired(
         }
     }
     tree.enter_restored(restored);
-    open
+    (open, recovery)
 }
 
 /// What was kept of the objects of a change contains it, and it came to nothing: the home has to be asked.

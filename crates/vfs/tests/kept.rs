@@ -209,3 +209,43 @@ fn a_directory_whose_names_are_not_all_kept_is_not_said_to_lack_one() {
         }
     });
 }
+
+/// Each process counts from the same records, whatever came to nothing meanwhile. The clock of the home is hours ahead.
+#[test]
+fn a_directory_shows_the_ctime_that_it_had_after_any_number_of_restarts() {
+    in_fast_time(Mode::Wb, |world| async move {
+        world.mkdir("old");
+        let e = world.start().await;
+        let (lab, old) = (e.lab().await, e.find("/lab/old").await.unwrap());
+        assert!(e.names(old).await.is_empty());
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        world.fault(Fault::Unreachable);
+        e.vfs.mkdir(e.ctx(), lab, b"new", SetAttrs::default()).await.unwrap();
+        let mut shown = Vec::new();
+        for dir in ["/lab/new", "/lab/old"] {
+            let d = e.find(dir).await.unwrap();
+            for name in ["a", "b", "c"] {
+                e.vfs.mkdir(e.ctx(), d, name.as_bytes(), SetAttrs::default()).await.unwrap();
+            }
+            let mode = SetAttrs { mode: Some(0o700), ..SetAttrs::default() };
+            e.vfs.setattr(e.ctx(), d, mode, None).await.unwrap();
+            e.vfs.rmdir(e.ctx(), d, b"b").await.unwrap();
+            shown.push((dir, attr(&e, dir).await.ctime));
+        }
+        let mut e = e;
+        for _ in 0..3 {
+            world.disk.kill();
+            drop(e);
+            e = world.start().await;
+            for (dir, ctime) in &shown {
+                assert_eq!(attr(&e, dir).await.ctime, *ctime, "{dir}");
+            }
+        }
+        world.fault(Fault::None);
+        e.sync().await;
+        let e = restart(&world, e).await;
+        for (dir, ctime) in &shown {
+            assert!(attr(&e, dir).await.ctime >= *ctime, "{dir}");
+        }
+    });
+}

@@ -400,6 +400,7 @@ mod tests {
             },
             staleness: Some(Duration::from_millis(500)),
             kept: false,
+            silent: false,
             unsent_ops: 4,
             unsent_bytes: 5,
             oldest: Some(Duration::from_secs(6)),
