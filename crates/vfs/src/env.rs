@@ -150,6 +150,12 @@ pub enum Error {
     /// Bytes on disk that were promised are not what was written.
     #[error("local state is damaged: {0}")]
     Corrupt(String),
+    /// Bytes on disk are of a later format than this program knows. Nothing was changed.
+    #[error(
+        "local state is of a later version than this program: {0}; start the version of trellis that wrote it, or a \
+         later one; to go back to this one, let that one run `trellis sync`, and give this one another folder by `--state`"
+    )]
+    Newer(String),
     /// A value exceeds what the format can hold.
     #[error("too big for local state: {0}")]
     TooBig(String),
@@ -178,7 +184,7 @@ impl From<Error> for home::Error {
         let kind = match e {
             Error::Full(_) => home::ErrorKind::NoSpace,
             Error::TooBig(_) => home::ErrorKind::TooBig,
-            Error::Poisoned(_) | Error::Corrupt(_) | Error::Io(_) => home::ErrorKind::Io,
+            Error::Poisoned(_) | Error::Corrupt(_) | Error::Newer(_) | Error::Io(_) => home::ErrorKind::Io,
         };
         home::Error::new(kind, e.to_string())
     }

@@ -7,6 +7,7 @@ use bytes::BufMut;
 
 const SEGMENT_MAGIC: &[u8; 8] = b"TRLSDATA";
 const ENTRY_MAGIC: u32 = 0x5452_4c45;
+/// Version of the format that is written. All from 1 up to it are read.
 const VERSION: u32 = 1;
 /// Bytes before the first entry of a segment.
 pub const SEGMENT_HEADER_LEN: u64 = 64;
@@ -28,6 +29,17 @@ pub struct SegmentHeader {
     pub prev_end: u64,
 }
 
+/// The version of a segment that a later program wrote.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Newer(pub u32);
+
+impl Newer {
+    /// What to say of it.
+    pub fn text(self, at: &str) -> String {
+        format!("{at} has format version {}, and this program knows {VERSION}", self.0)
+    }
+}
+
 impl SegmentHeader {
     /// The header in bytes.
     pub fn encode(&self) -> Vec<u8> {
@@ -45,16 +57,22 @@ impl SegmentHeader {
         out
     }
 
-    /// Reads a header; `None` if there is no intact one.
-    pub fn decode(bytes: &[u8]) -> Option<SegmentHeader> {
+    /// Reads a header; `None` if there is no intact one, [`Newer`] where a later program wrote it.
+    pub fn decode(bytes: &[u8]) -> Option<Result<SegmentHeader, Newer>> {
+        SegmentHeader::decode_up_to(bytes, VERSION)
+    }
+
+    /// The same for a program that knows the versions up to `newest`. Magic, version and checksum have the same places
+    /// in all versions.
+    pub(crate) fn decode_up_to(bytes: &[u8], newest: u32) -> Option<Result<SegmentHeader, Newer>> {
         let head = bytes.get(..SEGMENT_HEADER_LEN as usize)?;
         let mut r = Ints(head.get(8..)?);
         let (version, volume, number) = (r.u32()?, r.u32()?, r.u64()?);
         let made = home::Time { sec: r.u64()? as i64, nsec: r.u32()? };
         let (prev, prev_end) = (r.u64()?, r.u64()?);
-        let intact =
-            r.u32()? == crc32c::crc32c(&head[..52]) && &head[..8] == SEGMENT_MAGIC && version == VERSION;
-        intact.then_some(SegmentHeader { volume, number, made, prev, prev_end })
+        let intact = r.u32()? == crc32c::crc32c(&head[..52]) && &head[..8] == SEGMENT_MAGIC && version > 0;
+        let known = SegmentHeader { volume, number, made, prev, prev_end };
+        intact.then_some(if version > newest { Err(Newer(version)) } else { Ok(known) })
     }
 }
 

@@ -16,6 +16,8 @@
 
 mod budget;
 mod entry;
+#[cfg(test)]
+pub(crate) mod golden;
 mod index;
 mod read;
 mod scan;
@@ -83,7 +85,8 @@ struct Tail {
 
 impl DataLog {
     /// Opens or makes the log of a volume and indexes the clean data in it. Nothing is evicted before
-    /// [`crate::journal::Journal::open_lane`] has pinned what unretired records name.
+    /// [`crate::journal::Journal::open_lane`] has pinned what unretired records name. [`Error::Newer`] where a later
+    /// program wrote in it; nothing was changed then.
     pub fn open(env: &Env, volume: u32, cap: Arc<Budget>) -> Result<Arc<DataLog>> {
         let dir = format!("data/{volume:08x}");
         let found = scan::scan(&*env.disk, volume, &dir)?;

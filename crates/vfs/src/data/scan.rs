@@ -28,7 +28,7 @@ pub struct Found {
     pub prev: (u64, u64),
 }
 
-/// Scans the log in `dir`, making the directory if it is not there.
+/// Scans the log in `dir`, making the directory if it is not there. [`Error::Newer`] where a later program wrote in it.
 pub fn scan(disk: &dyn Disk, volume: u32, dir: &str) -> Result<Found> {
     disk.create_dir_all(dir).map_err(|e| Error::io(dir, &e))?;
     let names = disk.list(dir).map_err(|e| Error::io(dir, &e))?;
@@ -41,6 +41,7 @@ pub fn scan(disk: &dyn Disk, volume: u32, dir: &str) -> Result<Found> {
         let (file, len) = open.map_err(|e| Error::io(&at, &e))?;
         let mut window = Window { file: &*file, len, at: 0, bytes: Bytes::new() };
         let header = window.get(0, SEGMENT_HEADER_LEN as usize).and_then(|b| SegmentHeader::decode(&b));
+        let header = header.transpose().map_err(|newer| Error::Newer(newer.text(&at)))?;
         let header = header.filter(|h| h.volume == volume && h.number == number);
         if !header.is_some_and(|h| first || (h.prev, h.prev_end) == found.prev) {
             found.index.forget_all();

@@ -363,7 +363,7 @@ fn golden_segment() {
     let made = Time { sec: 1_700_000_000, nsec: 5 };
     let header = SegmentHeader { volume: 7, number: 2, made, prev: 1, prev_end: 4096 };
     assert_eq!(hex(&header.encode()), GOLDEN_HEADER);
-    assert_eq!(SegmentHeader::decode(&header.encode()), Some(header));
+    assert_eq!(SegmentHeader::decode(&header.encode()), Some(Ok(header)));
     let entry =
         Entry { kind: Kind::Dirty, object: 3, epoch: 4, offset: 8192, len: 5, crc: crc32c::crc32c(b"hello") };
     assert_eq!(hex(&entry.encode()), GOLDEN_ENTRY);

@@ -13,6 +13,8 @@
 //! - `lane`: buffering, waiting, poison.
 //! - `recover`: reading it all back; tells a torn tail from damage.
 
+#[cfg(test)]
+mod golden;
 mod lane;
 pub mod record;
 mod recover;
@@ -154,7 +156,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`Error::Corrupt`] where a promised record is damaged: nothing was changed on disk, and the volume is
-    /// not served until a person has looked. [`Error::Poisoned`] after [`Journal::stop`].
+    /// not served until a person has looked. [`Error::Newer`] where a later program wrote: nothing was changed either.
+    /// [`Error::Poisoned`] after [`Journal::stop`].
     pub fn open_lane(self: &Arc<Self>, volume: u32, data: Arc<DataLog>) -> Result<(Arc<Lane>, Records)> {
         let dir = format!("journal/{volume:08x}");
         let limits = self.shared.limits;

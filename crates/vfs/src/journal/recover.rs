@@ -5,7 +5,7 @@
 //! that a full disk does not keep a lane from working after a restart.
 
 use super::record::{self, Body};
-use super::segment::{self, HEADER_LEN, Header};
+use super::segment::{self, HEADER_LEN, Head, Header};
 use crate::data::DataLog;
 use crate::env::{Disk, Env, Error, File, Result};
 use bytes::Bytes;
@@ -129,8 +129,11 @@ impl Scan<'_> {
         self.segments.push(Scanned { number, file, bytes: bytes.clone(), promised: HEADER_LEN });
         let expected = self.last.map_or(1, |l| l + 1);
         let follows = match Header::decode(&bytes) {
-            Some(h) => self.follows(number, &h)?,
-            None => false,
+            Head::Known(h) => self.follows(number, &h)?,
+            Head::Newer(version) => {
+                return Err(Error::Newer(Header::newer(&path(self.dir, number), version)));
+            }
+            Head::None => false,
         };
         if !follows {
             return self.refuse_witness(number, &bytes, HEADER_LEN, expected);
@@ -138,9 +141,10 @@ impl Scan<'_> {
         let mut at = HEADER_LEN;
         while let Some(raw) = segment::read_at(&bytes, at).filter(|r| Some(r.seq) == self.last.map(|l| l + 1))
         {
+            // It is intact, so that whoever wrote it knows more kinds than this program.
             let body = Body::from_bytes(raw.body).map_err(|e| {
-                Error::Corrupt(format!(
-                    "{}: record {}: {e}; written by another version?",
+                Error::Newer(format!(
+                    "{}: record {} is of an unknown kind ({e})",
                     path(self.dir, number),
                     raw.seq
                 ))

@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes};
 
 /// First bytes of every segment.
 const MAGIC: &[u8; 8] = b"TRLSJRNL";
-/// Version of the format.
+/// Version of the format that is written. All from 1 up to it are read.
 const VERSION: u32 = 1;
 /// Bytes before the first record.
 pub const HEADER_LEN: u64 = 64;
@@ -29,6 +29,17 @@ pub struct Header {
     pub first: u64,
 }
 
+/// What stands where the header of a segment should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Head {
+    /// No intact one.
+    None,
+    /// One of a later version than this program knows.
+    Newer(u32),
+    /// One that can be read.
+    Known(Header),
+}
+
 impl Header {
     /// The header in bytes.
     pub fn encode(&self) -> Vec<u8> {
@@ -44,19 +55,35 @@ impl Header {
         out
     }
 
-    /// Reads a header; `None` if there is no intact one.
-    pub fn decode(segment: &[u8]) -> Option<Header> {
-        let head = segment.get(..HEADER_LEN as usize)?;
-        let intact = u32_at(head, 40)? == crc32c::crc32c(&head[..40]);
-        if !intact || &head[..8] != MAGIC || u32_at(head, 8)? != VERSION {
-            return None;
-        }
-        Some(Header {
-            volume: u32_at(head, 12)?,
-            number: u64_at(head, 16)?,
-            epoch: u64_at(head, 24)?,
-            first: u64_at(head, 32)?,
-        })
+    /// Reads a header.
+    pub fn decode(segment: &[u8]) -> Head {
+        Header::decode_up_to(segment, VERSION)
+    }
+
+    /// The same for a program that knows the versions up to `newest`. Magic, version and checksum have the same places
+    /// in all versions, so that a later one is told from damage.
+    pub(super) fn decode_up_to(segment: &[u8], newest: u32) -> Head {
+        let read = || {
+            let head = segment.get(..HEADER_LEN as usize)?;
+            let intact = u32_at(head, 40)? == crc32c::crc32c(&head[..40]) && &head[..8] == MAGIC;
+            Some(match u32_at(head, 8)? {
+                _ if !intact => Head::None,
+                0 => Head::None,
+                version if version > newest => Head::Newer(version),
+                _ => Head::Known(Header {
+                    volume: u32_at(head, 12)?,
+                    number: u64_at(head, 16)?,
+                    epoch: u64_at(head, 24)?,
+                    first: u64_at(head, 32)?,
+                }),
+            })
+        };
+        read().unwrap_or(Head::None)
+    }
+
+    /// What to say of a segment of a later version.
+    pub fn newer(at: &str, version: u32) -> String {
+        format!("{at} has format version {version}, and this program knows {VERSION}")
     }
 }
 

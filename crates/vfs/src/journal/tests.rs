@@ -10,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::future::Future;
 
-const SMALL: Limits = Limits {
+pub(super) const SMALL: Limits = Limits {
     segment: 8 << 10,
     buffer: 256 << 10,
     eager: 64 << 10,
@@ -19,19 +19,19 @@ const SMALL: Limits = Limits {
 };
 const DIR: &str = "journal/00000007";
 
-fn wait<T>(f: impl Future<Output = T>) -> T {
+pub(super) fn wait<T>(f: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(f)
 }
 
 /// A process: the log, the journal and its one lane.
-struct Process {
-    data: Arc<DataLog>,
-    journal: Arc<Journal>,
-    lane: Arc<Lane>,
-    found: Vec<(u64, Body)>,
+pub(super) struct Process {
+    pub(super) data: Arc<DataLog>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) lane: Arc<Lane>,
+    pub(super) found: Vec<(u64, Body)>,
 }
 
-fn start(disk: &SimDisk, limits: Limits) -> Result<Process> {
+pub(super) fn start(disk: &SimDisk, limits: Limits) -> Result<Process> {
     let env = env(disk, 1);
     let data = DataLog::open(&env, 7, Budget::new(1 << 30))?;
     let journal = Journal::start_with(&env, limits);
