@@ -5,6 +5,8 @@
 //! away takes its request along, unless it is a change. When the pipe breaks or stays silent too long, every
 //! caller gets [`ErrorKind::Unreachable`]; making a new connection is the business of [`crate::remote`].
 
+#[cfg(test)]
+mod older;
 mod sane;
 mod table;
 #[cfg(test)]

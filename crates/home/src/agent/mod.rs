@@ -12,6 +12,8 @@
 
 pub mod codec;
 pub mod frame;
+#[cfg(test)]
+mod golden;
 pub mod join;
 pub mod server;
 pub mod verbs;

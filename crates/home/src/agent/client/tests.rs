@@ -13,7 +13,7 @@ fn loc(path: &[u8]) -> Loc {
     Loc { path: HomePath::parse(path).unwrap(), id: None }
 }
 
-async fn session_on(stream: std::os::unix::net::UnixStream) -> (Arc<Session>, Arc<Meter>) {
+pub(super) async fn session_on(stream: std::os::unix::net::UnixStream) -> (Arc<Session>, Arc<Meter>) {
     stream.set_nonblocking(true).unwrap();
     let (reader, writer) = UnixStream::from_std(stream).unwrap().into_split();
     let meter = Arc::new(Meter::default());
