@@ -125,3 +125,19 @@ impl Call {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_that_was_not_reached_is_a_folder_that_the_kernel_asks_for() {
+        let name = bytes::Bytes::from_static(b"ann@lab");
+        for (fileid, number) in [(0, 2), (1, 2), (77, 77)] {
+            let entry = DirEntry { name: name.clone(), cookie: 3, oid: Oid::ROOT, fileid, attr: None };
+            assert_eq!(unreached(&entry), number, "never the root's");
+            let shown = convert::attr(unreached(&entry), &placeholder(&entry));
+            assert_eq!((shown.kind, shown.ino.0, shown.perm), (FileType::Directory, number, 0o700));
+        }
+    }
+}

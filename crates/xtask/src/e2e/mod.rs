@@ -69,6 +69,11 @@ pub struct InsideArgs {
     binary: PathBuf,
 }
 
+/// The names of all scenarios.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|s| s.name)
+}
+
 /// Runs the chosen scenarios.
 pub fn command(args: Args) -> Result<()> {
     let chosen = |s: &&Scenario| {

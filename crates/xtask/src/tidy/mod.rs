@@ -4,14 +4,16 @@
 //! - [`source`]: a file as lines of code, comment and text, which is all the parsing the rules need.
 //! - [`rules`]: rules for each file: module docs, sizes, leftovers.
 //! - [`layers`]: which crate and which module may name which.
+//! - [`promises`]: the tests and scenarios that documents name as proof exist.
 //! - [`deps`]: licences, sources and native libraries of the packages that we build on.
 
 mod deps;
 mod layers;
+mod promises;
 mod rules;
 mod source;
 
-use crate::run;
+use crate::{e2e, run};
 use anyhow::{Context, Result, bail};
 use source::Source;
 use std::fs;
@@ -30,12 +32,18 @@ pub fn command() -> Result<()> {
 /// What breaks a rule, as `file:line: what`.
 fn findings(tree: &Path) -> Result<Vec<String>> {
     let mut found = Vec::new();
+    let mut proofs = promises::Proofs::of_scenarios(e2e::names());
     for path in files(&tree.join("crates"), "rs")? {
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let name = path.strip_prefix(tree).unwrap_or(&path).to_string_lossy().into_owned();
         let file = Source::parse(name, &text);
         rules::check(&file, &mut found);
         layers::check_modules(&file, &mut found);
+        proofs.add(&file);
+    }
+    for document in promises::DOCUMENTS {
+        let text = fs::read_to_string(tree.join(document)).with_context(|| document.to_string())?;
+        promises::check(document, &text, &proofs, &mut found);
     }
     layers::check_crates(&run::metadata(&["--no-deps"])?, &mut found);
     deps::check(&run::metadata(&["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"])?, &mut found);

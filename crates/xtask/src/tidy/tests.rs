@@ -103,3 +103,41 @@ fn the_scanner_knows_text_from_code() {
     assert_eq!(code.concat().matches(['{', '}']).collect::<String>(), "}");
     assert!(code[0].contains("let c: &'a str ="));
 }
+
+#[test]
+fn a_document_names_proofs_that_exist() {
+    let mut proofs = promises::Proofs::of_scenarios(["wan", "fuse"]);
+    for (name, text) in [
+        (
+            "crates/vfs/tests/engine.rs",
+            "//! A.\n#[tokio::test(flavor = \"x\")]\nasync fn a_lost_answer_is_none() {\n}\n",
+        ),
+        ("crates/vfs/src/mode.rs", "//! A.\nfn not_a_test_at_all() {\n}\n#[test]\nfn it() {\n}\n"),
+        ("crates/home/src/posix/tests/races.rs", "//! A.\n#[test]\nfn b() {\n}\n"),
+    ] {
+        proofs.add(&Source::parse(name.into(), text));
+    }
+    let found = |text: &str| {
+        let mut found = Vec::new();
+        promises::check("docs/SEMANTICS.md", text, &proofs, &mut found);
+        found
+    };
+    for good in [
+        "Scenarios `wan` (60 ms: `fuse`), and `fuse`, tests `engine`,\n`mode` and `a_lost_…` (model) in `vfs`.",
+        "1. **All** of `a`, `b` is so (`posix::tests::races` in `home`).",
+        "Test `a_lost_answer_is_none`. It is `df` and `copy_file_range` that ask.",
+    ] {
+        assert_eq!(found(&format!("# What Trellis promises\n\n{good}\n")), [""; 0], "{good}");
+    }
+    for (bad, what) in [
+        ("Scenarios `wan` and\n`fusee`.", "1: no scenario `fusee`"),
+        ("Tests `engine`, `engin`.", "1: no test `engin`"),
+        ("`engine` and `mode` in `home`.", "1: no test `engine` in `home`"),
+        ("By `a_lost_answer_is_all`.", "1: no test `a_lost_answer_is_all`"),
+        ("By `not_a_test_at_all`.", "1: no test `not_a_test_at_all`"),
+    ] {
+        assert_eq!(found(bad).first(), Some(&format!("docs/SEMANTICS.md:{what}")), "{bad}");
+    }
+    let bare = found("## By FUSE\n\n- **It** holds `always`.\n- Scenario `wan`.\n");
+    assert_eq!(bare, ["docs/SEMANTICS.md:3: a promise without a test: - **It** holds `always`.…"]);
+}

@@ -17,6 +17,7 @@ use crate::run;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal};
 use std::fs;
+use std::io::ErrorKind;
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
@@ -335,6 +336,13 @@ fn lifecycle(world: &World, server: &mut Server, tree: &Path) -> Result<()> {
     rustix::process::kill_process(pid, Signal::CONT)?;
     let status = server.status()?;
     ensure!(status["mounts"][0]["dir"] == *dir && status["mounts"][0]["problem"].is_null(), "{status}");
+    let refused = fs::read_dir(tree).map(drop).map_err(|e| e.kind());
+    ensure!(refused == Err(ErrorKind::PermissionDenied), "root lists somebody else's mount: {refused:?}");
+    let table = fs::read_to_string("/proc/self/mounts")?;
+    let ours = table.lines().filter(|l| l.split(' ').nth(1) == Some(&dir));
+    let options = ours.filter_map(|l| l.split(' ').nth(3)).next_back().unwrap_or("");
+    let has = |wanted| options.split(',').any(|option| option == wanted);
+    ensure!(has("nosuid") && has("nodev") && !has("default_permissions"), "mounted with {options}");
     // The directory is entered as the account: nobody else, not even root, may.
     let enter = format!("cd '{dir}' && exec sleep 600");
     let mut inside = Command::new("bash").args(["-c", &enter]).uid(GATEWAY.uid).gid(GATEWAY.uid).spawn()?;

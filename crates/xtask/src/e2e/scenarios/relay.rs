@@ -189,7 +189,7 @@ impl Node<'_> {
              for i in $(seq 60); do printf 'int f%d(void) {{ return %d; }}\\n' $i $i > f$i.c; done\n\
              printf 'all: $(patsubst %%.c,%%.o,$(wildcard *.c))\\n' > Makefile\n\
              make -s -j4; git add .; git commit -qm one; test -z \"$(git status --porcelain)\"\n\
-             head -c 5000000 /dev/urandom > big; cp big copy; cmp big copy; ln -s big link; test \"$(readlink link)\" = big\n\
+             head -c 5000000 /dev/urandom > big; cp big copy; cmp big copy; test \"$(stat -c %u:%g copy)\" = \"$(id -u):$(id -g)\"; ln -s big link; test \"$(readlink link)\" = big\n\
              df . | grep -q trellis@login1\n\
              /usr/bin/python3 -c '{ATTRIBUTES}'\n",
             tree.display()
