@@ -1,44 +1,119 @@
 //! What becomes of a change whose base is no longer what the home has. Pure: a table, no questions.
 
-use home::{Attr, Kind, Name, Op, Time};
+use home::{Attr, Name, New, Op, Piece, Time};
 
-/// What the home has where we expected the base.
+/// What an operation of ours wants, as far as a conflict goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ours {
+    /// Another content of a file.
+    Store,
+    /// Bytes behind the end that the file had.
+    Append,
+    /// A name for something new that is no directory.
+    Create,
+    /// A name for a new directory.
+    Mkdir,
+    /// That a name of what is no directory goes.
+    Remove,
+    /// That the name of an empty directory goes.
+    Rmdir,
+    /// Another name.
+    Rename,
+    /// A further name.
+    Link,
+    /// Other attributes, extended ones too.
+    SetAttr,
+}
+
+impl Ours {
+    /// What an operation wants of a file whose base is `size` bytes long.
+    pub fn of<R, D>(op: &Op<R, D>, size: u64) -> Ours {
+        let behind = |piece: &Piece<D>| match piece {
+            Piece::Truncate(at) | Piece::Data(at, _) => *at >= size,
+        };
+        match op {
+            Op::Write { pieces, .. } if pieces.iter().all(behind) => Ours::Append,
+            Op::Write { .. } => Ours::Store,
+            Op::Create { new: New::Dir, .. } => Ours::Mkdir,
+            Op::Create { .. } => Ours::Create,
+            Op::Remove { is_dir: true, .. } => Ours::Rmdir,
+            Op::Remove { .. } => Ours::Remove,
+            Op::Rename { .. } => Ours::Rename,
+            Op::Link { .. } => Ours::Link,
+            Op::SetAttr { .. } | Op::SetXattr { .. } => Ours::SetAttr,
+        }
+    }
+}
+
+/// What the home has where we expected the base. Of a rename, `Other` and `Dir` are what has the new name, and the rest is
+/// said of what moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Theirs {
+    /// The base.
+    Unchanged,
+    /// What a send of ours left there whose answer was lost.
+    Own,
+    /// What ours comes to: the same bytes.
+    Equal,
+    /// The same object with another content; of a directory, with names that we have not seen.
+    Modified,
     /// Nothing.
     Gone,
-    /// An object of this type.
-    There(Kind),
+    /// Another object, a directory.
+    Dir,
+    /// Another object, no directory or nothing that is shown.
+    Other,
 }
 
 /// What to do. Neither side's bytes are ever lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
+    /// It is no conflict: ours is made of what the home has.
+    Apply,
+    /// It is no conflict: both wanted the same.
+    Merge,
     /// Theirs keeps the name; ours becomes a copy beside it, and its object follows the copy.
     KeepBoth,
     /// Ours is made anew under its name.
     Recreate,
-    /// Ours is dropped, because it would have destroyed what we have not seen; theirs stays.
+    /// Ours is dropped, because it would have destroyed what we have not seen, or because there is nothing left to change.
     Drop,
-    /// Both wanted the same.
-    Merge,
+    /// Ours stays here until a person decides.
+    Wait,
+}
+
+impl Resolution {
+    /// Whether a person should hear of it.
+    pub fn is_conflict(self) -> bool {
+        !matches!(self, Resolution::Apply | Resolution::Merge)
+    }
 }
 
 /// Decides for an operation that met `theirs`.
-pub fn resolve<R, D>(op: &Op<R, D>, theirs: Theirs) -> Resolution {
-    match (op, theirs) {
-        (Op::Write { .. }, Theirs::Gone) => Resolution::Recreate,
-        (Op::Write { .. }, Theirs::There(_)) => Resolution::KeepBoth,
-        (Op::Create { new: home::New::Dir, .. }, Theirs::There(Kind::Dir)) => Resolution::Merge,
-        (Op::Create { new: home::New::File, .. }, Theirs::There(_)) => Resolution::KeepBoth,
-        (Op::Create { .. }, Theirs::There(_)) => Resolution::KeepBoth,
-        (Op::Create { .. }, Theirs::Gone) => Resolution::Recreate,
-        (Op::Remove { .. }, _) | (Op::SetAttr { .. }, _) => Resolution::Drop,
-        (Op::Rename { .. }, Theirs::There(_)) => Resolution::KeepBoth,
-        (Op::Rename { .. }, Theirs::Gone) => Resolution::Drop,
+pub fn resolve(ours: Ours, theirs: Theirs) -> Resolution {
+    use {Ours as O, Resolution as R, Theirs as T};
+    match (ours, theirs) {
+        (_, T::Unchanged) => R::Apply,
+        // What was begun is gone on with, as what it is.
+        (O::Store | O::Append, T::Own) => R::Apply,
+        (_, T::Own) => R::Merge,
+        // Those bytes were seen: they may go.
+        (O::Remove | O::Rmdir | O::Rename, T::Equal) => R::Apply,
+        (_, T::Equal) => R::Merge,
+        (O::Store | O::Append, T::Gone) => R::Recreate,
+        (O::Store | O::Append, T::Modified | T::Dir | T::Other) => R::KeepBoth,
+        (O::Mkdir, T::Dir) => R::Merge,
+        // Its directory is gone.
+        (O::Create | O::Mkdir, T::Gone) => R::Wait,
+        (O::Create | O::Mkdir, T::Modified | T::Dir | T::Other) => R::KeepBoth,
+        (O::Remove | O::Rmdir, T::Gone) => R::Merge,
+        (O::Remove | O::Rmdir, T::Modified | T::Dir | T::Other) => R::Drop,
+        // It moves, or is named or marked, as what it is now.
+        (O::Rename | O::Link | O::SetAttr, T::Modified) => R::Apply,
+        (O::Rename | O::Link | O::SetAttr, T::Gone) => R::Drop,
         // The name that it is known by so far may be taken away next.
-        (Op::Link { .. }, _) => Resolution::KeepBoth,
-        (Op::SetXattr { .. }, _) => Resolution::Drop,
+        (O::Rename | O::Link, T::Dir | T::Other) => R::KeepBoth,
+        (O::SetAttr, T::Dir | T::Other) => R::Drop,
     }
 }
 
@@ -102,24 +177,61 @@ pub fn is_ours(theirs: &Attr, sent: impl Iterator<Item = (Attr, bool)>) -> bool 
 mod tests {
     use super::*;
 
+    /// One row for each of ours, one column for each of theirs: every cell of the table.
     #[test]
     fn the_table() {
-        let name = Name::new(b"n").unwrap();
-        let write: Op<u64, ()> = Op::Write { file: 1, base: None, pieces: vec![] };
-        let remove: Op<u64, ()> =
-            Op::Remove { dir: 1, name: name.clone(), object: 2, is_dir: false, base: None };
-        let mkdir: Op<u64, ()> = Op::Create { dir: 1, name: name.clone(), new: home::New::Dir, mode: 0 };
-        let link: Op<u64, ()> = Op::Link { object: 2, dir: 1, name: name.clone() };
-        let create: Op<u64, ()> = Op::Create { dir: 1, name, new: home::New::File, mode: 0 };
-        let there = Theirs::There(Kind::File);
-        assert_eq!(resolve(&write, there), Resolution::KeepBoth);
-        assert_eq!(resolve(&write, Theirs::Gone), Resolution::Recreate);
-        assert_eq!(resolve(&remove, there), Resolution::Drop);
-        assert_eq!(resolve(&mkdir, Theirs::There(Kind::Dir)), Resolution::Merge);
-        assert_eq!(resolve(&mkdir, there), Resolution::KeepBoth);
-        assert_eq!(resolve(&create, there), Resolution::KeepBoth);
-        assert_eq!(resolve(&link, there), Resolution::KeepBoth);
-        assert_eq!(resolve(&link, Theirs::Gone), Resolution::KeepBoth);
+        use {Ours as O, Resolution::*, Theirs as T};
+        let columns = [T::Unchanged, T::Own, T::Equal, T::Modified, T::Gone, T::Dir, T::Other];
+        let rows = [
+            (O::Store, [Apply, Apply, Merge, KeepBoth, Recreate, KeepBoth, KeepBoth]),
+            (O::Append, [Apply, Apply, Merge, KeepBoth, Recreate, KeepBoth, KeepBoth]),
+            (O::Create, [Apply, Merge, Merge, KeepBoth, Wait, KeepBoth, KeepBoth]),
+            (O::Mkdir, [Apply, Merge, Merge, KeepBoth, Wait, Merge, KeepBoth]),
+            (O::Remove, [Apply, Merge, Apply, Drop, Merge, Drop, Drop]),
+            (O::Rmdir, [Apply, Merge, Apply, Drop, Merge, Drop, Drop]),
+            (O::Rename, [Apply, Merge, Apply, Apply, Drop, KeepBoth, KeepBoth]),
+            (O::Link, [Apply, Merge, Merge, Apply, Drop, KeepBoth, KeepBoth]),
+            (O::SetAttr, [Apply, Merge, Merge, Apply, Drop, Drop, Drop]),
+        ];
+        for (ours, row) in rows {
+            for (theirs, want) in columns.into_iter().zip(row) {
+                assert_eq!(resolve(ours, theirs), want, "{ours:?} met {theirs:?}");
+            }
+        }
+        for (resolution, is_one) in
+            [(Apply, false), (Merge, false), (KeepBoth, true), (Recreate, true), (Drop, true), (Wait, true)]
+        {
+            assert_eq!(resolution.is_conflict(), is_one, "{resolution:?}");
+        }
+    }
+
+    #[test]
+    fn every_operation_has_its_row() {
+        let name = || Name::new(b"n").unwrap();
+        let write = |pieces| Op::<u64, ()>::Write { file: 1, base: None, pieces };
+        let create = |new| Op::<u64, ()>::Create { dir: 1, name: name(), new, mode: 0 };
+        let remove = |is_dir| Op::<u64, ()>::Remove { dir: 1, name: name(), object: 2, is_dir, base: None };
+        let xattr = home::XattrName::new(b"user.x").unwrap();
+        let (from, to, replaced) = (1, 1, None);
+        let rows = [
+            (write(vec![Piece::Data(3, ())]), Ours::Append),
+            (write(vec![Piece::Data(4, ()), Piece::Truncate(9)]), Ours::Append),
+            (write(vec![Piece::Data(2, ())]), Ours::Store),
+            (write(vec![Piece::Truncate(2), Piece::Data(3, ())]), Ours::Store),
+            (create(New::File), Ours::Create),
+            (create(New::Symlink(bytes::Bytes::new())), Ours::Create),
+            (create(New::Fifo), Ours::Create),
+            (create(New::Dir), Ours::Mkdir),
+            (remove(false), Ours::Remove),
+            (remove(true), Ours::Rmdir),
+            (Op::Rename { from, name: name(), object: 2, to, new_name: name(), replaced }, Ours::Rename),
+            (Op::Link { object: 2, dir: 1, name: name() }, Ours::Link),
+            (Op::SetAttr { object: 2, base: None, set: home::SetAttr::default() }, Ours::SetAttr),
+            (Op::SetXattr { object: 2, name: xattr, value: None, how: home::XattrHow::Any }, Ours::SetAttr),
+        ];
+        for (op, want) in rows {
+            assert_eq!(Ours::of(&op, 3), want, "{op:?}");
+        }
     }
 
     #[test]

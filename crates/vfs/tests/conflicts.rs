@@ -268,3 +268,125 @@ async fn a_link_to_a_name_that_is_taken_keeps_the_file() {
         assert_eq!(world.at_home(&copy).await.unwrap(), b"ours");
     }
 }
+
+/// What is done while the home is out of reach, on both sides; then everything goes home.
+async fn apart<F: Future<Output = ()>>(world: &World, e: &Engine, ours: F, theirs: impl FnOnce(&World)) {
+    world.fault(Fault::Unreachable);
+    ours.await;
+    theirs(world);
+    world.fault(Fault::None);
+    e.sync().await;
+    let status = e.vfs.status().volumes.remove(0);
+    assert!(status.parked.is_empty(), "{:?}", status.parked);
+}
+
+fn conflicts(e: &Engine) -> u64 {
+    e.vfs.status().volumes[0].conflicts
+}
+
+#[tokio::test]
+async fn a_file_that_both_made_alike_is_no_conflict() {
+    for content in [&b"the same"[..], b""] {
+        let world = World::new(Mode::Wb);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        e.names(lab).await;
+        let ours = async {
+            let f = e.create(lab, "f").await.unwrap();
+            let mode = vfs::SetAttrs { mode: Some(0o644), ..Default::default() };
+            e.vfs.setattr(e.ctx(), f, mode, None).await.unwrap();
+            if !content.is_empty() {
+                e.write(f, 0, content).await.unwrap();
+            }
+        };
+        apart(&world, &e, ours, |world| world.write("f", content)).await;
+        assert_eq!((conflicts(&e), world.names_at_home("").await), (0, vec!["f".to_owned()]));
+        assert_eq!(world.at_home("f").await.unwrap(), content);
+        let f = e.find("/lab/f").await.unwrap();
+        e.write(f, 0, b"goes on here").await.unwrap();
+        e.sync().await;
+        assert_eq!((conflicts(&e), world.at_home("f").await.unwrap()), (0, b"goes on here".to_vec()));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_both_made_with_another_mode_is_a_conflict() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    let ours = async {
+        let f = e.create(lab, "f").await.unwrap();
+        let mode = vfs::SetAttrs { mode: Some(0o600), ..Default::default() };
+        e.vfs.setattr(e.ctx(), f, mode, None).await.unwrap();
+        e.write(f, 0, b"the same").await.unwrap();
+    };
+    apart(&world, &e, ours, |world| world.write("f", b"the same")).await;
+    assert_eq!((conflicts(&e), copies(&e).await.len()), (1, 1));
+}
+
+#[tokio::test]
+async fn a_save_by_rename_over_what_is_equal_by_now_is_no_conflict() {
+    for removed in [false, true] {
+        let world = World::new(Mode::Wb);
+        world.write("f", b"base");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.find("/lab/f").await.unwrap();
+        e.read(f).await.unwrap();
+        let ours = async {
+            let new = e.create(lab, "f.new").await.unwrap();
+            e.write(new, 0, b"the same").await.unwrap();
+            e.vfs.rename(e.ctx(), lab, b"f.new", lab, b"f", RenameHow::Replace).await.unwrap();
+        };
+        let theirs = |world: &World| {
+            if removed {
+                world.remove("f");
+            }
+            world.write("f", b"the same");
+        };
+        apart(&world, &e, ours, theirs).await;
+        assert_eq!((conflicts(&e), world.names_at_home("").await), (0, vec!["f".to_owned()]));
+        assert_eq!(world.at_home("f").await.unwrap(), b"the same");
+        let f = e.find("/lab/f").await.unwrap();
+        assert_eq!(e.read(f).await.unwrap(), b"the same");
+    }
+}
+
+#[tokio::test]
+async fn a_removal_of_what_was_written_anew_and_is_the_same_goes_through() {
+    for content in [&b"base"[..], b"newer than what was seen"] {
+        let world = World::new(Mode::Wb);
+        world.write("f", b"base");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.find("/lab/f").await.unwrap();
+        e.read(f).await.unwrap();
+        let ours = async {
+            e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+        };
+        apart(&world, &e, ours, |world| world.write("f", content)).await;
+        let seen = content == b"base";
+        assert_eq!(conflicts(&e), u64::from(!seen));
+        assert_eq!(world.at_home("f").await, (!seen).then(|| content.to_vec()));
+        assert_eq!(e.names(lab).await.len(), usize::from(!seen));
+    }
+}
+
+#[tokio::test]
+async fn a_directory_with_names_that_were_not_seen_stays() {
+    let world = World::new(Mode::Wb);
+    world.mkdir("d");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    e.names(e.find("/lab/d").await.unwrap()).await;
+    let ours = async {
+        e.vfs.rmdir(e.ctx(), lab, b"d").await.unwrap();
+    };
+    apart(&world, &e, ours, |world| world.write("d/new", b"theirs")).await;
+    assert_eq!(conflicts(&e), 1);
+    assert_eq!(world.at_home("d/new").await.unwrap(), b"theirs");
+    let new = e.find("/lab/d/new").await.unwrap();
+    assert_eq!(e.read(new).await.unwrap(), b"theirs");
+}

@@ -625,7 +625,7 @@ async fn whatever_the_home_refuses_is_tried_again_less_and_less_often() {
     let lab = e.lab().await;
     e.names(lab).await;
     e.names(e.find("/lab/d").await.unwrap()).await;
-    world.fault(Fault::Refuse(home::ErrorKind::NotEmpty));
+    world.fault(Fault::Refuse(home::ErrorKind::TooManyLinks));
     e.vfs.rmdir(e.ctx(), lab, b"d").await.unwrap();
     assert!(e.vfs.sync(None, Duration::from_secs(10)).await.is_err());
     for (wait, tried) in [(20, false), (11, true), (31, false), (30, true)] {

@@ -55,7 +55,7 @@ impl Volume {
     }
 
     /// The name `place` leads to another object at the home.
-    fn lose_binding(&self, tree: &mut Tree, id: u64, place: (u64, Name)) {
+    pub(super) fn lose_binding(&self, tree: &mut Tree, id: u64, place: (u64, Name)) {
         let Ok(inode) = tree.get(id) else { return };
         inode.drop_binding(&place);
         inode.at = std::time::Duration::ZERO;

@@ -1,11 +1,12 @@
 //! OUT: the one way home. [`queue`] keeps the order, [`content`] tells what a run of writes comes to, [`place`] finds
 //! where things are at the home, [`push`] sends, [`ahead`] stages what comes next meanwhile,
 //! [`settle`] takes the outcomes in, [`confirm`] what they say of objects,
-//! [`ours`] whether it was ourselves who left what is no base of ours;
+//! [`clash`] does what the table of conflicts says, [`ours`] tells whether it was ourselves who left what is no base of ours;
 //! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`. Of what the home refused,
 //! [`moot`] gives up what is not wanted any more, and [`decide`] does what a person says.
 
 pub mod ahead;
+pub mod clash;
 pub mod confirm;
 pub mod content;
 pub mod course;

@@ -1,15 +1,41 @@
 //! Whether what the home has in the place of our base was left there by ourselves: then there is no conflict.
 
 use super::place::Ready;
-use crate::conflict;
+use crate::conflict::{self, Theirs};
 use crate::data::Part;
 use crate::limits;
 use crate::volume::Volume;
 use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Result};
 
 impl Volume {
+    /// What the home has in the place of our base, which is not that.
+    pub async fn state_of(&self, one: &Ready, theirs: Option<&Attr>) -> Result<Theirs> {
+        let takes_name = matches!(one.op, Op::Create { .. } | Op::Link { .. } | Op::Rename { .. });
+        let Some(attr) = theirs else {
+            // What has the name is not shown, or has lost it since.
+            return Ok(if takes_name { Theirs::Other } else { Theirs::Gone });
+        };
+        if self.is_our_own(one, attr) || self.is_begun(one, attr).await? {
+            return Ok(Theirs::Own);
+        }
+        if self.is_equal(one, attr).await? {
+            return Ok(Theirs::Equal);
+        }
+        let mut tree = self.tree.lock();
+        let object = self.object(&tree, one)?;
+        let known = tree.get(object).map(|inode| inode.home_id);
+        Ok(match attr.kind {
+            // A home without identities says that of every object.
+            kind if !takes_name && known.is_ok_and(|id| id == attr.id) && kind == Kind::File => {
+                Theirs::Modified
+            }
+            Kind::Dir => Theirs::Dir,
+            _ => Theirs::Other,
+        })
+    }
+
     /// Whether what the home has was left there by one of our own sends whose answer was lost.
-    pub fn is_our_own(&self, one: &Ready, theirs: &Attr) -> bool {
+    fn is_our_own(&self, one: &Ready, theirs: &Attr) -> bool {
         let (tree, exact) = (self.tree.lock(), !self.is_sftp());
         let sent = one.group.seqs.iter().filter_map(|s| Some((*s, tree.queue.get(*s)?)));
         let sent = sent.filter(|(_, p)| p.resent).filter_map(|(seq, p)| {
@@ -28,7 +54,7 @@ impl Volume {
     /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
     /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, so nothing is lost when
     /// ours goes over it.
-    pub async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
+    async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let in_steps = self.is_sftp() || {
             let queue = &self.tree.lock().queue;
             one.group.seqs.iter().any(|seq| queue.may_be_half(*seq))
@@ -51,11 +77,29 @@ impl Volume {
         Ok(theirs.size <= size && self.compare(object, path, theirs.size, ours_or_zero).await?)
     }
 
-    /// Equal content is never a conflict.
-    pub async fn is_equal(&self, one: &Ready, file: &Loc, theirs: &Attr) -> Result<bool> {
-        let (object, size) = self.object_and_size(one)?;
+    /// Whether what the home has is what ours comes to: of a new file, with its permissions too.
+    async fn is_equal(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
+        let path = match &one.op {
+            Op::Write { file, .. } => file.path.clone(),
+            Op::Create { dir, name, new: New::File, .. } => dir.path.join(name),
+            Op::Rename { to, new_name, .. } => to.path.join(new_name),
+            Op::Remove { dir, name, is_dir: false, .. } => dir.path.join(name),
+            _ => return Ok(false),
+        };
+        let (object, ours) = {
+            let mut tree = self.tree.lock();
+            let object = self.object(&tree, one)?;
+            (object, tree.get(object)?.attr.filter(|attr| attr.kind == Kind::File))
+        };
+        let alike = |ours: &Attr| match &one.op {
+            Op::Create { .. } => ours.size == theirs.size && ours.mode == theirs.mode,
+            _ => ours.size == theirs.size,
+        };
+        if theirs.kind != Kind::File || !ours.is_some_and(|ours| alike(&ours)) {
+            return Ok(false);
+        }
         let same = |part: Part, theirs: &[u8]| matches!(part, Part::Have(ours) if ours == theirs);
-        Ok(size == theirs.size && self.compare(object, file.path.clone(), size, same).await?)
+        self.compare(object, path, theirs.size, same).await
     }
 
     fn object_and_size(&self, one: &Ready) -> Result<(u64, u64)> {
@@ -76,10 +120,13 @@ impl Volume {
         let mut at = 0;
         while at < size {
             let len = (size - at).min(limits::FETCH_CHUNK) as u32;
-            let mut theirs = self.home.read(&there, at, len).await?.data;
-            if theirs.is_empty() {
-                return Ok(false);
-            }
+            let mut theirs = match self.home.read(&there, at, len).await {
+                Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
+                // What cannot be read is not known to be the same.
+                Err(_) => return Ok(false),
+                Ok(chunk) if chunk.data.is_empty() => return Ok(false),
+                Ok(chunk) => chunk.data,
+            };
             at += theirs.len() as u64;
             for part in self.data.get(object, at - theirs.len() as u64, theirs.len() as u32) {
                 let len = match &part {

@@ -1,18 +1,17 @@
-//! Takes outcomes in: confirms identities and attributes, retires records, and resolves conflicts by amending the
-//! operation in its place, so that the resolution survives a crash like any other change.
+//! Takes outcomes in: confirms identities and attributes, retires records, parks what the home refused; and gives an
+//! operation another form in its place.
 
 use super::decide::describe;
-use super::place::{Ready, has_name_after};
+use super::place::Ready;
 use super::queue::{self, Group, Pending};
-use crate::conflict::{self, Resolution, Theirs};
-use crate::data::{Part, Pin};
+use crate::conflict::Theirs;
 use crate::inode::{Tree, is_hidden, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
 use crate::limits;
 use crate::meta;
 use crate::overlay::overlay;
 use crate::volume::Volume;
-use home::{Attr, Done, Error, ErrorKind, Loc, Name, New, Op, Piece, Result, XattrHow};
+use home::{Attr, Done, Error, ErrorKind, Loc, New, Op, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -125,14 +124,9 @@ impl Volume {
             drop(tree);
             return self.drop_ours(one);
         }
-        let movable =
-            matches!(one.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. } | Op::SetXattr { .. });
-        if movable && matches!(kind, ErrorKind::NotFound | ErrorKind::Stale) {
-            // What it works on was taken away at the home, or something else is there.
-            let object = self.object(&tree, one)?;
-            self.count_conflict(&mut tree, object);
+        if let Some(state) = met(&one.op, kind) {
             drop(tree);
-            return self.drop_ours(one);
+            return self.decided(one, state, None).await;
         }
         self.park(&mut tree, &one.group, kind);
         Ok(())
@@ -330,75 +324,6 @@ impl Volume {
         })
     }
 
-    /// The home has something else than the base.
-    pub async fn conflicted(self: &Arc<Self>, one: &Ready, theirs: Option<Attr>) -> Result<()> {
-        {
-            // What is resolved is the whole content.
-            let mut tree = self.tree.lock();
-            let seq = one.group.seqs.first().copied().unwrap_or_default();
-            if let Some(file) = tree.queue.get(seq).map(|p| p.change.object) {
-                self.lay_late(&mut tree, file)?;
-            }
-        }
-        if let Some(attr) = &theirs
-            && (self.is_our_own(one, attr) || self.is_begun(one, attr).await?)
-        {
-            let mut tree = self.tree.lock();
-            if matches!(one.op, Op::Write { .. }) {
-                let object = self.object(&tree, one)?;
-                // A copy of it may have its place: then it has another identity, too.
-                let binding = tree.get(object)?.binding.clone();
-                tree.rebind(object, attr.id, binding);
-                tree.get(object)?.base = Some(attr.version());
-                return Ok(());
-            }
-            return self.done(&mut tree, &one.group, &Done { attr: theirs, dirs: vec![] });
-        }
-        if let (Op::Write { file, .. }, Some(attr)) = (&one.op, &theirs)
-            && self.is_equal(one, file, attr).await?
-        {
-            return self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] });
-        }
-        if self.is_elsewhere(one, theirs)? {
-            return Ok(());
-        }
-        let state = theirs.map_or(Theirs::Gone, |a| Theirs::There(a.kind));
-        let resolution = conflict::resolve(&one.op, state);
-        let what = {
-            let mut tree = self.tree.lock();
-            let object = self.object(&tree, one)?;
-            self.count_conflict(&mut tree, object);
-            let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
-            first.map(|p| p.change.clone()).map(|change| describe(&mut tree, &change)).unwrap_or_default()
-        };
-        tracing::warn!(account = %self.account, ?resolution, %what, "conflict at the home");
-        match resolution {
-            Resolution::Merge => {
-                self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
-            }
-            Resolution::Drop => {
-                let object = self.object(&self.tree.lock(), one)?;
-                self.drop_ours(one)?;
-                self.reveal(one, object)
-            }
-            Resolution::KeepBoth | Resolution::Recreate => match &one.op {
-                Op::Write { file, .. } => self.copy_beside(one, file, resolution).await,
-                _ => self.take_another_name(one),
-            },
-        }
-    }
-
-    /// Whether the home was seen to have the file by another name, too: then it goes there.
-    fn is_elsewhere(&self, one: &Ready, theirs: Option<Attr>) -> Result<bool> {
-        let Op::Write { file, .. } = &one.op else { return Ok(false) };
-        let mut tree = self.tree.lock();
-        let object = self.object(&tree, one)?;
-        let sent_there = tree.home_path(object).is_ok_and(|path| path == file.path);
-        let inode = tree.get(object)?;
-        let lost = theirs.is_none_or(|theirs| theirs.id != inode.home_id);
-        Ok(sent_there && lost && meta::look_elsewhere(&mut tree, object)?)
-    }
-
     /// The object that an operation changes.
     pub(super) fn object(&self, tree: &Tree, one: &Ready) -> Result<u64> {
         let first = one.group.seqs.first().and_then(|s| tree.queue.get(*s));
@@ -406,95 +331,17 @@ impl Volume {
     }
 
     /// Ours would have destroyed what we have not seen: theirs stays, ours is forgotten.
-    fn drop_ours(&self, one: &Ready) -> Result<()> {
+    pub(super) fn drop_ours(&self, one: &Ready) -> Result<()> {
         self.drop_group(&mut self.tree.lock(), &one.group)
     }
 
-    fn drop_group(&self, tree: &mut Tree, group: &Group) -> Result<()> {
+    pub(super) fn drop_group(&self, tree: &mut Tree, group: &Group) -> Result<()> {
         tree.tick += 1;
         for (seq, op) in self.take_out(tree, group) {
             self.undo(tree, &op.change);
             self.retire(seq, &op.change, Fate::Conflict)?;
             op.waiter.map(|w| w.send(Err(ErrorKind::Stale.into())));
         }
-        Ok(())
-    }
-
-    /// A file without a name has content at the home that nobody here has seen: it gets a name again.
-    fn reveal(&self, one: &Ready, id: u64) -> Result<()> {
-        let gateway = self.shared.gateway;
-        let mut tree = self.tree.lock();
-        let place = tree.get(id)?.hidden_link(gateway).filter(|_| matches!(one.op, Op::Remove { .. }));
-        let Some((dir, name)) = place.cloned() else { return Ok(()) };
-        let copy = conflict::copy_name(&name, self.shared.gateway, one.time, one.id.seq);
-        let op = Op::Rename { from: dir, name, object: id, to: dir, new_name: copy, replaced: None };
-        let time = self.env.clock.now();
-        let change =
-            Change { time, object: id, after: None, op, retry: None, verifier: None, plain: one.plain };
-        self.submit(&mut tree, 0, change).map(drop)
-    }
-
-    /// The name is taken at the home: the object keeps its identity under the name of a copy.
-    fn take_another_name(&self, one: &Ready) -> Result<()> {
-        let mut tree = self.tree.lock();
-        let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
-        let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
-        let rename = |name: &Name| conflict::copy_name(name, self.shared.gateway, change.time, seq);
-        let (dir, taken, op) = match change.op.clone() {
-            Op::Create { dir, name, new, mode } => {
-                let copy = rename(&name);
-                (dir, name, Op::Create { dir, name: copy, new, mode })
-            }
-            Op::Rename { from, name, object, to, new_name, .. } => {
-                let copy = rename(&new_name);
-                (to, new_name, Op::Rename { from, name, object, to, new_name: copy, replaced: None })
-            }
-            Op::Link { object, dir, name } => {
-                let copy = rename(&name);
-                (dir, name, Op::Link { object, dir, name: copy })
-            }
-            _ => return self.retire_refused(&mut tree, &one.group),
-        };
-        self.amend(&mut tree, seq, op)?;
-        self.follow(&mut tree, seq, change.object, (dir, taken.clone()), rename(&taken))
-    }
-
-    /// An object gets the name of a copy instead of `place`: what is queued behind `seq` for it under its old name is
-    /// for the copy, and so is what clients see, unless it has another name here by now.
-    fn follow(&self, tree: &mut Tree, seq: u64, object: u64, place: (u64, Name), copy: Name) -> Result<()> {
-        let later = tree.queue.iter().filter(|(s, _)| *s > seq);
-        let found =
-            later.filter_map(|(s, p)| Some((s, renamed(&p.change.op, object, &place, &copy)?))).next();
-        if let Some((seq, op)) = found {
-            self.amend(tree, seq, op)?;
-        }
-        let inode = tree.get(object)?;
-        let lost = inode.link.is_none() && !inode.gone;
-        let here = lost || inode.link.as_ref() == Some(&place) || inode.more_links.contains(&place);
-        if here {
-            inode.drop_link(&place);
-            inode.add_link((place.0, copy.clone()));
-            tree.copies.note(self.shared.gateway, object, &copy);
-        }
-        let node = tree.names_mut(place.0)?;
-        if here {
-            node.slot_mut(&copy).child = Some(object);
-            let slot = node.slot_mut(&place.1);
-            slot.child = slot.child.filter(|child| *child != object);
-        }
-        if node.slot(&place.1).is_some_and(|s| s.pending == 0) {
-            node.forget(&place.1);
-        }
-        node.complete = false;
-        tree.unsaved(place.0);
-        tree.notes.entry(place.0, &place.1, 0);
-        tree.notes.entry(place.0, &copy, 0);
-        tree.notes.attributes(object, 0);
-        Ok(())
-    }
-
-    fn retire_refused(&self, tree: &mut Tree, group: &Group) -> Result<()> {
-        self.park(tree, group, ErrorKind::Exists);
         Ok(())
     }
 
@@ -519,200 +366,27 @@ impl Volume {
         }
         Ok(())
     }
-
-    /// A file whose base is gone: all of our content goes to a new file, under the name of a copy or, where theirs
-    /// was removed, under its own, if it has that here and nothing else gets it. The object, and every open handle on
-    /// it, follows.
-    async fn copy_beside(self: &Arc<Self>, one: &Ready, file: &Loc, how: Resolution) -> Result<()> {
-        let object = self.object(&self.tree.lock(), one)?;
-        let size = {
-            let mut tree = self.tree.lock();
-            let inode = tree.get(object)?;
-            inode.attr.map_or(0, |a| a.size).min(limits::FILE_MAX)
-        };
-        if how == Resolution::KeepBoth {
-            self.fill_from_theirs(object, file, size).await?;
-        }
-        let mut tree = self.tree.lock();
-        let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
-        let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
-        let inode = tree.get(object)?;
-        let named = !inode.gone;
-        let Some(bound) = inode.binding.clone().filter(|_| named) else {
-            return self.drop_unnamed(&mut tree, one);
-        };
-        let kept = self.keep_from_removal(&mut tree, seq, object, &bound)?;
-        let nameless = kept == Kept::Nameless;
-        let (dir, name) = if let Kept::By(link) = kept { link } else { bound };
-        let taken = tree.queue.is_taken_after(seq, dir, &name, object);
-        let how = if nameless || taken { Resolution::KeepBoth } else { how };
-        let attr = tree.get(object)?.attr.or(change.after).ok_or_else(|| Error::from(ErrorKind::Stale))?;
-        let copy = match how {
-            Resolution::Recreate => name.clone(),
-            _ => conflict::copy_name(&name, self.shared.gateway, change.time, seq),
-        };
-        self.write_all_again(&mut tree, object, &attr)?;
-        for (name, value) in tree.take_xattrs(object)? {
-            let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
-            self.submit_again(&mut tree, object, &attr, op)?;
-        }
-        let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
-        tree.detach(object);
-        self.amend(&mut tree, seq, create)?;
-        if copy != name {
-            self.follow(&mut tree, seq, object, (dir, name), copy)?;
-        }
-        change.extents().for_each(|e| self.data.unpin(e));
-        tree.get(object)?.attr = Some(attr);
-        tree.notes.content(object, 0);
-        Ok(())
-    }
-
-    /// Whether an object that has a name here would be left without any at the home, because what is queued behind `seq`
-    /// takes away the one that it has there, `bound`. Those changes were of what the home has: they are given up.
-    fn keep_from_removal(&self, tree: &mut Tree, seq: u64, object: u64, bound: &(u64, Name)) -> Result<Kept> {
-        let concerned = |p: &Pending| queue::objects(&p.change).any(|id| id == object);
-        let later = tree.queue.iter().filter(|(s, p)| *s > seq && concerned(p));
-        let later: Vec<(u64, Change)> = later.map(|(s, p)| (s, p.change.clone())).collect();
-        if has_name_after(tree, object, bound, later.iter().map(|(_, change)| change)) {
-            return Ok(Kept::Bound);
-        }
-        let link = tree.get(object)?.link.clone();
-        for (seq, change) in later {
-            match change.op {
-                Op::Rename { from, name, object: other, to, new_name, .. } if other != object => {
-                    self.amend(
-                        tree,
-                        seq,
-                        Op::Rename { from, name, object: other, to, new_name, replaced: None },
-                    )?;
-                }
-                Op::Remove { .. } | Op::Rename { .. } | Op::Link { .. } => {
-                    self.drop_group(tree, &Group { seqs: vec![seq], newborn: false })?;
-                }
-                _ => {}
-            }
-        }
-        tree.queue.decide(self.lane.last());
-        Ok(link.map_or(Kept::Nameless, Kept::By))
-    }
-
-    /// Nobody can name the object any more: its content has no place to go.
-    fn drop_unnamed(&self, tree: &mut Tree, one: &Ready) -> Result<()> {
-        tree.tick += 1;
-        for (seq, op) in self.take_out(tree, &one.group) {
-            self.retire(seq, &op.change, Fate::Dropped)?;
-        }
-        Ok(())
-    }
-
-    /// Where our base was only partly cached and is gone, the copy is theirs with our bytes over it.
-    async fn fill_from_theirs(&self, object: u64, file: &Loc, size: u64) -> Result<()> {
-        let there = Loc { path: file.path.clone(), id: None };
-        for (gap, len) in self.data.gaps(object, 0, size) {
-            let mut at = gap;
-            while at < gap + len {
-                let want = (gap + len - at).min(limits::FETCH_CHUNK) as u32;
-                let chunk = match self.home.read(&there, at, want).await {
-                    Ok(chunk) => chunk,
-                    Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
-                    Err(_) => return Ok(()),
-                };
-                if chunk.data.is_empty() {
-                    return Ok(());
-                }
-                let len = chunk.data.len() as u64;
-                self.data.put(object, at, &[chunk.data], Pin::Clean).map_err(local)?;
-                at += len;
-            }
-        }
-        Ok(())
-    }
-
-    /// Accepts a change that makes of an object once more what it is.
-    fn submit_again(&self, tree: &mut Tree, object: u64, attr: &Attr, op: Op<u64, Stored>) -> Result<()> {
-        let (time, after) = (attr.mtime, Some(*attr));
-        let change = Change { time, object, after, op, retry: None, verifier: None, plain: false };
-        self.submit(tree, 0, change).map(drop)
-    }
-
-    /// Journals the whole content of a file once more, behind everything that is in the queue.
-    fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr) -> Result<()> {
-        let mut at = 0;
-        let mut pieces = vec![Piece::Truncate(attr.size)];
-        let mut holes = self.data.holes(object, 0, attr.size).into_iter().peekable();
-        loop {
-            // A file may be nearly all hole, of any size.
-            while let Some((hole, len)) = holes.next_if(|(hole, _)| *hole <= at) {
-                at = at.max(hole + len);
-            }
-            let len = (attr.size - at).min(u64::from(limits::IO_MAX)) as u32;
-            let mut from = at;
-            for part in self.data.get(object, at, len) {
-                match part {
-                    Part::Have(bytes) => {
-                        let len = bytes.len() as u64;
-                        let extent = self.data.put(object, from, &[bytes], Pin::Dirty).map_err(local)?;
-                        pieces.push(Piece::Data(from, Stored::Extent(extent)));
-                        from += len;
-                    }
-                    Part::Gap { len, .. } => from += len,
-                    Part::Lost { at, .. } => {
-                        return Err(Error::new(
-                            ErrorKind::Io,
-                            format!("unsent bytes at {at} are damaged here"),
-                        ));
-                    }
-                }
-            }
-            let op = Op::Write { file: object, base: None, pieces: std::mem::take(&mut pieces) };
-            self.submit_again(tree, object, attr, op)?;
-            at += u64::from(len);
-            if at >= attr.size {
-                return Ok(());
-            }
-        }
-    }
 }
 
-/// By which name an object that gets a copy is known here when everything queued is done.
-#[derive(PartialEq, Eq)]
-enum Kept {
-    /// That of the copy, or what it is renamed to.
-    Bound,
-    /// Another one, which the home is not known to have.
-    By((u64, Name)),
-    /// None, though nobody took the last one away from it here.
-    Nameless,
-}
-
-/// The form of an operation on `object` under the name `place` after that name was changed to `copy`.
-fn renamed(op: &Op<u64, Stored>, object: u64, place: &(u64, Name), copy: &Name) -> Option<Op<u64, Stored>> {
-    let mut op = op.clone();
-    match &mut op {
-        Op::Remove { dir, name, object: o, .. } if *o == object && (*dir, &*name) == (place.0, &place.1) => {
-            *name = copy.clone();
-        }
-        Op::Rename { from, name, object: o, .. }
-            if *o == object && (*from, &*name) == (place.0, &place.1) =>
-        {
-            *name = copy.clone();
-        }
-        Op::Rename { to, new_name, replaced, .. }
-            if replaced.as_ref().is_some_and(|(r, _)| *r == object)
-                && (*to, &*new_name) == (place.0, &place.1) =>
-        {
-            // The name leads to theirs now, which nobody meant to replace.
-            *replaced = None;
-        }
-        _ => return None,
+/// What a refusal says of what the home has in the place of our base, if it does.
+fn met<R, D>(op: &Op<R, D>, kind: ErrorKind) -> Option<Theirs> {
+    use ErrorKind as E;
+    match (op, kind) {
+        // What it works on was taken away at the home, or something else is there.
+        (
+            Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. } | Op::SetXattr { .. },
+            E::NotFound | E::Stale,
+        ) => Some(Theirs::Gone),
+        (Op::Remove { is_dir: true, .. }, E::NotEmpty) => Some(Theirs::Modified),
+        (Op::Remove { is_dir: true, .. }, E::NotDir) => Some(Theirs::Other),
+        (Op::Remove { is_dir: false, .. }, E::IsDir) => Some(Theirs::Dir),
+        _ => None,
     }
-    Some(op)
 }
 
 /// How long an operation waits that was refused `before` times already. What the home refuses for this reason it may do
 /// soon, when somebody has freed space, mounted the file system for writing again, or changed permissions. Any other
-/// reason may pass as well (a folder is emptied there, a limit raised), but is asked about less and less often.
+/// reason may pass as well (a limit is raised there), but is asked about less and less often.
 fn pause(kind: ErrorKind, before: u32) -> Duration {
     use ErrorKind as E;
     match kind {
