@@ -316,3 +316,44 @@ async fn a_name_stays_that_of_what_is_unsent_when_an_earlier_change_of_it_is_giv
     e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
     assert_eq!(e.find("/lab/f").await.unwrap_err().kind, ErrorKind::NotFound);
 }
+
+#[tokio::test]
+async fn an_object_tells_whether_the_home_has_all_of_it() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"old");
+    world.write("other", b"x");
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    e.sync().await;
+    let (f, other) = (e.find("/lab/f").await.unwrap(), e.find("/lab/other").await.unwrap());
+    let state = async |e: &Engine, oid| {
+        let told = e.vfs.getxattr(e.ctx(), oid, b"user.trellis.state").await.unwrap();
+        String::from_utf8(told.to_vec()).unwrap()
+    };
+    assert_eq!(state(&e, f).await, "clean");
+    world.fault(Fault::HangChanges);
+    e.write(f, 0, b"new").await.unwrap();
+    let new = e.create(lab, "new").await.unwrap();
+    for (oid, wanted) in [(f, "unsent"), (new, "unsent"), (lab, "unsent"), (other, "clean")] {
+        assert_eq!(state(&e, oid).await, wanted);
+    }
+    world.fault(Fault::Refuse(ErrorKind::NoSpace));
+    refused(&e).await;
+    assert_eq!(state(&e, f).await, "refused: no space left");
+    assert_eq!(state(&e, other).await, "clean");
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    refused(&e).await;
+    assert_eq!(state(&e, f).await, "refused: no space left", "also after a restart");
+    assert!(e.vfs.listxattr(e.ctx(), f).await.unwrap().is_empty(), "copies would want to set it");
+    let set = e.vfs.setxattr(e.ctx(), f, b"user.trellis.state", "clean".into(), home::XattrHow::Any).await;
+    assert_eq!(set.unwrap_err().kind, ErrorKind::Perm);
+    world.fault(Fault::None);
+    e.vfs.retry_refused(None);
+    e.sync().await;
+    for oid in [f, new, lab, other] {
+        assert_eq!(state(&e, oid).await, "clean");
+    }
+}

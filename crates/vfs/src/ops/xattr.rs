@@ -10,6 +10,7 @@ use crate::meta;
 use crate::mutate::Ticket;
 use crate::overlay::changed;
 use crate::perm::check_writable;
+use crate::sync::queue::objects;
 use crate::types::{Ctx, Oid};
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -19,6 +20,9 @@ use std::sync::Arc;
 
 /// Tells the mode that is in force for an object. No home keeps it, and no list has it, so that nothing copies it.
 const MODE: &[u8] = b"user.trellis.mode";
+/// Tells whether the home has all that was done to an object here: `clean`, `unsent` or `refused: REASON`. Otherwise as
+/// the mode.
+const STATE: &[u8] = b"user.trellis.state";
 
 impl Vfs {
     /// The value of an attribute; [`ErrorKind::NoAttribute`] where there is none, [`ErrorKind::Unsupported`] for another
@@ -31,6 +35,9 @@ impl Vfs {
         let volume = self.volume(oid)?;
         if name.as_bytes() == MODE {
             return Ok(Bytes::from_static(volume.mode_of(oid.id).name().as_bytes()));
+        }
+        if name.as_bytes() == STATE {
+            return state(&mut volume.tree.lock(), oid.id).map(Bytes::from);
         }
         let look = |tree: &mut Tree, attr: &Attr, asked: bool| {
             if !may_have(attr.kind) {
@@ -96,6 +103,9 @@ impl Vfs {
         if name.as_bytes() == MODE {
             return Err(Error::new(ErrorKind::Perm, "a mode is changed in the configuration"));
         }
+        if name.as_bytes() == STATE {
+            return Err(Error::new(ErrorKind::Perm, "what the home has is told, not set"));
+        }
         let look = |tree: &mut Tree, attr: &Attr, _| {
             volume.may_change_xattrs(ctx, tree, oid.id, attr)?;
             if !volume.plain() && !volume.is_expected(tree, oid.id, &name, how)? {
@@ -112,6 +122,17 @@ impl Vfs {
         let ticket = volume.with_xattrs(oid.id, Some(&name), look).await?;
         volume.settled(ticket).await
     }
+}
+
+/// What [`STATE`] tells of an object: of a folder also what becomes of the names in it. Of several changes that the home
+/// refused the oldest one's reason.
+fn state(tree: &mut Tree, id: u64) -> Result<String> {
+    if tree.get(id)?.pending == 0 {
+        return Ok("clean".into());
+    }
+    let mut refused = tree.queue.iter().filter_map(|(_, op)| Some((op.parked?, &op.change)));
+    let of_it = refused.find(|(_, change)| objects(change).any(|o| o == id));
+    Ok(of_it.map_or_else(|| "unsent".into(), |(why, _)| format!("refused: {why}")))
 }
 
 impl Volume {
