@@ -65,6 +65,8 @@ impl Proofs {
     fn has_test(&self, name: &str, of: Option<&str>) -> bool {
         let here = |c: &str| of.is_none_or(|of| of == c);
         let is = |test: &str| name.strip_suffix('…').map_or(test == name, |start| test.starts_with(start));
+        // Tests inside a module's file have no file of their own.
+        let name = name.strip_suffix("::tests").unwrap_or(name);
         let path = format!("/{}/", name.replace("::", "/"));
         let holds = |file: &str| format!("/{file}/").contains(&path);
         self.tests.iter().any(|(c, test)| here(c) && is(test))
@@ -105,7 +107,7 @@ fn joins(text: &str) -> bool {
 
 /// Whether a code span is a command.
 fn is_command(name: &str) -> bool {
-    name.starts_with("cargo ")
+    name.contains(' ')
 }
 
 fn runs<'a>(text: &'a str, proofs: &Proofs) -> Vec<Run<'a>> {

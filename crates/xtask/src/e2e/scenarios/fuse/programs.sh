@@ -171,4 +171,18 @@ assert rename(b"from", b"to", 1) == 17, "RENAME_NOREPLACE"
 assert rename(b"from", b"to", 2) == 22, "RENAME_EXCHANGE"
 assert rename(b"from", b"free", 1) == 0
 PY
+step "what was just written is no hole"
+python3 - sparse <<'PY'
+import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+os.pwrite(fd, b"x" * (1 << 20), 4 << 20)
+assert os.lseek(fd, 4 << 20, os.SEEK_DATA) == 4 << 20
+assert os.lseek(fd, 4 << 20, os.SEEK_HOLE) == 5 << 20
+PY
+for how in auto always; do
+  cp --sparse=$how sparse copy
+  cmp sparse copy
+done
+[[ $(sha256sum <copy) == "$(python3 -c 'import hashlib; print(hashlib.sha256(bytes(4 << 20) + b"x" * (1 << 20)).hexdigest())')  -" ]]
+
 step "programs done"
