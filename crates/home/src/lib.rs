@@ -5,11 +5,13 @@
 //! - [`xattr`]: extended attributes, of one namespace.
 //! - [`op`]: a change as a value: built once, journalled, laid over caches, applied here.
 //! - [`posix`]: a home on this machine's file systems. [`buffers`]: memory for long reads.
+//! - [`cut`]: where content is cut, so that the same bytes are found again elsewhere.
 //! - [`agent`], [`sftp`]: homes on other machines; [`ssh`] reaches them, [`remote`] keeps them connected.
 
 pub mod agent;
 pub mod attr;
 pub mod buffers;
+pub mod cut;
 pub mod error;
 pub mod limits;
 #[cfg(feature = "testing")]
@@ -106,6 +108,19 @@ oncrpc::xdr! {
         pub attr: Attr,
         /// Short only at the end of the file.
         pub data: Bytes,
+    }
+
+    /// Bytes of a file at the home that are staged as they are.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Copied {
+        /// Position in the staged data.
+        pub at: u64,
+        /// Offset in the file.
+        pub from: u64,
+        /// Length in bytes, at most [`limits::READ_MAX`].
+        pub len: u32,
+        /// BLAKE3 of the bytes.
+        pub hash: [u8; 32],
     }
 
     /// How strong a home is. Promises shown to the user follow from it.
@@ -290,6 +305,8 @@ pub struct Status {
     pub watches: bool,
     /// Sequential waits for the home since the start.
     pub round_trips: u64,
+    /// Answers since the start whose bytes were not those that were sent. None of them was used.
+    pub damaged: u64,
     /// Bytes received from the home since the start.
     pub bytes_in: u64,
     /// Bytes sent to the home since the start.
@@ -308,6 +325,7 @@ impl Status {
             weaker: Vec::new(),
             watches: false,
             round_trips: 0,
+            damaged: 0,
             bytes_in: 0,
             bytes_out: 0,
         }
@@ -414,6 +432,20 @@ pub trait Home: Send + Sync {
     /// after this returned comes behind them. They may be lost or forgotten before: it then fails with
     /// [`ErrorKind::NotStaged`] and has no effect.
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()>;
+
+    /// The same as [`Home::stage`] with bytes that the home has already: those of a file that lies at one of these places,
+    /// which are tried in their order for each part. What is not there, or has another hash, is not staged.
+    /// [`ErrorKind::Unsupported`] where the home cannot.
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        let _ = (op, places, parts);
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Whether [`Home::copy`] works, as far as is known without using the connection, and the home is so far that it is
+    /// worth the look for such bytes.
+    fn copies(&self) -> bool {
+        false
+    }
 
     /// Takes over the changes of a volume of a gateway: from then on nothing has an effect that was sent before, however
     /// late it arrives. `lost`: the numbers of those that were sent and whose outcomes are not known, ascending, at most

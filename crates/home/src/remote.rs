@@ -26,8 +26,8 @@ use crate::agent::deploy::{self, AgentBinaries, Deployed, Pipe, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::ssh::{SshTarget, credentials};
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, Link, Loc, Name, OpId,
-    Outcome, Page,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, Link, Loc, Name,
+    OpId, Outcome, Page,
 };
 use crate::{Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
 use bytes::Bytes;
@@ -65,6 +65,8 @@ pub trait Connector: Send + Sync + 'static {
 pub struct Meter {
     /// Sequential waits for the home.
     pub round_trips: AtomicU64,
+    /// Answers whose bytes were not those that were sent.
+    pub damaged: AtomicU64,
     /// Bytes received.
     pub bytes_in: AtomicU64,
     /// Bytes sent.
@@ -82,6 +84,7 @@ impl Meter {
             class,
             weaker,
             watches: false,
+            damaged: self.damaged.load(Ordering::Relaxed),
             round_trips: self.round_trips.load(Ordering::Relaxed),
             bytes_in: self.bytes_in.load(Ordering::Relaxed),
             bytes_out: self.bytes_out.load(Ordering::Relaxed),
@@ -588,6 +591,15 @@ impl Home for RemoteHome {
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         self.same_account().await?.stage(op, at, data).await
+    }
+
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        self.same_account().await?.copy(op, places, parts).await
+    }
+
+    fn copies(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.foreign.is_none() && state.up().is_some_and(|connection| connection.copies())
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

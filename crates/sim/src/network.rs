@@ -15,8 +15,8 @@ use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
 use home::{
-    Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, Op, OpId,
-    Outcome, Page, Payload, Piece, Placed, Result, Seen, Status, Watched, XattrName, Xattrs,
+    Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, Op,
+    OpId, Outcome, Page, Payload, Piece, Placed, Result, Seen, Status, Watched, XattrName, Xattrs,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -512,6 +512,15 @@ impl Home for Line {
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         self.ask(|posix| posix.stage(op, at, data).map(drop)).await
+    }
+
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        self.ask(|posix| posix.copy(op, &places, &parts).map(drop)).await
+    }
+
+    /// Always, so that it is seen what comes of it.
+    fn copies(&self) -> bool {
+        true
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

@@ -12,8 +12,8 @@ use crate::rate::Bucket;
 use bytes::Bytes;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Link, Loc,
-    Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, HomePath, Link,
+    Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -312,6 +312,17 @@ impl Home for Gate {
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         let _call = self.call();
         self.inner.home.stage(op, at, data).await
+    }
+
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        let calls: Result<Vec<_>> = places.iter().map(|at| self.call_at(&at.path)).collect();
+        // What may not be read is not there.
+        let Ok(_calls) = calls else { return Ok(()) };
+        self.inner.home.copy(op, places, parts).await
+    }
+
+    fn copies(&self) -> bool {
+        self.inner.home.copies()
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

@@ -528,6 +528,7 @@ impl Volume {
         let content = meta::observe(&mut tree, id, &chunk.attr, asked)?;
         self.content(id, content);
         let inode = tree.get(id)?;
+        self.alike.touch(id, inode.base_len);
         if inode.pending > 0 && inode.base.is_some_and(|b| !b.same_content(&version)) {
             // The base that our changes stand on is gone; the conflict shows when they are sent. Until then
             // what the home has now is the best answer for bytes that we never saw.

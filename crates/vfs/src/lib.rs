@@ -11,6 +11,7 @@
 //! - [`inode`], [`meta`], [`overlay`], [`replies`]: identity, attributes and names, how a change looks in them, first
 //!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
+//! - [`alike`]: which bytes does the home have already that are to be sent? Passive.
 //! - [`freshness`]: how long an answer is good. [`mode`]: what is promised where. [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
 //! - [`news`]: a value whose readers hear of its changes.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
@@ -23,6 +24,7 @@
 //! 4. The tree's lock is taken before the locks of journal and data log, and never held across a wait.
 //! 5. A name or object with unsent operations is never overwritten by an answer of the home.
 
+mod alike;
 pub mod barrier;
 mod config;
 mod conflict;

@@ -98,6 +98,23 @@ pub const INLINE_PAYLOAD: u64 = 64 << 10;
 pub const INLINE_OP: u64 = 256 << 10;
 /// Bytes that are staged at a time.
 pub const STAGE_BYTES: usize = 1 << 20;
+/// Bytes that are staged for one operation from which on it is looked which of them the home has already; and the shortest
+/// file that is looked through for that.
+pub const ALIKE_MIN: u64 = 128 << 10;
+/// Bytes that the home copies by itself at least: for fewer it is not worth to name them.
+pub const ALIKE_RUN: usize = 4 << 10;
+/// Files that are looked through for bytes that the home has: those that were used last.
+pub const ALIKE_FILES: usize = 16;
+/// Parts of one of them, of [`FETCH_CHUNK`], that are looked through.
+pub const ALIKE_PARTS: u64 = 1 << 14;
+/// Bytes of them that are looked through for each byte that is to be sent.
+pub const ALIKE_LOOKED: u64 = 16;
+/// Places of them that are remembered, one for 32 KiB.
+pub const ALIKE_ANCHORS: usize = 1 << 18;
+/// Files of which it is remembered which bytes they had before.
+pub const EARLIER_FILES: usize = 64;
+/// Pieces of one of them.
+pub const EARLIER_PIECES: usize = 1 << 16;
 /// Unsent operations of one volume; more are made to wait.
 pub const QUEUE_OPS: usize = 1_000_000;
 /// Bytes of extended attributes that are cached of one volume.

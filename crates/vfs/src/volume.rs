@@ -7,6 +7,7 @@ mod space;
 pub use account::Stranger;
 pub use modes::{Alarm, offline};
 
+use crate::alike::Alike;
 use crate::config::{MountOptions, VolumeStatus};
 use crate::data::{Budget, DataLog};
 use crate::env::Env;
@@ -143,6 +144,8 @@ pub struct Volume {
     pub lane: Arc<Lane>,
     /// Cached bytes.
     pub data: Arc<DataLog>,
+    /// What is known of bytes that are alike.
+    pub alike: Alike,
     /// Objects and what of them is unsent. Held for microseconds, never across a wait.
     pub tree: TreeLock,
     /// Questions under way.
@@ -213,6 +216,7 @@ impl Volume {
             env: shared.env.clone(),
             lane,
             data,
+            alike: Alike::default(),
             tree: TreeLock::new(tree),
             flights: Flights::default(),
             health: Health::default(),

@@ -19,17 +19,19 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
-    BASES, CLAIMS, CONFIRMS, ClaimArgs, News, ORDERED, WATCHES, WatchArgs, XATTRS, XattrsArgs,
+    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedStage, ClaimArgs, CopyArgs, News, ORDERED, WATCHES,
+    WatchArgs, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{
-    APPLY_MAX, BODY_MAX, LISTING, PACK_FROM, READ_MAX, READ_PART, REQUESTS_MAX, STAGE_MAX,
+    APPLY_MAX, BODY_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, LISTING, PACK_FROM, READ_MAX, READ_PART,
+    REQUESTS_MAX, STAGE_MAX,
 };
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::ssh;
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Error, ErrorKind, Hello, Home, Loc, Name,
-    OpId, Outcome,
+    Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Copied, Error, ErrorKind, Hello, Home,
+    Loc, Name, OpId, Outcome,
 };
 use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
 use bytes::{Bytes, BytesMut};
@@ -173,9 +175,31 @@ impl Session {
 
     async fn read_once(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let args = ReadArgs { file: file.clone(), at, len };
-        match self.call(class, Request::Read(args)).await? {
-            Reply::Read(chunk) if chunk.data.len() <= len as usize => Ok(chunk),
+        let checks = self.accept.features & CHECKS != 0;
+        let request = if checks { Request::Readc(args) } else { Request::Read(args) };
+        match self.call(class, request).await? {
+            Reply::Read(chunk) if chunk.data.len() <= len as usize && !checks => Ok(chunk),
+            Reply::Readc(checked) if checked.chunk.data.len() <= len as usize && checks => {
+                checked.checked().ok_or_else(|| self.damaged())
+            }
             other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Bytes are not those that were sent: nothing more is believed that comes this way.
+    fn damaged(&self) -> Error {
+        let why = Error::new(ErrorKind::Unreachable, "bytes of the agent arrived damaged");
+        self.shared.life.meter.damaged.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        tracing::warn!("{}", why.detail);
+        self.shared.finish(&why);
+        why
+    }
+
+    /// A request for the agent to keep bytes.
+    fn staging(&self, args: StageArgs) -> Request {
+        match self.accept.features & CHECKS != 0 {
+            true => Request::Stagec(CheckedStage::of(args)),
+            false => Request::Stage(args),
         }
     }
 
@@ -216,14 +240,14 @@ impl Session {
     /// Until the agent is sure to have it before whatever is sent next over this pipe.
     async fn stage_on_its_way(&self, args: StageArgs) -> Result<()> {
         match self.accept.features & ORDERED != 0 {
-            true => self.hand_over(args).await,
+            true => self.hand_over(self.staging(args)).await,
             false => self.stage_and_hear(args).await,
         }
     }
 
     async fn stage_and_hear(&self, args: StageArgs) -> Result<()> {
-        match self.call(Class::Bulk, Request::Stage(args)).await? {
-            Reply::Stage(_) => Ok(()),
+        match self.call(Class::Bulk, self.staging(args)).await? {
+            Reply::Stage(_) | Reply::Stagec(_) => Ok(()),
             other => Err(unexpected(&other)),
         }
     }
@@ -249,8 +273,7 @@ impl Session {
     }
 
     /// Waits until the pipe has taken what is staged. If the agent does not keep it, the operation tells.
-    async fn hand_over(&self, args: StageArgs) -> Result<()> {
-        let request = Request::Stage(args);
+    async fn hand_over(&self, request: Request) -> Result<()> {
         let (body, weight, room) = self.prepared(Class::Bulk, &request).await?;
         let (sender, receiver) = oneshot::channel();
         let unkept = self.shared.unkept.clone();
@@ -273,8 +296,8 @@ impl Session {
         let size = w.len();
         // Bytes that the pipe carries one way or the other. Changes are short, and their time is that of a disk.
         let weight = match request {
-            Request::Read(args) => args.len as usize,
-            Request::Stage(args) => args.data.len(),
+            Request::Read(args) | Request::Readc(args) => args.len as usize,
+            Request::Stage(args) | Request::Stagec(CheckedStage { stage: args, .. }) => args.data.len(),
             // A listing is short, but many together are not.
             Request::Watch(_) | Request::Listx(_) | Request::List(_) if class == Class::Bulk => LISTING,
             _ => 0,
@@ -289,7 +312,8 @@ impl Session {
 }
 
 fn is_change(request: &Request) -> bool {
-    matches!(request, Request::Stage(_) | Request::Apply(_) | Request::Claim(_))
+    let staging = matches!(request, Request::Stage(_) | Request::Stagec(_) | Request::Copy(_));
+    staging || matches!(request, Request::Apply(_) | Request::Claim(_))
 }
 
 /// Takes the request back when its caller goes away.
@@ -624,6 +648,31 @@ impl Home for Session {
         futures_util::future::try_join_all(waits).await.map(drop)
     }
 
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        if self.accept.features & COPIES == 0 {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        let places: Vec<Loc> = places.into_iter().take(COPY_PLACES).collect();
+        let requests = in_requests(parts).into_iter().map(|parts| {
+            let request = Request::Copy(CopyArgs { op, places: places.clone(), parts });
+            async move {
+                match self.accept.features & ORDERED != 0 {
+                    true => self.hand_over(request).await,
+                    false => match self.call(Class::Bulk, request).await? {
+                        Reply::Copy(_) => Ok(()),
+                        other => Err(unexpected(&other)),
+                    },
+                }
+            }
+        });
+        futures_util::future::try_join_all(requests).await.map(drop)
+    }
+
+    fn copies(&self) -> bool {
+        let known = self.accept.features & COPIES != 0;
+        known && (PACK_FROM..Duration::MAX).contains(&self.round_trip())
+    }
+
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         if self.accept.features & CLAIMS == 0 {
             return Ok(None);
@@ -673,6 +722,26 @@ impl Home for Session {
     }
 }
 
+/// Lists of parts that one COPY takes.
+fn in_requests(parts: Vec<Copied>) -> Vec<Vec<Copied>> {
+    let mut out: Vec<Vec<Copied>> = Vec::new();
+    let mut room = 0;
+    for part in parts {
+        let len = u64::from(part.len);
+        match out.last_mut() {
+            Some(list) if len <= room && list.len() < COPY_PARTS => {
+                room -= len;
+                list.push(part);
+            }
+            _ => {
+                room = COPY_BYTES.saturating_sub(len);
+                out.push(vec![part]);
+            }
+        }
+    }
+    out
+}
+
 /// Lists of operations of at most [`APPLY_MAX`] bytes, or of a single operation.
 fn batches(ops: Vec<Placed>) -> Vec<Vec<Placed>> {
     let mut out: Vec<Vec<Placed>> = Vec::new();
@@ -710,7 +779,7 @@ impl Waiter {
     fn answer(self, reply: Reply) {
         match (self, reply) {
             (Waiter::One(sender), reply) => drop(sender.send(Ok(reply))),
-            (Waiter::Sent { .. }, Reply::Stage(_)) => {}
+            (Waiter::Sent { .. }, Reply::Stage(_) | Reply::Stagec(_) | Reply::Copy(_)) => {}
             (Waiter::Stats(senders), Reply::Stat(results)) if results.len() == senders.len() => {
                 for (sender, result) in senders.into_iter().zip(results) {
                     drop(sender.send(seen(result)));

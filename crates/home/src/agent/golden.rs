@@ -6,9 +6,9 @@
 use super::verbs::*;
 use crate::op::Staged;
 use crate::{
-    Access, Attr, Believed, Changed, Chunk, Claimed, Class, Done, Entry, Error, ErrorKind, Hello, HomeId,
-    HomePath, Kind, Loc, Name, New, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, SetAttr, SetTime,
-    StatFs, Time, Version, Writable, Xattr, XattrHow, XattrName, Xattrs,
+    Access, Attr, Believed, Changed, Chunk, Claimed, Class, Copied, Done, Entry, Error, ErrorKind, Hello,
+    HomeId, HomePath, Kind, Loc, Name, New, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, SetAttr,
+    SetTime, StatFs, Time, Version, Writable, Xattr, XattrHow, XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Xdr, XdrError};
@@ -130,28 +130,45 @@ fn placed() -> Vec<Placed> {
     ops.into_iter().zip(1..).map(one).collect()
 }
 
+/// A check, though not of these bytes.
+const CHECK: [u8; 16] = *b"0123456789abcdef";
+
+fn stage() -> StageArgs {
+    StageArgs { op: op_id(3), at: 4, data: Bytes::from_static(b"bytes") }
+}
+
+fn chunk() -> Chunk {
+    Chunk { attr: attr(Kind::File), data: Bytes::from_static(b"bytes") }
+}
+
 fn requests() -> Vec<Body> {
     let list = ListArgs { dir: known(b"d"), after: Some(name(b"last")), max: 1000 };
     let first = ListArgs { dir: loc(b""), after: None, max: 1 };
     let claim = ClaimArgs { gateway: 1, volume: 2, lost: vec![3, 4] };
     let believed = Believed { dir: loc(b"d"), mark: 258, digest: *b"0123456789abcdef" };
     let want = XattrsArgs { at: loc(b"f"), want: XattrName::new(b"user.ab").ok() };
+    let read = ReadArgs { file: known(b"f"), at: 1 << 40, len: 1 << 20 };
+    let parts = vec![Copied { at: 258, from: 3, len: 4, hash: [0xab; 32] }];
+    let copy = CopyArgs { op: op_id(3), places: vec![known(b"f"), loc(b"g")], parts };
     let offer = Offer { codecs: vec![CODEC_LZ4, CODEC_NONE], features: 127 };
     vec![
         body("HELLO", Request::Hello(offer)),
         body("STAT", Request::Stat(vec![loc(b"a/b"), known(b"c")])),
         body("LIST", Request::List(list.clone())),
         body("LIST the first", Request::List(first)),
-        body("READ", Request::Read(ReadArgs { file: known(b"f"), at: 1 << 40, len: 1 << 20 })),
+        body("READ", Request::Read(read.clone())),
         body("READLINK", Request::Readlink(loc(b"l"))),
         body("STATFS", Request::Statfs(known(b"f"))),
-        body("STAGE", Request::Stage(StageArgs { op: op_id(3), at: 4, data: Bytes::from_static(b"bytes") })),
+        body("STAGE", Request::Stage(stage())),
         body("APPLY", Request::Apply(placed())),
         body("XATTRS", Request::Xattrs(want)),
         body("LISTX", Request::Listx(list)),
         body("CLAIM", Request::Claim(claim)),
         body("WATCH", Request::Watch(WatchArgs { dir: loc(b"d"), max: 5, mark: 258 })),
         body("CONFIRM", Request::Confirm(vec![believed])),
+        body("COPY", Request::Copy(copy)),
+        body("READC", Request::Readc(read)),
+        body("STAGEC", Request::Stagec(CheckedStage { stage: stage(), check: CHECK })),
     ]
 }
 
@@ -201,9 +218,7 @@ fn replies() -> Vec<Body> {
         body("HELLO's answer", Reply::Hello(hello())),
         body("STAT's answer", Reply::Stat(vec![seen, StatResult::Failed(failure())])),
         body("LIST's answer", Reply::List(page())),
-        body("READ's answer", {
-            Reply::Read(Chunk { attr: attr(Kind::File), data: Bytes::from_static(b"bytes") })
-        }),
+        body("READ's answer", Reply::Read(chunk())),
         body("READLINK's answer", Reply::Readlink(Bytes::from_static(b"../target"))),
         body("STATFS's answer", Reply::Statfs(space)),
         body("STAGE's answer", Reply::Stage(258)),
@@ -214,6 +229,9 @@ fn replies() -> Vec<Body> {
         body("CLAIM's answer where nothing is known", Reply::Claim(None)),
         body("WATCH's answer", Reply::Watch(watched)),
         body("CONFIRM's answer", Reply::Confirm(confirmed)),
+        body("COPY's answer", Reply::Copy(258)),
+        body("READC's answer", Reply::Readc(CheckedChunk { chunk: chunk(), check: CHECK })),
+        body("STAGEC's answer", Reply::Stagec(258)),
     ]
 }
 

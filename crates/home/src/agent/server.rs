@@ -16,15 +16,16 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
-use super::verbs::{ConfirmResult, Confirmed, JOINS, WatchArgs, WatchedPage};
+use super::verbs::{CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, WatchArgs, WatchedPage};
 use crate::limits::agent::{
-    BODY_MAX, CHANGES_MAX, CONFIRM_MAX, IN_FLIGHT_MAX, LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX,
-    READ_MAX,
+    BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, LINGER,
+    LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
 use crate::limits::agent::{STATS_MAX, WATCH_PAUSE, WORKERS};
 use crate::posix::{Posix, sys::Sys};
 use crate::{
-    Believed, Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen,
+    Believed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed,
+    Result, Seen,
 };
 use crate::{StatFs, XattrName, Xattrs};
 use bytes::Bytes;
@@ -56,6 +57,8 @@ pub trait Serve: Send + Sync + 'static {
     fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs>;
     /// See [`crate::Home::stage`]. Only one runs at a time.
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
+    /// See [`crate::Home::copy`]. Never runs beside `stage`. Answers as that does.
+    fn copy(&self, op: OpId, places: &[Loc], parts: &[Copied]) -> Result<u64>;
     /// See [`crate::Home::apply`]. Only one runs at a time.
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
     /// See [`crate::Home::claim`]. Never runs beside `apply`.
@@ -95,6 +98,9 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
         self.stage(op, at, data)
+    }
+    fn copy(&self, op: OpId, places: &[Loc], parts: &[Copied]) -> Result<u64> {
+        self.copy(op, places, parts)
     }
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         self.apply(ops)
@@ -144,7 +150,7 @@ struct Server<S> {
 }
 
 /// What a client of a joined pipe may have: the rest belongs to the one pipe that the agent was started for.
-const JOINED: u64 = JOINS;
+const JOINED: u64 = JOINS | CHECKS;
 
 /// Serves `home` until the end of `input`, or until `output` breaks. `joins`: whether [`super::join`] listens.
 ///
@@ -261,7 +267,7 @@ impl<S: Serve> Server<S> {
             Ok(request) if *greeted => {
                 let line = match request {
                     Request::Apply(_) | Request::Claim(_) => For::Change,
-                    Request::Stage(_) => For::Staged,
+                    Request::Stage(_) | Request::Stagec(_) | Request::Copy(_) => For::Staged,
                     _ => For::Read,
                 };
                 let pack = self.packer.may_answer_packed(&header);
@@ -281,7 +287,8 @@ impl<S: Serve> Server<S> {
     }
 
     fn answers(&self, request: &Request) -> bool {
-        self.features != JOINED || matches!(request, Request::Read(_) | Request::Stage(_))
+        let plain = matches!(request, Request::Read(_) | Request::Stage(_));
+        self.features != JOINED || plain || matches!(request, Request::Readc(_) | Request::Stagec(_))
     }
 
     fn work(self: &Arc<Self>, line: For) {
@@ -302,7 +309,11 @@ impl<S: Serve> Server<S> {
         }
         let mut frames = frame::answer(class, id, w.into_segments(), PART_MAX);
         if pack {
-            let content = if matches!(reply, Reply::Read(_)) { Content::Bytes } else { Content::Words };
+            let content = if matches!(reply, Reply::Read(_) | Reply::Readc(_)) {
+                Content::Bytes
+            } else {
+                Content::Words
+            };
             frames = frames.into_iter().map(|frame| self.packer.pack(frame, content)).collect();
         }
         self.outbox.push(frames);
@@ -336,11 +347,27 @@ impl<S: Serve> Server<S> {
             Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
             Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
             Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
+            Request::Copy(a) => Reply::Copy(self.copy(&a)?),
+            Request::Readc(a) => {
+                Reply::Readc(CheckedChunk::of(home.read(&a.file, a.at, a.len.min(READ_MAX))?))
+            }
+            Request::Stagec(a) => {
+                let a = a.checked().ok_or_else(|| Error::new(ErrorKind::Io, "bytes arrived damaged"))?;
+                Reply::Stagec(home.stage(a.op, a.at, a.data)?)
+            }
             Request::Claim(a) => Reply::Claim(home.claim(a.gateway, a.volume, a.lost)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
             Request::Watch(args) => Reply::Watch(self.watch(&args)?),
             Request::Confirm(dirs) => Reply::Confirm(self.confirm(dirs)?),
         })
+    }
+
+    fn copy(&self, CopyArgs { op, places, parts }: &CopyArgs) -> Result<u64> {
+        let bytes: u64 = parts.iter().map(|part| u64::from(part.len)).sum();
+        if places.len() > COPY_PLACES || parts.len() > COPY_PARTS || bytes > COPY_BYTES {
+            return Err(Error::new(ErrorKind::Invalid, "too much in one COPY"));
+        }
+        self.home.copy(*op, places, parts)
     }
 
     fn confirm(self: &Arc<Self>, dirs: Vec<Believed>) -> Result<Vec<ConfirmResult>> {

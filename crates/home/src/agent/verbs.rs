@@ -2,8 +2,8 @@
 
 use crate::limits::agent::TEXT_MAX;
 use crate::{
-    Believed, Changed, Chunk, Claimed, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed, Seen,
-    StatFs, XattrName, Xattrs,
+    Believed, Changed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page,
+    Placed, Seen, StatFs, XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
@@ -27,8 +27,12 @@ pub const CONFIRMS: u64 = 16;
 pub const ORDERED: u64 = 32;
 /// A feature: further pipes may lead into the agent, which answers READ and STAGE over them.
 pub const JOINS: u64 = 64;
+/// A feature: COPY.
+pub const COPIES: u64 = 128;
+/// A feature: READC and STAGEC.
+pub const CHECKS: u64 = 256;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS;
+pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS | COPIES | CHECKS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -60,6 +64,12 @@ oncrpc::xdr! {
         Watch(WatchArgs) = 12,
         /// As WATCH of several directories whose pages may be known; where the feature [`CONFIRMS`] is agreed on.
         Confirm(Vec<Believed>) = 13,
+        /// As STAGE, with bytes of a file that is there; where the feature [`COPIES`] is agreed on.
+        Copy(CopyArgs) = 14,
+        /// As READ, with a check of the bytes; where the feature [`CHECKS`] is agreed on.
+        Readc(ReadArgs) = 15,
+        /// As STAGE, with a check of the bytes; with the same feature.
+        Stagec(CheckedStage) = 16,
     }
 
     /// What the server answers.
@@ -93,6 +103,12 @@ oncrpc::xdr! {
         Watch(WatchedPage) = 12,
         /// In the order of the request.
         Confirm(Vec<ConfirmResult>) = 13,
+        /// As for STAGE.
+        Copy(u64) = 14,
+        /// The bytes and their check.
+        Readc(CheckedChunk) = 15,
+        /// As for STAGE.
+        Stagec(u64) = 16,
     }
 
     /// What the server says without having been asked.
@@ -247,6 +263,69 @@ oncrpc::xdr! {
         /// The bytes.
         pub data: Bytes,
     }
+
+    /// The answer of READC.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct CheckedChunk {
+        /// The bytes.
+        pub chunk: Chunk,
+        /// [`check`] of them.
+        pub check: [u8; 16],
+    }
+
+    /// Arguments of STAGEC.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct CheckedStage {
+        /// The bytes.
+        pub stage: StageArgs,
+        /// [`check`] of them.
+        pub check: [u8; 16],
+    }
+
+    /// Arguments of COPY: see [`crate::Home::copy`].
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct CopyArgs {
+        /// For which operation.
+        pub op: OpId,
+        /// Where the file may be; at most [`COPY_PLACES`](crate::limits::agent::COPY_PLACES).
+        pub places: Vec<Loc>,
+        /// At most [`COPY_PARTS`](crate::limits::agent::COPY_PARTS), and
+        /// [`COPY_BYTES`](crate::limits::agent::COPY_BYTES) together.
+        pub parts: Vec<Copied>,
+    }
+}
+
+/// What tells whether bytes are those that were sent: the first 16 bytes of their BLAKE3.
+pub fn check(data: &[u8]) -> [u8; 16] {
+    let mut check = [0; 16];
+    check.copy_from_slice(&blake3::hash(data).as_bytes()[..16]);
+    check
+}
+
+impl CheckedChunk {
+    /// Bytes as they go over the wire.
+    pub fn of(chunk: Chunk) -> CheckedChunk {
+        let check = check(&chunk.data);
+        CheckedChunk { chunk, check }
+    }
+
+    /// The bytes, if they are those that were sent.
+    pub fn checked(self) -> Option<Chunk> {
+        (check(&self.chunk.data) == self.check).then_some(self.chunk)
+    }
+}
+
+impl CheckedStage {
+    /// Bytes as they go over the wire.
+    pub fn of(stage: StageArgs) -> CheckedStage {
+        let check = check(&stage.data);
+        CheckedStage { stage, check }
+    }
+
+    /// The bytes, if they are those that were sent.
+    pub fn checked(self) -> Option<StageArgs> {
+        (check(&self.stage.data) == self.check).then_some(self.stage)
+    }
 }
 
 impl BarePage {
@@ -356,6 +435,43 @@ mod tests {
         assert_eq!(&stage.to_bytes()[..], b"\0\0\0\x07\0\0\0\0\0\0\x01\x02");
         let apply = Reply::Apply(vec![Outcome::Conflict(None::<Attr>), Outcome::Refused(ErrorKind::NoSpace)]);
         assert_eq!(&apply.to_bytes()[..], b"\0\0\0\x08\0\0\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\x0b");
+    }
+
+    #[test]
+    fn checked_bytes_have_their_golden_bytes() {
+        let attr = super::super::server::tests::attr(3);
+        let chunk = Chunk { attr, data: Bytes::from_static(b"abc") };
+        let checked = CheckedChunk::of(chunk.clone());
+        let answer = Reply::Readc(checked.clone()).to_bytes();
+        assert_eq!(answer, [&b"\0\0\0\x0f"[..], &chunk.to_bytes(), GOLDEN_CHECK].concat());
+        assert_eq!(checked.checked(), Some(chunk.clone()));
+        assert_eq!(CheckedChunk { check: [0; 16], chunk }.checked(), None);
+        let asked = Request::Readc(ReadArgs { file: loc(b"f"), at: 4, len: 5 });
+        let golden = b"\0\0\0\x0f\0\0\0\x01f\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x04\0\0\0\x05";
+        assert_eq!(&asked.to_bytes()[..], golden);
+        let op = OpId { gateway: 1, volume: 2, seq: 3 };
+        let stage = StageArgs { op, at: 4, data: Bytes::from_static(b"abc") };
+        let asked = Request::Stagec(CheckedStage::of(stage.clone()));
+        assert_eq!(asked.to_bytes(), [&b"\0\0\0\x10"[..], &stage.to_bytes(), GOLDEN_CHECK].concat());
+        assert_eq!(&Reply::Stagec(258).to_bytes()[..], b"\0\0\0\x10\0\0\0\0\0\0\x01\x02");
+        assert_eq!(CheckedStage::of(stage.clone()).checked(), Some(stage.clone()));
+        assert_eq!(CheckedStage { check: [0; 16], stage }.checked(), None);
+    }
+
+    /// The first half of the BLAKE3 of "abc".
+    const GOLDEN_CHECK: &[u8] = b"\x64\x37\xb3\xac\x38\x46\x51\x33\xff\xb6\x3b\x75\x27\x3a\x8d\xb5";
+
+    #[test]
+    fn copies_have_their_golden_bytes() {
+        let part = Copied { at: 258, from: 3, len: 4, hash: [0xab; 32] };
+        let op = OpId { gateway: 1, volume: 2, seq: 3 };
+        let asked = Request::Copy(CopyArgs { op, places: vec![loc(b"f")], parts: vec![part] });
+        let golden = b"\0\0\0\x0e\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0\x03\
+            \0\0\0\x01\0\0\0\x01f\0\0\0\0\0\0\0\
+            \0\0\0\x01\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x03\0\0\0\x04";
+        assert_eq!(asked.to_bytes(), [&golden[..], &[0xab; 32]].concat());
+        assert_eq!(Request::from_bytes(asked.to_bytes()).unwrap(), asked);
+        assert_eq!(&Reply::Copy(258).to_bytes()[..], b"\0\0\0\x0e\0\0\0\0\0\0\x01\x02");
     }
 
     #[test]

@@ -19,6 +19,12 @@ pub const PARTS_MAX: usize = 64 << 20;
 pub const READ_MAX: u32 = 1 << 20;
 /// Most bytes that one STAGE carries; longer data is split by the client.
 pub const STAGE_MAX: usize = 128 << 10;
+/// Most parts of one COPY.
+pub const COPY_PARTS: usize = 256;
+/// Most bytes that one COPY stages; longer lists are split by the client.
+pub const COPY_BYTES: u64 = 16 << 20;
+/// Most places of its file.
+pub const COPY_PLACES: usize = 4;
 /// Most bytes of operations in one APPLY; longer lists are split by the client.
 pub const APPLY_MAX: usize = 1 << 20;
 /// Most entries of a page of LIST.

@@ -11,8 +11,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
 use crate::testing::Outside;
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Entry, Hello, Home, HomePath, Link, Loc, Name, Op,
-    OpId, Outcome, Page, Payload, Piece, Placed, Seen, Status, Watched, Xattr, XattrName, Xattrs, limits,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entry, Hello, Home, HomePath, Link, Loc, Name,
+    Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, Status, Watched, Xattr, XattrName, Xattrs, limits,
 };
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -43,12 +43,18 @@ pub struct Counters {
     pub xattrs: u64,
     /// Calls of [`Home::stage`].
     pub stage: u64,
+    /// Calls of [`Home::copy`].
+    pub copy: u64,
     /// Calls of [`Home::apply`].
     pub apply: u64,
     /// Operations executed, without repeated ones.
     pub ops: u64,
     /// Bytes of files that it was asked for and gave.
     pub bytes_read: u64,
+    /// Bytes that [`Home::stage`] brought.
+    pub bytes_staged: u64,
+    /// Bytes that [`Home::copy`] found.
+    pub bytes_copied: u64,
     /// Bytes of files that operations brought.
     pub bytes_written: u64,
 }
@@ -65,6 +71,7 @@ impl Counters {
             + self.statfs
             + self.xattrs
             + self.stage
+            + self.copy
             + self.apply
     }
 }
@@ -81,6 +88,8 @@ struct State {
     epoch: Option<u64>,
     /// See [`MemoryHome::set_confirms`].
     confirms: bool,
+    /// See [`MemoryHome::set_copies`].
+    copies: bool,
     /// Marks of watched directories.
     watched: HashMap<u64, u64>,
     told: Vec<Changed>,
@@ -131,6 +140,7 @@ impl MemoryHome {
             keeps_log: false,
             epoch: None,
             confirms: false,
+            copies: false,
             watched: HashMap::new(),
             told: Vec::new(),
             token: *b"a token for test",
@@ -170,6 +180,11 @@ impl MemoryHome {
     /// From now on it can be asked whether what is known of directories is true.
     pub fn set_confirms(&self) {
         self.state.lock().confirms = true;
+    }
+
+    /// From now on it is worth looking for bytes that it has.
+    pub fn set_copies(&self) {
+        self.state.lock().copies = true;
     }
 
     /// Tells of changes in a watched directory: under these names, or of all of it.
@@ -238,6 +253,7 @@ impl Home for MemoryHome {
             weaker: Vec::new(),
             watches: self.epoch().is_some(),
             round_trips: self.counters().calls(),
+            damaged: 0,
             bytes_in: 0,
             bytes_out: 0,
         }
@@ -398,7 +414,32 @@ impl Home for MemoryHome {
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         let mut state = self.state.lock();
         state.counters.stage += 1;
+        state.counters.bytes_staged += data.len() as u64;
         state.staged.put(op, at, data).map(drop)
+    }
+
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        let mut state = self.state.lock();
+        state.counters.copy += 1;
+        for part in parts {
+            let bytes = |at: &Loc| match &state.tree.node(state.find(at).ok()?).ok()?.body {
+                Body::File(data) => {
+                    let from = part.from as usize;
+                    data.get(from..from.saturating_add(part.len as usize)).map(Bytes::copy_from_slice)
+                }
+                _ => None,
+            };
+            let is_it = |data: &Bytes| *blake3::hash(data).as_bytes() == part.hash;
+            if let Some(data) = places.iter().filter_map(bytes).find(is_it) {
+                state.counters.bytes_copied += data.len() as u64;
+                state.staged.put(op, part.at, data)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copies(&self) -> bool {
+        self.state.lock().copies
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

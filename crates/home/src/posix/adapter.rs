@@ -4,7 +4,7 @@ use super::sys::Sys;
 use super::{Linux, Posix};
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Changed, Watched, XattrName, Xattrs};
+use crate::{Changed, Copied, Watched, XattrName, Xattrs};
 use crate::{Chunk, Claimed, Class, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -91,6 +91,10 @@ impl<S: Sys> Home for PosixHome<S> {
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         self.run(move |posix| posix.stage(op, at, data).map(drop)).await
+    }
+
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        self.run(move |posix| posix.copy(op, &places, &parts).map(drop)).await
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

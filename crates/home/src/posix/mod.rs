@@ -39,7 +39,9 @@ pub use sys_real::{Lacks, Linux};
 
 use crate::attr::{Attr, StatFs};
 use crate::error::{Error, ErrorKind, Result};
-use crate::{Chunk, Claimed, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers, limits};
+use crate::{
+    Chunk, Claimed, Copied, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers, limits,
+};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -193,6 +195,21 @@ impl<S: Sys> Posix<S> {
     /// Holds bytes for the operation `op`; answers how many are held from the start without a gap.
     pub fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
         lock(&self.staged).put(op, at, data)
+    }
+
+    /// Holds bytes of a file for the operation `op` that is at one of these places, those of them that are what they are
+    /// said to be; answers as [`Posix::stage`].
+    pub fn copy(&self, op: OpId, places: &[Loc], parts: &[Copied]) -> Result<u64> {
+        let mut held = 0;
+        for part in parts {
+            let is_it =
+                |data: &Bytes| data.len() == part.len as usize && *blake3::hash(data).as_bytes() == part.hash;
+            let read = |file| self.read(file, part.from, part.len).ok().map(|chunk| chunk.data);
+            if let Some(data) = places.iter().filter_map(read).find(is_it) {
+                held = self.stage(op, part.at, data)?;
+            }
+        }
+        Ok(held)
     }
 
     /// Takes over the changes of a volume; see [`crate::Home::claim`].

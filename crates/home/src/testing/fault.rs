@@ -5,8 +5,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
 use crate::remote::Connection;
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Hello, Home, Link, Loc, Name, Page, Seen, Status,
-    Watched,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Hello, Home, Link, Loc, Name, Page, Seen,
+    Status, Watched,
 };
 use crate::{XattrName, Xattrs};
 use bytes::Bytes;
@@ -200,6 +200,14 @@ impl Home for FaultHome {
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
         self.through(self.inner.stage(op, at, data)).await
+    }
+
+    async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
+        self.through(self.inner.copy(op, places, parts)).await
+    }
+
+    fn copies(&self) -> bool {
+        self.inner.copies()
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

@@ -415,6 +415,7 @@ mod tests {
                 .map(|seq| ParkedReport { seq, what: "write x".into(), why: "permission denied".into() })
                 .collect(),
             round_trips: 7,
+            damaged: 0,
             bytes_in: 1,
             bytes_out: 2,
             journal: None,

@@ -87,6 +87,9 @@ pub struct HomeReport {
     pub parked: Vec<ParkedReport>,
     /// Sequential waits for the home since the start.
     pub round_trips: u64,
+    /// Answers since the start whose bytes were not those that were sent; none of them was used.
+    #[serde(default)]
+    pub damaged: u64,
     /// Bytes received since the start.
     pub bytes_in: u64,
     /// Bytes sent since the start.
@@ -334,6 +337,7 @@ impl From<&VolumeStatus> for HomeReport {
             conflict_copies: v.copies,
             parked: parked.map(ParkedReport::from).collect(),
             round_trips: v.home.round_trips,
+            damaged: v.home.damaged,
             bytes_in: v.home.bytes_in,
             bytes_out: v.home.bytes_out,
             journal: v.journal.clone(),
@@ -395,6 +399,7 @@ mod tests {
                 weaker: vec!["second times".into()],
                 watches: false,
                 round_trips: 1,
+                damaged: 0,
                 bytes_in: 2,
                 bytes_out: 3,
             },
@@ -434,7 +439,7 @@ mod tests {
             "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5, "freshness": "polled",
             "kept": false, "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
-            "round_trips": 1, "bytes_in": 2, "bytes_out": 3, "journal": null,
+            "round_trips": 1, "damaged": 0, "bytes_in": 2, "bytes_out": 3, "journal": null,
         });
         assert_eq!(json, want);
         let document = include_str!("../../../../docs/STATUS.md");

@@ -2,8 +2,9 @@
 
 use crate::env::File;
 use crate::journal::Extent;
+use crate::limits;
 use home::{Time, Version};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// What stands for zeros that are nowhere in the log.
@@ -44,6 +45,11 @@ impl Pieces {
     /// Whether none of them is in the log.
     pub fn is_nowhere(&self) -> bool {
         self.0.values().all(Piece::is_zeros)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.len()
     }
 
     /// The end of the last piece.
@@ -133,6 +139,12 @@ impl Pieces {
     }
 }
 
+impl FromIterator<(u64, Piece)> for Pieces {
+    fn from_iter<T: IntoIterator<Item = (u64, Piece)>>(pieces: T) -> Self {
+        Pieces(pieces.into_iter().collect())
+    }
+}
+
 /// The part of a piece at `at` that lies in [from, to).
 fn cut(at: u64, p: Piece, from: u64, to: u64) -> Option<(u64, Piece)> {
     let (start, end) = (at.max(from), (at + p.len).min(to));
@@ -202,6 +214,16 @@ pub struct Pinned {
     pub len: u32,
 }
 
+/// Clean bytes that an object had before it was cut or another content was found at the home.
+pub struct Earlier {
+    /// The object.
+    pub id: u64,
+    /// Tells it from others that the object had.
+    pub stamp: u64,
+    /// Its bytes.
+    pub pieces: Pieces,
+}
+
 /// The index of a log.
 #[derive(Default)]
 pub struct Index {
@@ -220,6 +242,10 @@ pub struct Index {
     pub dirty_bytes: u64,
     /// The next epoch to give to an object.
     pub next_epoch: u64,
+    /// What objects had before, at most one of each, the newest last. In memory alone, and evicted with its segments.
+    pub earlier: VecDeque<Earlier>,
+    /// The stamp of the newest of those.
+    pub stamp: u64,
 }
 
 impl Index {
@@ -236,6 +262,25 @@ impl Index {
     pub fn forget_empty(&mut self, object: u64) {
         if self.objects.get(&object).is_some_and(|o| o.pieces.is_empty() && o.version.is_none()) {
             self.objects.remove(&object);
+        }
+    }
+
+    /// Remembers what an object has from `from` on, if that is much: it is about to be forgotten.
+    pub fn keep_earlier(&mut self, id: u64, from: u64) {
+        let Some(object) = self.objects.get(&id).filter(|o| o.pieces.count() <= limits::EARLIER_PIECES)
+        else {
+            return;
+        };
+        let clean = || object.pieces.within(from, u64::MAX).filter(|(_, p)| !p.dirty && !p.is_zeros());
+        if clean().map(|(_, p)| p.len).sum::<u64>() < limits::ALIKE_MIN {
+            return;
+        }
+        self.stamp += 1;
+        let earlier = Earlier { id, stamp: self.stamp, pieces: clean().collect() };
+        self.earlier.retain(|e| e.id != id);
+        self.earlier.push_back(earlier);
+        if self.earlier.len() > limits::EARLIER_FILES {
+            self.earlier.pop_front();
         }
     }
 
@@ -276,6 +321,8 @@ impl Index {
     /// with it while other bytes of theirs stay.
     pub fn evict(&mut self, number: u64) -> Option<(Segment, Vec<u64>)> {
         let segment = self.segments.remove(&number)?;
+        self.earlier.iter_mut().for_each(|e| e.pieces.retain(|p| p.extent.segment != number));
+        self.earlier.retain(|e| !e.pieces.is_empty());
         let mut orphans = Vec::new();
         for id in &segment.objects {
             let Some(o) = self.objects.get_mut(id) else { continue };

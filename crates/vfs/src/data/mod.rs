@@ -25,7 +25,7 @@ mod scan;
 mod tests;
 
 pub use budget::Budget;
-pub use read::Part;
+pub use read::{Part, Stamp, When};
 
 use crate::env::{Env, Error, File, Result};
 use crate::journal::Extent;
@@ -236,7 +236,12 @@ impl DataLog {
     /// [`DataLog::read_extent`].
     pub fn drop_object(&self, object: u64) {
         let mut tail = self.tail.lock();
-        let Some(gone) = self.index.lock().objects.remove(&object) else { return };
+        let gone = {
+            let mut index = self.index.lock();
+            index.keep_earlier(object, 0);
+            index.objects.remove(&object)
+        };
+        let Some(gone) = gone else { return };
         self.note(&mut tail, Kind::Drop, object, gone.epoch, 0, Bytes::new());
     }
 
@@ -245,6 +250,10 @@ impl DataLog {
         let mut tail = self.tail.lock();
         let epoch = {
             let mut index = self.index.lock();
+            let longer = |index: &Index| index.objects.get(&object).is_some_and(|o| o.pieces.end() > size);
+            if longer(&index) {
+                index.keep_earlier(object, size);
+            }
             let Some(o) = index.objects.get_mut(&object).filter(|o| o.pieces.end() > size) else { return };
             o.pieces.clear(size, u64::MAX);
             o.epoch

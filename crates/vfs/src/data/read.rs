@@ -8,7 +8,7 @@ use super::index::{Index, Piece};
 use crate::env::{Error, File, Result};
 use crate::journal::Extent;
 use bytes::Bytes;
-use home::buffers;
+use home::{Version, buffers};
 use std::sync::Arc;
 
 /// Pieces with at most this many bytes between them are read at once: an entry's header and padding.
@@ -33,6 +33,18 @@ pub enum Part {
         /// Length in bytes.
         len: u64,
     },
+}
+
+/// Tells contents of one object apart.
+pub type Stamp = Option<(u64, Option<Version>)>;
+
+/// Which content of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum When {
+    /// What it has.
+    Now = 0,
+    /// What it had before it was cut or found changed at the home.
+    Earlier = 1,
 }
 
 /// A piece with its place in the file and the file of its segment.
@@ -126,6 +138,57 @@ impl DataLog {
                 Part::Gap { at: want.at, len: p.len }
             }
         }
+    }
+
+    /// What tells a content of an object from others that it had, and where it ends.
+    pub fn stamp(&self, object: u64, when: When) -> (Stamp, u64) {
+        let index = self.index.lock();
+        let found = match when {
+            When::Now => index.objects.get(&object).map(|o| (Some((o.epoch, o.version)), o.pieces.end())),
+            When::Earlier => {
+                let earlier = index.earlier.iter().find(|e| e.id == object);
+                earlier.map(|e| (Some((e.stamp, None)), e.pieces.end()))
+            }
+        };
+        found.unwrap_or_default()
+    }
+
+    /// Bytes that the home has, or had, from offset `at` on: at most `len`, and up to the first that are not here or that
+    /// only we have.
+    pub fn clean(&self, object: u64, at: u64, len: usize, when: When) -> Vec<u8> {
+        let wants = self.clean_pieces(object, at, at.saturating_add(len as u64), when);
+        let mut out = Vec::with_capacity(len.min(1 << 21));
+        for want in wants {
+            if want.at != at + out.len() as u64 {
+                break;
+            }
+            let p = &want.piece;
+            let read = match p.verified {
+                true => read_exact(&*want.file, p.pos, p.len),
+                false => {
+                    let skip = (p.pos - p.extent.pos) as usize;
+                    read_verified(&*want.file, &p.extent).map(|b| b.slice(skip..skip + p.len as usize))
+                }
+            };
+            let Ok(bytes) = read else { break };
+            out.extend_from_slice(&bytes);
+        }
+        out
+    }
+
+    fn clean_pieces(&self, object: u64, from: u64, to: u64, when: When) -> Vec<Want> {
+        let index = self.index.lock();
+        let pieces = match when {
+            When::Now => index.objects.get(&object).map(|o| &o.pieces),
+            When::Earlier => index.earlier.iter().find(|e| e.id == object).map(|e| &e.pieces),
+        };
+        let within = pieces.into_iter().flat_map(|pieces| pieces.within(from, to));
+        let clean = within.take_while(|(_, piece)| !piece.dirty && !piece.is_zeros());
+        let with_file = |(at, piece): (u64, Piece)| {
+            let file = index.segments.get(&piece.extent.segment).map(|s| s.file.clone());
+            Want { at, piece, file: file.unwrap_or_else(|| Arc::new(Missing)) }
+        };
+        clean.map(with_file).collect()
     }
 
     fn update(&self, object: u64, change: impl FnOnce(&mut super::index::Pieces)) {

@@ -74,6 +74,9 @@ impl Vfs {
             let parts = zeros_beyond(volume.data.get(oid.id, at, (end - at) as u32), base_len);
             if is_whole(&parts) {
                 volume.read_ahead(oid.id, at, end, base_len);
+                if at == 0 {
+                    volume.alike.touch(oid.id, base_len);
+                }
                 if at == 0 && base_len <= limits::SMALL_FILE {
                     volume.files_ahead(oid.id, false, &volume.need(oid.id));
                 }

@@ -15,17 +15,21 @@ use tokio::task::JoinHandle;
 /// What is staged, or on its way, for operations that are not sent yet, by their numbers. Good only while every answer
 /// comes: another connection leads to a home that has nothing of it.
 #[derive(Default)]
-pub struct Ahead(HashMap<u64, Staging>);
+pub struct Ahead {
+    staged: HashMap<u64, Staging>,
+    /// What goes next travels as a whole: the home did not have what it was believed to have.
+    pub whole: bool,
+}
 
 /// The payloads of one operation on their way.
 pub struct Staging {
     slices: Vec<Slice>,
-    task: JoinHandle<Result<()>>,
+    task: JoinHandle<Result<Vec<u64>>>,
 }
 
 impl Staging {
-    /// Waits until the home has all of it.
-    pub async fn held(mut self) -> Result<()> {
+    /// Waits until the home has all of it, but for what it has to copy; answers the files of which it does.
+    pub async fn held(mut self) -> Result<Vec<u64>> {
         (&mut self.task).await.unwrap_or_else(|e| Err(home::Error::new(home::ErrorKind::Io, e.to_string())))
     }
 }
@@ -39,26 +43,42 @@ impl Drop for Staging {
 impl Ahead {
     /// What was staged for an operation, if it is just this.
     pub fn take(&mut self, id: OpId, slices: &[Slice]) -> Option<Staging> {
-        self.0.remove(&id.seq).filter(|staging| staging.slices == slices)
+        self.staged.remove(&id.seq).filter(|staging| staging.slices == slices)
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.0.clear();
+        self.staged.clear();
     }
 }
 
 /// Tells of the payloads of one operation, in their order, which travel in it.
-#[derive(Default)]
-pub struct Inline(u64);
+pub struct Inline {
+    taken: u64,
+    none: bool,
+}
 
 impl Inline {
+    /// For these payloads. `copies`: what is staged may be what the home has already, so that of many none travels in the
+    /// operation.
+    pub fn new(pieces: &[Piece<Slice>], copies: bool) -> Inline {
+        let all: u64 = payloads(pieces).map(|slice| slice.len as u64).sum();
+        Inline { taken: 0, none: copies && all > limits::INLINE_OP }
+    }
+
     /// Whether a payload of this length does.
     pub fn takes(&mut self, len: u64) -> bool {
-        let short = len <= limits::INLINE_PAYLOAD && self.0 + len <= limits::INLINE_OP;
-        self.0 += if short { len } else { 0 };
+        let short = !self.none && len <= limits::INLINE_PAYLOAD && self.taken + len <= limits::INLINE_OP;
+        self.taken += if short { len } else { 0 };
         short
     }
+}
+
+fn payloads(pieces: &[Piece<Slice>]) -> impl Iterator<Item = &Slice> {
+    pieces.iter().filter_map(|piece| match piece {
+        Piece::Data(_, slice) => Some(slice),
+        Piece::Truncate(_) => None,
+    })
 }
 
 impl Volume {
@@ -71,45 +91,44 @@ impl Volume {
             if staged.is_empty() {
                 break;
             }
-            for (seq, slices) in staged {
+            for (seq, object, slices) in staged {
                 let id = OpId { gateway: self.shared.gateway, volume: self.id, seq };
-                let staging = ahead.take(id, &slices).or_else(|| self.begin_staging(id, slices));
+                let staging = ahead.take(id, &slices).or_else(|| self.begin_staging(id, object, slices));
                 next.extend(staging.map(|staging| (seq, staging)));
             }
         }
-        ahead.0 = next;
+        ahead.staged = next;
     }
 
-    /// What the batch that goes after operations `passed` has to stage, by operation; nothing where that may still change.
-    fn next_staged(&self, passed: &mut HashSet<u64>) -> Vec<(u64, Vec<Slice>)> {
+    /// What the batch that goes after operations `passed` has to stage, by operation and with its object; nothing where that
+    /// may still change.
+    fn next_staged(&self, passed: &mut HashSet<u64>) -> Vec<(u64, u64, Vec<Slice>)> {
+        let copies = self.home.copies();
         let queue = &self.tree.lock().queue;
         let groups = queue.select_after(self.env.clock.instant(), passed);
         passed.extend(groups.iter().flat_map(|g| g.seqs.iter().copied()));
         let staged = groups.iter().filter_map(|group| {
             let mut content = Content::default();
             group.seqs.iter().filter_map(|seq| queue.get(*seq)).for_each(|p| content.lay(&p.change));
-            let slices = staged(&content.into_pieces());
-            (!slices.is_empty()).then_some((*group.seqs.last()?, slices))
+            let slices = staged(&content.into_pieces(), copies);
+            let last = *group.seqs.last()?;
+            (!slices.is_empty()).then_some((last, queue.get(last)?.change.object, slices))
         });
         staged.collect()
     }
 
     /// `None` where the local disk does not give the bytes back, which is seen when it is their turn.
-    fn begin_staging(self: &Arc<Self>, id: OpId, slices: Vec<Slice>) -> Option<Staging> {
+    fn begin_staging(self: &Arc<Self>, id: OpId, object: u64, slices: Vec<Slice>) -> Option<Staging> {
         let bytes =
             slices.iter().map(|slice| self.bytes_of(slice)).collect::<crate::env::Result<_>>().ok()?;
-        let home = self.home.clone();
-        let task = tokio::spawn(async move { super::push::stage(&*home, id, bytes).await });
+        let volume = self.clone();
+        let task = tokio::spawn(async move { volume.stage(id, object, bytes).await });
         Some(Staging { slices, task })
     }
 }
 
 /// Those payloads of an operation that are staged before it.
-pub fn staged(pieces: &[Piece<Slice>]) -> Vec<Slice> {
-    let mut inline = Inline::default();
-    let payloads = pieces.iter().filter_map(|piece| match piece {
-        Piece::Data(_, slice) => Some(slice),
-        Piece::Truncate(_) => None,
-    });
-    payloads.filter(|slice| !inline.takes(slice.len as u64)).cloned().collect()
+pub fn staged(pieces: &[Piece<Slice>], copies: bool) -> Vec<Slice> {
+    let mut inline = Inline::new(pieces, copies);
+    payloads(pieces).filter(|slice| !inline.takes(slice.len as u64)).cloned().collect()
 }

@@ -1,5 +1,5 @@
 //! OUT: the one way home. [`queue`] keeps the order, [`content`] tells what a run of writes comes to, [`place`] finds
-//! where things are at the home, [`push`] sends, [`ahead`] stages what comes next meanwhile,
+//! where things are at the home, [`push`] sends, [`ahead`] stages what comes next meanwhile, [`delta`] without what the home has,
 //! [`settle`] takes the outcomes in, [`confirm`] what they say of objects,
 //! [`clash`] does what the table of conflicts says, [`ours`] tells whether it was ourselves who left what is no base of ours;
 //! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`. Of what the home refused,
@@ -11,6 +11,7 @@ pub mod confirm;
 pub mod content;
 pub mod course;
 pub mod decide;
+pub mod delta;
 pub mod doubt;
 pub mod marks;
 pub mod moot;

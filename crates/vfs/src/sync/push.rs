@@ -67,6 +67,17 @@ pub async fn run(volume: Weak<Volume>) {
     }
 }
 
+/// How the payloads of operations go ahead of them.
+#[derive(Clone, Copy)]
+struct Stages {
+    /// Whether any do.
+    any: bool,
+    /// All of what does travels.
+    whole: bool,
+    /// See [`Home::copies`].
+    copies: bool,
+}
+
 /// What became of an attempt to send.
 enum Sent {
     /// A batch went, whatever its outcomes.
@@ -102,7 +113,7 @@ impl Volume {
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
-        let (ready, placed) = self.load_all(ready, hello.stages, ahead).await?;
+        let (ready, placed, copied) = self.load_all(ready, hello.stages, ahead).await?;
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
@@ -120,9 +131,21 @@ impl Volume {
         // For any other reason a part may have been executed.
         let lost = failure.is_some_and(|kind| kind != ErrorKind::NotStaged && !taken_over);
         let taken = match answer {
-            Ok(outcomes) => self.take(&ready, outcomes).await.map(|()| Sent::Some),
+            Ok(outcomes) => {
+                ahead.whole = false;
+                self.take(&ready, outcomes).await.map(|()| Sent::Some)
+            }
             // Claimed anew it goes; what was claimed just now is rather not asked for in a hurry.
             Err(_) if taken_over && claimed_before => Ok(Sent::Some),
+            // A file there is not what it was believed to be.
+            Err(_) if failure == Some(ErrorKind::NotStaged) && !copied.is_empty() => {
+                ahead.clear();
+                ahead.whole = true;
+                for file in copied {
+                    self.alike.forget(file).await;
+                }
+                Ok(Sent::Some)
+            }
             Err(e) => Err(e),
         };
         self.tree.lock().queue.end(lost);
@@ -172,25 +195,29 @@ impl Volume {
     }
 
     /// Loads a batch; what is staged for its operations is on its way together, and costs one round trip. It ends before
-    /// an operation whose bytes the local disk does not give back.
+    /// an operation whose bytes the local disk does not give back. Answers besides of which files the home copies.
     async fn load_all(
         &self,
         mut ready: Vec<Ready>,
         stages: bool,
         ahead: &mut Ahead,
-    ) -> Result<(Vec<Ready>, Vec<Placed>)> {
-        let mut placed = Vec::with_capacity(ready.len());
+    ) -> Result<(Vec<Ready>, Vec<Placed>, Vec<u64>)> {
+        let (mut placed, mut copied) = (Vec::with_capacity(ready.len()), Vec::new());
+        let copies = self.home.copies();
         let loads = ready.iter().map(|one| {
             let staging = match &one.op {
-                Op::Write { pieces, .. } => ahead.take(one.id, &staged(pieces)),
+                Op::Write { pieces, .. } => ahead.take(one.id, &staged(pieces, copies)),
                 _ => None,
             };
-            self.load(one, stages, staging)
+            self.load(one, Stages { any: stages, whole: ahead.whole, copies }, staging)
         });
         let loads = futures_util::future::join_all(loads).await;
         for (one, loaded) in ready.iter().zip(loads) {
             match loaded {
-                Ok(loaded) => placed.push(loaded),
+                Ok((loaded, files)) => {
+                    placed.push(loaded);
+                    copied.extend(files);
+                }
                 Err(e) if e.kind == ErrorKind::Io && self.is_damaged(one) => {
                     tracing::error!(account = %self.account, "{e}");
                     self.give_up(&mut self.tree.lock(), &one.group, e.kind);
@@ -200,7 +227,7 @@ impl Volume {
             }
         }
         ready.truncate(placed.len());
-        Ok((ready, placed))
+        Ok((ready, placed, copied))
     }
 
     fn is_damaged(&self, ready: &Ready) -> bool {
@@ -212,12 +239,22 @@ impl Volume {
     }
 
     /// Fetches the bytes of an operation from the data log; long ones go ahead of it, or did so already.
-    async fn load(&self, ready: &Ready, stages: bool, staging: Option<Staging>) -> Result<Placed> {
-        let (mut staged, mut inline) = (0, Inline::default());
+    /// Answers besides of which files the home copies.
+    async fn load(
+        &self,
+        ready: &Ready,
+        stages: Stages,
+        staging: Option<Staging>,
+    ) -> Result<(Placed, Vec<u64>)> {
+        let mut inline = match &ready.op {
+            Op::Write { pieces, .. } => Inline::new(pieces, stages.copies),
+            _ => Inline::new(&[], false),
+        };
+        let mut staged = 0;
         let mut rest: Vec<Bytes> = Vec::new();
         let op = ready.op.clone().try_map(Ok::<_, Error>, |slice| {
             let len = slice.len as u64;
-            if !stages || inline.takes(len) {
+            if !stages.any || inline.takes(len) {
                 return Ok(Payload::Inline(self.bytes_of(&slice).map_err(local)?));
             }
             if staging.is_none() {
@@ -227,11 +264,16 @@ impl Volume {
             staged += len;
             Ok(Payload::Staged(Staged { op: ready.id, at, len }))
         })?;
-        match staging {
+        let copied = match staging {
             Some(staging) => staging.held().await?,
-            None => stage(&*self.home, ready.id, rest).await?,
-        }
-        Ok(Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op })
+            None if stages.whole => stage(&*self.home, ready.id, rest).await.map(|()| Vec::new())?,
+            None => {
+                let object = self.object(&self.tree.lock(), ready)?;
+                self.stage(ready.id, object, rest).await?
+            }
+        };
+        let placed = Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op };
+        Ok((placed, copied))
     }
 
     /// The bytes of a slice.

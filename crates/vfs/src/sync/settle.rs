@@ -42,6 +42,9 @@ impl Volume {
             // Others may have written between our look and our write: what is cached may be of neither version.
             self.relay(tree, last.object);
         }
+        if let (Op::Write { .. }, Some(attr)) = (&last.op, done.attr) {
+            self.alike.touch(last.object, attr.size);
+        }
         tree.drop_gone(last.object);
         Ok(())
     }

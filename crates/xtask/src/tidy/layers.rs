@@ -33,6 +33,7 @@ const ENGINE: &[(&str, &[&str])] = &[
     ("overlay", ACTIVE),
     ("replies", ACTIVE),
     ("data", ACTIVE),
+    ("alike", ACTIVE),
     ("journal", ACTIVE),
     ("store", ACTIVE),
     ("locks", ACTIVE),
@@ -49,8 +50,19 @@ const PURE: &[&str] = &[
 ];
 
 /// Passive modules of the engine: they hold what others fetched, so they never name the trait `Home`.
-const CACHES: &[&str] =
-    &["inode", "freshness", "meta", "overlay", "replies", "data", "journal", "store", "locks", "watch"];
+const CACHES: &[&str] = &[
+    "inode",
+    "freshness",
+    "meta",
+    "overlay",
+    "replies",
+    "data",
+    "alike",
+    "journal",
+    "store",
+    "locks",
+    "watch",
+];
 
 /// What no module of the engine names: protocols, sockets, other programs, error numbers.
 const FOREIGN: &[&str] = &[

@@ -2,7 +2,7 @@
 //! what it does not know.
 
 use super::super::server::tests::{Gated, attr};
-use super::super::verbs::{BarePage, ConfirmResult, Confirmed, JOINS, StatResult, WatchedPage};
+use super::super::verbs::{BarePage, CheckedChunk, ConfirmResult, Confirmed, JOINS, StatResult, WatchedPage};
 use super::tests::session_on;
 use super::*;
 use crate::agent::server::Serve;
@@ -26,6 +26,8 @@ fn needs(request: &Request) -> u64 {
         Request::Claim(_) => CLAIMS,
         Request::Watch(_) => WATCHES,
         Request::Confirm(_) => WATCHES | CONFIRMS,
+        Request::Copy(_) => COPIES,
+        Request::Readc(_) | Request::Stagec(_) => CHECKS,
         Request::Apply(ops) => ops.iter().map(op).fold(0, |all, one| all | one),
         _ => 0,
     }
@@ -46,6 +48,12 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
         Request::List(args) => Reply::List(list(&args)?),
         Request::Listx(args) => Reply::Listx(BarePage::of(list(&args)?)),
         Request::Read(args) => Reply::Read(home.read(&args.file, args.at, args.len)?),
+        Request::Readc(args) => Reply::Readc(CheckedChunk::of(home.read(&args.file, args.at, args.len)?)),
+        Request::Stagec(args) => {
+            let args = args.checked().expect("damaged bytes");
+            Reply::Stagec(home.stage(args.op, args.at, args.data)?)
+        }
+        Request::Copy(args) => Reply::Copy(home.copy(args.op, &args.places, &args.parts)?),
         Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
         Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
         Request::Stage(args) => Reply::Stage(home.stage(args.op, args.at, args.data)?),
@@ -138,6 +146,9 @@ async fn every_call(s: &Session, features: u64) {
     }
     assert_eq!(s.claim(1, 1, vec![1]).await.unwrap().is_some(), has(CLAIMS));
     s.stage(OpId { gateway: 1, volume: 1, seq: 2 }, 0, vec![1; 300_000].into()).await.unwrap();
+    let part = Copied { at: 0, from: 3, len: 10, hash: [0; 32] };
+    let copied = s.copy(OpId { gateway: 1, volume: 1, seq: 2 }, vec![f.clone()], vec![part]).await;
+    assert_eq!(copied.map_err(|e| e.kind), if has(COPIES) { Ok(()) } else { Err(ErrorKind::Unsupported) });
     let base = Some(attr(3).version());
     let set = placed(2, Op::SetAttr { object: f.clone(), base, set: SetAttr::default() });
     let done = Outcome::Done(crate::Done { attr: None, dirs: vec![] });

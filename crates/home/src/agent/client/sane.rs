@@ -9,7 +9,9 @@ use bytes::Bytes;
 /// What of the answer cannot be true, if anything. A target in a listing that is none is only dropped.
 pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
     let (sound, what) = match reply {
-        Reply::Failed(_) | Reply::Stage(_) | Reply::Statfs(_) => return None,
+        Reply::Failed(_) | Reply::Stage(_) | Reply::Stagec(_) | Reply::Copy(_) | Reply::Statfs(_) => {
+            return None;
+        }
         Reply::Claim(claimed) => {
             let is_few = |c: &Claimed| c.begun.len().max(c.unknown.len()).max(c.torn.len()) <= BEGUN_MAX;
             let few = claimed.as_ref().is_none_or(is_few);
@@ -34,6 +36,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
             (results.iter_mut().all(sound), "listing")
         }
         Reply::Xattrs(xattrs) => (is_attr(&xattrs.attr) && xattrs.is_sound(), "extended attribute"),
+        Reply::Readc(checked) => (is_attr(&checked.chunk.attr), "attributes"),
         Reply::Read(chunk) => (is_attr(&chunk.attr), "attributes"),
         Reply::Readlink(target) => (is_target(target), "symbolic link"),
         Reply::Apply(outcomes) => (outcomes.iter().all(is_outcome), "outcome"),

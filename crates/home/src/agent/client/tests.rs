@@ -49,6 +49,8 @@ async fn every_verb_goes_there_and_back() {
     assert_eq!(&s.readlink(&loc(b"l")).await.unwrap()[..], b"target");
     assert_eq!(s.statfs(&loc(b"f")).await.unwrap_err().kind, ErrorKind::Io);
     s.stage(op(1).id, 10, vec![1; 300_000].into()).await.unwrap();
+    let part = Copied { at: 0, from: 3, len: 10, hash: [0; 32] };
+    s.copy(op(1).id, vec![loc(b"f")], vec![part]).await.unwrap();
     let bare = s.list(&loc(b""), None, 11).await.unwrap().entries.iter().map(|e| e.bare).collect::<Vec<_>>();
     assert!(
         bare.len() == 11 && bare.iter().enumerate().all(|(i, bare)| *bare == i.is_multiple_of(3)),
@@ -106,6 +108,27 @@ async fn a_long_read_is_of_one_version() {
     .await;
     let chunk = s.read(&loc(b"f"), 0, READ_PART + 10).await.unwrap();
     assert_eq!((chunk.attr.size, &chunk.data[..]), (12, &[12; 10][..]));
+}
+
+#[tokio::test]
+async fn damaged_bytes_are_never_given_out_and_end_the_session() {
+    use super::super::verbs::{CheckedChunk, check};
+    for damage in [false, true] {
+        let s = liar_with(CHECKS, move |header| {
+            let data = Bytes::from_static(b"0123456789");
+            let check = check(if damage { b"0123456780" } else { &data });
+            let chunk = Chunk { attr: super::super::server::tests::attr(3), data };
+            one(header, &Reply::Readc(CheckedChunk { chunk, check }))
+        })
+        .await;
+        let read = s.read(&loc(b"f"), 0, 10).await;
+        assert_eq!(read.as_ref().map(|_| ()).map_err(|e| e.kind).is_err(), damage);
+        assert_eq!(s.status().damaged, u64::from(damage));
+        if damage {
+            assert_eq!(read.unwrap_err().kind, ErrorKind::Unreachable, "it is asked again");
+            assert_eq!(s.stat(&loc(b"f")).await.unwrap_err().kind, ErrorKind::Unreachable);
+        }
+    }
 }
 
 #[tokio::test]
@@ -363,6 +386,25 @@ async fn an_operation_follows_what_is_staged_for_it_at_once() {
     let patience = Duration::from_secs(20);
     tokio::time::timeout(patience, s.stage(op(1).id, 0, more)).await.expect("no answer to STAGE").unwrap();
     assert_eq!(s.apply(vec![op(1)]).await.unwrap_err().kind, ErrorKind::NotStaged);
+}
+
+#[tokio::test]
+async fn bytes_that_are_there_are_copied_without_a_wait_and_by_those_who_can() {
+    let part = |at| Copied { at, from: 0, len: 1 << 20, hash: [0; 32] };
+    let parts: Vec<Copied> = (0..40).map(|i| part(i << 20)).collect();
+    let s = liar_with(ORDERED | COPIES, keeps_nothing(false)).await;
+    let patience = Duration::from_secs(20);
+    let copied = s.copy(op(1).id, vec![loc(b"f")], parts.clone());
+    tokio::time::timeout(patience, copied).await.expect("no answer to COPY").unwrap();
+    assert_eq!(s.apply(vec![op(1)]).await.unwrap_err().kind, ErrorKind::NotStaged);
+    assert_eq!(in_requests(parts.clone()).iter().map(Vec::len).collect::<Vec<_>>(), [16, 16, 8]);
+    let short = vec![Copied { len: 1, ..part(0) }; COPY_PARTS + 1];
+    assert_eq!(in_requests(short).iter().map(Vec::len).collect::<Vec<_>>(), [COPY_PARTS, 1]);
+
+    let s = liar_with(ORDERED, |_| panic!("it does not know COPY")).await;
+    assert!(!s.copies());
+    let refused = s.copy(op(1).id, vec![loc(b"f")], parts).await.unwrap_err();
+    assert_eq!(refused.kind, ErrorKind::Unsupported);
 }
 
 #[tokio::test]

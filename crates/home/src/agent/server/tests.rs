@@ -1,8 +1,8 @@
 //! Tests of the agent's server over a pipe.
 
-use super::super::verbs::{CODEC_NONE, StageArgs};
+use super::super::verbs::{CODEC_NONE, CheckedStage, CopyArgs, StageArgs};
 use super::*;
-use crate::{Access, Attr, Claimed, HomeId, HomePath, Kind, Time};
+use crate::{Access, Attr, Claimed, Copied, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -39,6 +39,13 @@ pub(crate) fn attr(size: u64) -> Attr {
 }
 
 impl Serve for Gated {
+    fn copy(&self, op: OpId, _: &[Loc], parts: &[Copied]) -> Result<u64> {
+        parts
+            .iter()
+            .map(|part| self.stage(op, part.at, vec![b'c'; part.len as usize].into()))
+            .last()
+            .unwrap_or(Ok(0))
+    }
     fn claim(&self, _: u64, _: u32, _: Vec<u64>) -> Result<Option<Claimed>> {
         Ok(None)
     }
@@ -150,6 +157,37 @@ fn an_apply() -> Request {
         resent: false,
         op: crate::Op::SetAttr { object: loc(b"x"), base: None, set: crate::SetAttr::default() },
     }])
+}
+
+#[test]
+fn a_copy_has_its_bounds_and_comes_after_what_is_staged() {
+    let (mut stream, _server) = start(Arc::new(Gated::default()));
+    greet(&mut stream);
+    let op = OpId { gateway: 1, volume: 1, seq: 1 };
+    let part = Copied { at: 0, from: 0, len: 1 << 20, hash: [0; 32] };
+    let mut ask = |id, places: usize, parts: usize| {
+        let args = CopyArgs { op, places: vec![loc(b"f"); places], parts: vec![part.clone(); parts] };
+        send(&mut stream, Class::Bulk, id, &Request::Copy(args));
+        Reply::from_bytes(receive(&mut stream).1).unwrap()
+    };
+    assert_eq!(ask(2, 4, 16), Reply::Copy(1 << 20));
+    for (places, parts) in [(5, 1), (1, 17), (0, 257)] {
+        let Reply::Failed(failure) = ask(3, places, parts) else { panic!("too much was taken") };
+        assert_eq!(failure.0.kind, ErrorKind::Invalid);
+    }
+}
+
+#[test]
+fn damaged_bytes_are_not_kept() {
+    let (mut stream, _server) = start(Arc::new(Gated::default()));
+    greet(&mut stream);
+    let op = OpId { gateway: 1, volume: 1, seq: 1 };
+    let good = CheckedStage::of(StageArgs { op, at: 0, data: Bytes::from_static(b"abc") });
+    let bad = CheckedStage { check: [7; 16], ..good.clone() };
+    send(&mut stream, Class::Bulk, 2, &Request::Stagec(bad));
+    let Reply::Failed(_) = Reply::from_bytes(receive(&mut stream).1).unwrap() else { panic!("it was kept") };
+    send(&mut stream, Class::Bulk, 3, &Request::Stagec(good));
+    assert_eq!(Reply::from_bytes(receive(&mut stream).1).unwrap(), Reply::Stagec(3));
 }
 
 #[test]

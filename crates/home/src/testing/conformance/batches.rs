@@ -2,7 +2,7 @@
 
 use super::{Bench, THEN, data_piece};
 use crate::op::{New, Op, Outcome, Payload, Piece, Placed, Staged};
-use crate::{ErrorKind, Loc};
+use crate::{Copied, ErrorKind, Loc};
 use bytes::Bytes;
 
 fn is_done(outcome: &Outcome) -> bool {
@@ -71,6 +71,36 @@ pub(super) async fn staged_bytes_are_used_once(b: Bench) {
     assert_eq!(b.read_outside("f").unwrap(), b"ab--ef");
     placed.id = b.placed(b.remove("f", None)).id;
     assert_eq!(b.subject.home.apply(vec![placed]).await.unwrap_err().kind, ErrorKind::NotStaged);
+}
+
+pub(super) async fn bytes_that_are_there_are_staged_if_they_are_meant(b: Bench) {
+    let home = &b.subject.home;
+    b.write_outside("source", b"0123456789");
+    b.done(b.create("f", New::File, 0o644)).await;
+    let mut placed = b.placed(b.write("f", None, 0, b""));
+    let staged = |at, len| Piece::Data(at, Payload::Staged(Staged { op: placed.id, at, len }));
+    placed.op = b.pieces("f", None, vec![staged(0, 9)]);
+    let part = |at, from, bytes: &[u8]| Copied {
+        at,
+        from,
+        len: bytes.len() as u32,
+        hash: *blake3::hash(bytes).as_bytes(),
+    };
+    let places = vec![b.at("missing"), b.at(""), b.at("source")];
+    let copy = |parts| home.copy(placed.id, places.clone(), parts);
+    let first =
+        copy(vec![part(0, 5, b"567"), part(3, 0, b"012"), part(6, 1, b"xyz"), part(6, 8, b"89!")]).await;
+    match first {
+        Err(e) if e.kind == ErrorKind::Unsupported => return,
+        first => first.unwrap(),
+    }
+    let missed = home.apply(vec![placed.clone()]).await.unwrap_err();
+    assert_eq!(missed.kind, ErrorKind::NotStaged, "other bytes are none");
+    assert_eq!(b.read_outside("f").unwrap(), b"", "without effect");
+    home.stage(placed.id, 6, Bytes::from_static(b"ab")).await.unwrap();
+    copy(vec![part(8, 9, b"9"), part(0, u64::MAX - 1, b"no")]).await.unwrap();
+    assert!(is_done(&b.apply(placed).await));
+    assert_eq!(b.read_outside("f").unwrap(), b"567012ab9");
 }
 
 pub(super) async fn nothing_of_ours_stays(b: Bench) {

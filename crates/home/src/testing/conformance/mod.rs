@@ -141,7 +141,7 @@ const CASES: &[(&str, Case)] = cases! {
         a_replaced_file_is_a_conflict, a_taken_destination_is_a_conflict, a_link_to_a_taken_name_is_a_conflict,
         our_own_changes_are_no_conflict, a_time_is_not_set_on_a_content_that_was_not_seen;
     batches: a_batch_stops_at_the_first_failure, a_repeated_operation_has_its_first_outcome,
-        a_resent_operation_finds_itself_done, staged_bytes_are_used_once, nothing_of_ours_stays,
+        a_resent_operation_finds_itself_done, staged_bytes_are_used_once, bytes_that_are_there_are_staged_if_they_are_meant, nothing_of_ours_stays,
         the_applied_number_moves;
     xattrs: attributes_are_listed_with_their_values, attributes_are_set_and_removed, long_values_are_asked_for_alone,
         attributes_stay_with_a_changed_file, only_files_and_directories_have_attributes,

@@ -83,6 +83,7 @@ pub const ALL: &[Work] = &[
     GIT,
     UNEQUAL,
     EDIT,
+    SAVE,
     CALLS,
     CALLS_CTO,
     CALLS_STRICT,
@@ -340,6 +341,37 @@ const EDIT: Work = Work {
         check: "cmp $L/edited $H/edit",
         ..STEP
     }],
+    ..WORK
+};
+
+const SAVE: Work = Work {
+    prepare: "rm -f $H/edit.tmp; cp $H/big $H/edit; sync $H/edit",
+    steps: &[
+        Step {
+            name: "read the large file before it is rewritten",
+            script: "cat $M/edit >$O/edit",
+            check: "cmp $H/edit $O/edit",
+            ..STEP
+        },
+        Step {
+            name: "rewrite the large file with 1 MiB changed, by a temporary file and rename",
+            target: "1.2 MiB sent",
+            script: "dd if=$L/edited of=$M/edit.tmp bs=1M conv=fsync status=none; mv -f $M/edit.tmp $M/edit",
+            tools: &[("rsync", "rsync --no-W -e \"ssh -F $C\" $L/edited $R:$H/edit")],
+            arrived: "cmp -s $L/edited $H/edit",
+            check: "cmp $L/edited $H/edit",
+            ..STEP
+        },
+        Step {
+            name: "the same with 1 MiB inserted in the middle, 20 single bytes elsewhere",
+            target: "1.2 MiB sent",
+            script: "dd if=$L/inserted of=$M/edit.tmp bs=1M conv=fsync status=none; mv -f $M/edit.tmp $M/edit",
+            tools: &[("rsync", "cp $L/edited $H/edit; rsync --no-W -e \"ssh -F $C\" $L/inserted $R:$H/edit")],
+            arrived: "cmp -s $L/inserted $H/edit",
+            check: "cmp $L/inserted $H/edit",
+            ..STEP
+        },
+    ],
     ..WORK
 };
 
