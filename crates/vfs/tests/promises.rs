@@ -295,6 +295,25 @@ async fn the_bytes_of_many_files_go_home_together() {
 }
 
 #[tokio::test]
+async fn the_first_bytes_go_home_while_it_is_claimed() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    let trip = Duration::from_millis(300);
+    world.fault(Fault::Delay(trip));
+    let content = vec![7; 1 << 20];
+    let f = e.create(lab, "f").await.unwrap();
+    e.write(f, 0, &content).await.unwrap();
+    let began = std::time::Instant::now();
+    e.sync().await;
+    // The claim, with the bytes beside it, and then the operation.
+    assert!(began.elapsed() < trip * 5 / 2, "{:?}", began.elapsed());
+    assert_eq!(world.at_home("f").await.unwrap(), content);
+    assert_eq!(world.memory.counters().stage, 1, "staged once");
+}
+
+#[tokio::test]
 async fn the_next_batches_are_staged_while_the_home_is_busy() {
     let world = World::new(Mode::Wb);
     let e = world.start().await;

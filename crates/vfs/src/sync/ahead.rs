@@ -1,15 +1,16 @@
-//! Stages what goes next while the home still executes what went before, so that the wire never waits for the home's disk
-//! or for an answer. It is a guess: what is staged has no effect, and an operation takes it only where it is, byte for
+//! Stages what goes next while the home still executes what went before, or is just being claimed, so that the wire never
+//! waits for the home's disk or for an answer. It is a guess: what is staged has no effect, and an operation takes it only where it is, byte for
 //! byte, what it would have staged itself.
 
 use super::content::{Content, Slice};
-use super::queue::Group;
+use super::queue::{Group, Queue};
 use crate::limits;
 use crate::volume::Volume;
 use hashbrown::HashSet;
 use home::{OpId, Piece, Result};
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use tokio::task::JoinHandle;
 
 /// What is staged, or on its way, for operations that are not sent yet, by their numbers. Good only while every answer
@@ -82,6 +83,25 @@ fn payloads(pieces: &[Piece<Slice>]) -> impl Iterator<Item = &Slice> {
 }
 
 impl Volume {
+    /// Stages for the batch that goes next while it is not claimed yet, and nothing of it can have been sent before. Answers
+    /// the last record that the batch may have, so that it stays the one that is staged for.
+    pub fn stage_unclaimed(self: &Arc<Self>, ahead: &mut Ahead) -> u64 {
+        let (last, staged) = {
+            let queue = &self.tree.lock().queue;
+            if self.claimed.load(Ordering::Relaxed) || queue.lost().next().is_some() {
+                return u64::MAX;
+            }
+            let groups = queue.select(self.env.clock.instant(), u64::MAX);
+            (
+                groups.iter().flat_map(|g| &g.seqs).max().copied(),
+                staged_for(queue, &groups, self.home.copies()),
+            )
+        };
+        let (Some(last), false) = (last, staged.is_empty()) else { return u64::MAX };
+        ahead.staged = staged.into_iter().filter_map(|one| self.stage_one(one, ahead)).collect();
+        last
+    }
+
     /// Stages for the batches that go after this one, if all of it is done.
     pub fn stage_ahead(self: &Arc<Self>, batch: &[&Group], ahead: &mut Ahead) {
         let mut passed: HashSet<u64> = batch.iter().flat_map(|g| g.seqs.iter().copied()).collect();
@@ -91,30 +111,29 @@ impl Volume {
             if staged.is_empty() {
                 break;
             }
-            for (seq, object, slices) in staged {
-                let id = OpId { gateway: self.shared.gateway, volume: self.id, seq };
-                let staging = ahead.take(id, &slices).or_else(|| self.begin_staging(id, object, slices));
-                next.extend(staging.map(|staging| (seq, staging)));
-            }
+            next.extend(staged.into_iter().filter_map(|one| self.stage_one(one, ahead)));
         }
         ahead.staged = next;
+    }
+
+    /// Stages for the operation with this number and object, if that is not done yet.
+    fn stage_one(
+        self: &Arc<Self>,
+        (seq, object, slices): (u64, u64, Vec<Slice>),
+        ahead: &mut Ahead,
+    ) -> Option<(u64, Staging)> {
+        let id = OpId { gateway: self.shared.gateway, volume: self.id, seq };
+        let staging = ahead.take(id, &slices).or_else(|| self.begin_staging(id, object, slices));
+        staging.map(|staging| (seq, staging))
     }
 
     /// What the batch that goes after operations `passed` has to stage, by operation and with its object; nothing where that
     /// may still change.
     fn next_staged(&self, passed: &mut HashSet<u64>) -> Vec<(u64, u64, Vec<Slice>)> {
-        let copies = self.home.copies();
         let queue = &self.tree.lock().queue;
         let groups = queue.select_after(self.env.clock.instant(), passed);
         passed.extend(groups.iter().flat_map(|g| g.seqs.iter().copied()));
-        let staged = groups.iter().filter_map(|group| {
-            let mut content = Content::default();
-            group.seqs.iter().filter_map(|seq| queue.get(*seq)).for_each(|p| content.lay(&p.change));
-            let slices = staged(&content.into_pieces(), copies);
-            let last = *group.seqs.last()?;
-            (!slices.is_empty()).then_some((last, queue.get(last)?.change.object, slices))
-        });
-        staged.collect()
+        staged_for(queue, &groups, self.home.copies())
     }
 
     /// `None` where the local disk does not give the bytes back, which is seen when it is their turn.
@@ -125,6 +144,18 @@ impl Volume {
         let task = tokio::spawn(async move { volume.stage(id, object, bytes).await });
         Some(Staging { slices, task })
     }
+}
+
+/// What these groups have to stage, by the numbers of their operations and with their objects.
+fn staged_for(queue: &Queue, groups: &[Group], copies: bool) -> Vec<(u64, u64, Vec<Slice>)> {
+    let staged = groups.iter().filter_map(|group| {
+        let mut content = Content::default();
+        group.seqs.iter().filter_map(|seq| queue.get(*seq)).for_each(|p| content.lay(&p.change));
+        let slices = staged(&content.into_pieces(), copies);
+        let last = *group.seqs.last()?;
+        (!slices.is_empty()).then_some((last, queue.get(last)?.change.object, slices))
+    });
+    staged.collect()
 }
 
 /// Those payloads of an operation that are staged before it.

@@ -102,9 +102,10 @@ impl Volume {
         if !claimed_before && self.claims_again.swap(true, Ordering::Relaxed) {
             self.recognise_again().await?;
         }
+        let last = if hello.stages { self.stage_unclaimed(ahead) } else { u64::MAX };
         self.resume(hello.class).await?;
         self.clear_doubt().await?;
-        let batch = self.next_batch().await?;
+        let batch = self.next_batch(last).await?;
         self.tree.lock().queue.begin(batch.iter().flat_map(|g| g.seqs.clone()));
         if batch.is_empty() {
             return Ok(if self.drop_moot(&mut self.tree.lock())? { Sent::Some } else { Sent::Nothing });
@@ -152,9 +153,9 @@ impl Volume {
         taken
     }
 
-    /// What goes next. The home must never know more than the journal: what is not durable here because the local
-    /// disk is full stays, and what is durable goes, which is what makes room.
-    async fn next_batch(&self) -> Result<Vec<Group>> {
+    /// What goes next, up to record `last`. The home must never know more than the journal: what is not durable here because
+    /// the local disk is full stays, and what is durable goes, which is what makes room.
+    async fn next_batch(&self, last: u64) -> Result<Vec<Group>> {
         if !self.lane.keeps_up() {
             match self.lane.synced(self.lane.last()).await {
                 // The space of the outcomes is held.
@@ -165,13 +166,13 @@ impl Volume {
         let now = self.env.clock.instant();
         let (batch, decided) = {
             let queue = &self.tree.lock().queue;
-            (queue.select(now, u64::MAX), queue.decided())
+            (queue.select(now, last), queue.decided())
         };
         let Some(last) = batch.iter().flat_map(|g| &g.seqs).max().copied() else { return Ok(batch) };
         match self.lane.synced(last.max(decided)).await {
             Ok(()) => Ok(batch),
             Err(e @ crate::env::Error::Full(_)) if self.lane.is_synced(decided) => {
-                let durable = self.tree.lock().queue.select(now, self.lane.durable());
+                let durable = self.tree.lock().queue.select(now, last.min(self.lane.durable()));
                 if durable.is_empty() { Err(local(e)) } else { Ok(durable) }
             }
             Err(e) => Err(local(e)),
