@@ -39,7 +39,7 @@ impl Files {
         self.add(Open { file, written: AtomicBool::new(false), lockers: Mutex::default() })
     }
 
-    /// The same for one that was made or cut off by its opening, which closing it then commits.
+    /// The same for one that may have been cut off by its opening, which closing it then commits.
     pub fn open_changed(&self, file: OpenFile) -> FileHandle {
         self.add(Open { file, written: AtomicBool::new(true), lockers: Mutex::default() })
     }

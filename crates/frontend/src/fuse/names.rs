@@ -66,7 +66,8 @@ impl Call {
             made => made?,
         };
         let shown = self.made(made).await?;
-        Ok(Created { shown, handle: self.files.open_changed(file), flags: self.direct(flags) })
+        // Its name is as durable as names are, and it has no content yet: closing it commits nothing.
+        Ok(Created { shown, handle: self.files.open(file), flags: self.direct(flags) })
     }
 
     /// Somebody else was quicker to make the file that the kernel thought did not exist.

@@ -82,15 +82,16 @@ impl Waits<'_> {
         Ok(())
     }
 
-    /// `trellis sync` of what was done while the host was down.
+    /// `trellis sync` of what was done while the host was down. Names do not wait for it, nor does who closes a file to
+    /// which nothing was written.
     fn sync(&self, lab: &mut Sshd, round: usize) -> Result<()> {
         let mut waiting = down(lab, || {
-            self.shell(&format!("mkdir dir-{round}"))?;
+            self.shell(&format!("timeout 5 sh -c 'mkdir dir-{round} && >dir-{round}/empty'"))?;
             Ok(self.server.command(&["sync"]).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?)
         })?;
         returned("trellis sync", &mut waiting)?;
         ensure!(waiting.wait()?.success(), "trellis sync failed");
-        ensure!(self.work.join(format!("dir-{round}")).is_dir(), "it did not arrive");
+        ensure!(self.work.join(format!("dir-{round}/empty")).is_file(), "it did not arrive");
         Ok(())
     }
 
