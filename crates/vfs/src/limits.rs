@@ -80,6 +80,10 @@ pub const BINDINGS_PER_RECORD: usize = 1000;
 pub const IDS_RESERVED: u64 = 1 << 20;
 /// Records that one batch stands for. Writes that later ones undo do not travel, but have their outcome with them.
 pub const BATCH_RECORDS: usize = 4096;
+/// Operations of the queue that are looked at together for what later ones of them undo.
+pub const VANISHING: usize = 4 * BATCH_RECORDS;
+/// Promises about the queue that are told apart.
+pub const PROMISES: usize = 1024;
 /// Questions at a time about operations whose answers were lost.
 pub const LOOKS: usize = 256;
 /// Longest file that is read at a home with whole seconds to find out which of several records left it there, in bytes.

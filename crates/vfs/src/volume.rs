@@ -14,7 +14,7 @@ use crate::env::Env;
 use crate::fetch::Flights;
 use crate::guard::Guard;
 use crate::inode::{Tree, TreeLock, local};
-use crate::journal::{Binding, Body, Change, Fate, Journal, Lane};
+use crate::journal::{Binding, Body, Change, Fate, Journal, Lane, Stored};
 use crate::mode::Modes;
 use crate::mutate::{enqueue, keep_only_base};
 use crate::overlay::{Recovery, lay_bytes};
@@ -541,20 +541,20 @@ fn unretired(
             }
             Body::Amend(amend) => {
                 if let Some((change, late)) = open.get_mut(&amend.seq) {
-                    let is_new = matches!((&change.op, &amend.op), (Op::Write { .. }, Op::Create { .. }));
-                    if is_new && seq > saved {
-                        tree.detach(change.object);
-                        // Its name is that of the outcome, or of the new form.
-                        if let Ok(inode) = tree.get(change.object) {
-                            (inode.link, inode.more_links) = (None, Vec::new());
-                        }
-                    }
-                    (change.op, *late) = (amend.op, true);
+                    take_form(tree, change, amend.op, seq > saved);
+                    *late = true;
                 }
             }
             Body::Late(seq) => {
                 if let Some((_, late)) = open.get_mut(&seq) {
                     *late = true;
+                }
+            }
+            Body::Vanish(seqs) => {
+                for seq_of in seqs {
+                    if let Some((change, _)) = open.remove(&seq_of).filter(|_| seq_of > saved) {
+                        recovery.lay_outcome(tree, seq_of, &change);
+                    }
                 }
             }
             Body::Retire(retire) => {
@@ -580,6 +580,19 @@ fn unretired(
     }
     tree.enter_restored(restored);
     (open, recovery)
+}
+
+/// Recovery: gives a change another form. `anew`: what was kept is of before that.
+fn take_form(tree: &mut Tree, change: &mut Change, op: Op<u64, Stored>, anew: bool) {
+    let is_new = matches!((&change.op, &op), (Op::Write { .. }, Op::Create { .. }));
+    if is_new && anew {
+        tree.detach(change.object);
+        // Its name is that of the outcome, or of the new form.
+        if let Ok(inode) = tree.get(change.object) {
+            (inode.link, inode.more_links) = (None, Vec::new());
+        }
+    }
+    change.op = op;
 }
 
 /// What was kept of the objects of a change contains it, and it came to nothing: the home has to be asked.

@@ -90,8 +90,8 @@ impl Lane {
     ///
     /// # Errors
     /// [`Error::Poisoned`] after a disk error; [`Error::Full`] where too much is buffered, or no space is held for
-    /// the record and the outcomes of all open changes; [`Error::TooBig`]. [`Body::Retire`], [`Body::Amend`] and
-    /// [`Body::Late`] use the space that is held for outcomes, and are never too much.
+    /// the record and the outcomes of all open changes; [`Error::TooBig`]. [`Body::Retire`], [`Body::Vanish`], [`Body::Amend`]
+    /// and [`Body::Late`] use the space that is held for outcomes, and are never too much.
     pub fn append(&self, body: Body) -> Result<u64> {
         let mut w = XdrWriter::new();
         body.encode(&mut w);
@@ -106,7 +106,7 @@ impl Lane {
         }
         body.extents().for_each(|e| self.data.require_sync(e.segment));
         let mut buffer = self.buffer.lock();
-        let outcome = matches!(body, Body::Retire(_) | Body::Amend(_) | Body::Late(_));
+        let outcome = matches!(body, Body::Retire(_) | Body::Vanish(_) | Body::Amend(_) | Body::Late(_));
         if let Err(e) = buffer.admit(size, outcome, &self.limits) {
             drop(buffer);
             self.shared.request(self);
@@ -114,7 +114,8 @@ impl Lane {
         }
         match body {
             Body::Change(_) => buffer.space.opened(),
-            Body::Retire(_) => buffer.space.closed(),
+            Body::Retire(_) => buffer.space.closed(1),
+            Body::Vanish(seqs) => buffer.space.closed(seqs.len() as u64),
             Body::Amend(_) | Body::Late(_) | Body::Bind(_) => {}
         }
         buffer.space.place(size);

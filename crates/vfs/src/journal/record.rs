@@ -19,6 +19,9 @@ oncrpc::xdr! {
         /// The number of a change that the home refused once and that waits: what came after it may have been executed
         /// before it.
         Late(u64) = 5,
+        /// The numbers of changes of which nothing is left when the last of them is done, ascending: none of them was ever
+        /// sent, and each counts as done.
+        Vanish(Vec<u64>) = 6,
     }
 
     /// Another form of a change, in its old place.
@@ -135,7 +138,7 @@ impl Body {
         let op = match self {
             Body::Change(change) => Some(&change.op),
             Body::Amend(amend) => Some(&amend.op),
-            Body::Bind(_) | Body::Retire(_) | Body::Late(_) => None,
+            Body::Bind(_) | Body::Retire(_) | Body::Late(_) | Body::Vanish(_) => None,
         };
         op.into_iter().flat_map(extents)
     }
@@ -145,7 +148,7 @@ impl Body {
         match self {
             Body::Change(_) => Some(seq),
             Body::Amend(amend) => Some(amend.seq),
-            Body::Bind(_) | Body::Retire(_) | Body::Late(_) => None,
+            Body::Bind(_) | Body::Retire(_) | Body::Late(_) | Body::Vanish(_) => None,
         }
     }
 }
@@ -176,12 +179,12 @@ fn extents(op: &Op<u64, Stored>) -> impl Iterator<Item = &Extent> {
 
 /// The numbers of the changes that some record retires.
 pub(super) fn retired<'a>(bodies: impl Iterator<Item = &'a Body>) -> HashSet<u64> {
-    bodies
-        .filter_map(|body| match body {
-            Body::Retire(r) => Some(r.seq),
-            _ => None,
-        })
-        .collect()
+    let of = |body: &'a Body| match body {
+        Body::Retire(r) => std::slice::from_ref(&r.seq),
+        Body::Vanish(seqs) => seqs,
+        _ => &[],
+    };
+    bodies.flat_map(of).copied().collect()
 }
 
 /// The changes that no record retires, each with the record of the form that it has now: its place among the records.

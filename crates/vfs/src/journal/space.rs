@@ -168,9 +168,9 @@ impl Space {
         self.open += 1;
     }
 
-    /// A change has its outcome.
-    pub fn closed(&mut self) {
-        self.open = self.open.saturating_sub(1);
+    /// So many changes have their outcomes.
+    pub fn closed(&mut self, count: u64) {
+        self.open = self.open.saturating_sub(count);
     }
 
     /// Bytes for records that are no outcomes.

@@ -509,7 +509,8 @@ fn golden_attributes() {
     let name = home::XattrName::new(b"user.ab").unwrap();
     let value = Some(Bytes::from_static(b"v"));
     let set = Op::SetXattr { object: 9, name, value, how: home::XattrHow::Any };
-    let records = [(change(9, set), GOLDEN_SET), (Body::Late(41), GOLDEN_LATE)];
+    let vanished = Body::Vanish(vec![9, 41]);
+    let records = [(change(9, set), GOLDEN_SET), (Body::Late(41), GOLDEN_LATE), (vanished, GOLDEN_VANISHED)];
     for (body, golden) in records {
         assert_eq!(hex(&body.to_bytes()), golden);
         assert_eq!(Body::from_bytes(body.to_bytes()).unwrap(), body);
@@ -518,6 +519,7 @@ fn golden_attributes() {
 
 const GOLDEN_SET: &str = "0000000100000000000000090000000100000000000000090000000000000007000000000000000900000007757365722e6162000000000100000001760000000000000000000001070707070707070707070707070707070000000000000000";
 const GOLDEN_LATE: &str = "000000050000000000000029";
+const GOLDEN_VANISHED: &str = "000000060000000200000000000000090000000000000029";
 const GOLDEN_HEADER: &str = "54524c534a524e4c0000000100000007000000000000000200000000000000030000000000000029dd7041920000000000000000000000000000000000000000";
 const GOLDEN_RECORD: &str =
     "0000001415c124a100000000000000290000000000000028000000030000000000000009000000010000000200000000";

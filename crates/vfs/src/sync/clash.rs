@@ -304,7 +304,13 @@ impl Volume {
     }
 
     /// Accepts a change that makes of an object once more what it is.
-    fn submit_again(&self, tree: &mut Tree, object: u64, attr: &Attr, op: Op<u64, Stored>) -> Result<()> {
+    pub(super) fn submit_again(
+        &self,
+        tree: &mut Tree,
+        object: u64,
+        attr: &Attr,
+        op: Op<u64, Stored>,
+    ) -> Result<()> {
         let (time, after) = (attr.mtime, Some(*attr));
         let change = Change { time, object, after, op, retry: None, verifier: None, plain: false };
         self.submit(tree, 0, change).map(drop)

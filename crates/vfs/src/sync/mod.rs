@@ -1,5 +1,6 @@
 //! OUT: the one way home. [`queue`] keeps the order, [`content`] tells what a run of writes comes to, [`place`] finds
-//! where things are at the home, [`push`] sends, [`ahead`] stages what comes next meanwhile, [`delta`] without what the home has,
+//! where things are at the home, [`vanish`] gives up what later changes undo, [`push`] sends, [`ahead`] stages what comes
+//! next meanwhile, [`delta`] without what the home has,
 //! [`settle`] takes the outcomes in, [`confirm`] what they say of objects,
 //! [`clash`] does what the table of conflicts says, [`ours`] tells whether it was ourselves who left what is no base of ours;
 //! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`. Of what the home refused,
@@ -21,6 +22,7 @@ pub mod push;
 pub mod queue;
 pub mod resume;
 pub mod settle;
+pub mod vanish;
 
 use crate::config::Unsent;
 use crate::limits;
@@ -111,7 +113,7 @@ impl Volume {
     fn hurry_all(&self) -> u64 {
         let mut tree = self.tree.lock();
         let last = tree.queue.iter().next_back().map_or(0, |(seq, _)| seq);
-        tree.queue.hurry(last);
+        tree.queue.promise(last);
         self.wake.notify_one();
         last
     }

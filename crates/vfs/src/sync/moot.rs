@@ -65,18 +65,33 @@ fn unmade(tree: &Tree) -> HashMap<u64, u64> {
             unmade.insert(op.change.object, seq);
         }
     }
+    if unmade.is_empty() {
+        return unmade;
+    }
+    let orphan = |op: &Pending, unmade: &HashMap<u64, u64>| match &op.change.op {
+        Op::Create { dir, .. } => op.parked.is_none() && !unmade.contains_key(dir),
+        _ => false,
+    };
+    let ops: Vec<(u64, &Pending)> = tree.queue.iter().collect();
+    keep_closed(&ops, &mut unmade, |seq, op, unmade| tree.queue.is_under_way(seq) || orphan(op, unmade));
+    unmade
+}
+
+/// Leaves those objects of which every one of these changes may be given up, because it is of them alone. `is_needed`: it
+/// may not, whatever it is of.
+pub(super) fn keep_closed(
+    ops: &[(u64, &Pending)],
+    unmade: &mut HashMap<u64, u64>,
+    is_needed: impl Fn(u64, &Pending, &HashMap<u64, u64>) -> bool,
+) {
     while !unmade.is_empty() {
         let needed = |seq: u64, op: &Pending| {
             let change = &op.change;
             let others = queue::objects(change).filter(|id| !unmade.contains_key(id));
             let mut others = others.filter(|id| *id == change.object || is_replaced(change, *id));
-            let orphan = match &change.op {
-                Op::Create { dir, .. } => op.parked.is_none() && !unmade.contains_key(dir),
-                _ => false,
-            };
-            tree.queue.is_under_way(seq) || orphan || others.next().is_some()
+            is_needed(seq, op, unmade) || others.next().is_some()
         };
-        let needed = tree.queue.iter().filter(|(seq, op)| needed(*seq, op));
+        let needed = ops.iter().filter(|(seq, op)| needed(*seq, op));
         let needed = needed.flat_map(|(_, op)| queue::objects(&op.change));
         let needed: Vec<u64> = needed.filter(|id| unmade.contains_key(id)).collect();
         if needed.is_empty() {
@@ -86,7 +101,6 @@ fn unmade(tree: &Tree) -> HashMap<u64, u64> {
             unmade.remove(&id);
         }
     }
-    unmade
 }
 
 fn is_replaced(change: &Change, id: u64) -> bool {

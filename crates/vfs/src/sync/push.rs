@@ -102,6 +102,7 @@ impl Volume {
         if !claimed_before && self.claims_again.swap(true, Ordering::Relaxed) {
             self.recognise_again().await?;
         }
+        self.vanish(&mut self.tree.lock())?;
         let last = if hello.stages { self.stage_unclaimed(ahead) } else { u64::MAX };
         self.resume(hello.class).await?;
         self.clear_doubt().await?;

@@ -66,6 +66,10 @@ pub struct Queue {
     decided: u64,
     /// Operations up to this number are wanted at the home without delay.
     urgent: u64,
+    /// Somebody was promised that all up to these numbers is at the home.
+    promises: BTreeSet<u64>,
+    /// So was somebody up to each number before this one: there were too many to tell them apart.
+    all_promised: u64,
     /// Operations that may have been executed and whose outcome is not known.
     under_way: HashSet<u64>,
     /// Operations that may have been executed and whose answers are lost.
@@ -367,6 +371,23 @@ impl Queue {
     /// Asks for everything up to a number to go without delay.
     pub fn hurry(&mut self, seq: u64) {
         self.urgent = self.urgent.max(seq);
+    }
+
+    /// Somebody was promised that everything up to a number is at the home.
+    pub fn promise(&mut self, seq: u64) {
+        self.hurry(seq);
+        let first = self.first().unwrap_or(u64::MAX);
+        self.promises.insert(seq);
+        self.promises.retain(|promised| *promised >= first);
+        if self.promises.len() > limits::PROMISES {
+            self.all_promised = seq;
+            self.promises.clear();
+        }
+    }
+
+    /// Whether somebody was promised that an operation `from` is at the home, and not that `to` is.
+    pub fn is_promised(&self, from: u64, to: u64) -> bool {
+        from < self.all_promised || self.promises.range(from..to).next().is_some()
     }
 
     /// How long the next batch may still wait for company; `None`: there is nothing to send.

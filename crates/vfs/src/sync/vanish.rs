@@ -1,0 +1,191 @@
+//! What need not go home because later changes undo it, as in Coda's reintegration: an object that was made and is gone
+//! again, with all that was done to it and in it, and attributes that are set anew.
+//!
+//! Only what the home cannot know any part of vanishes, and nothing across a promise: where somebody was promised that all
+//! up to a point is at the home, what was there at that point arrives. A directory keeps the time that clients saw: it is
+//! set where changes of its names have vanished.
+
+use super::moot::keep_closed;
+use super::queue::{self, Group, Pending, Queue};
+use crate::inode::{Tree, local};
+use crate::journal::Body;
+use crate::limits;
+use crate::volume::Volume;
+use hashbrown::{HashMap, HashSet};
+use home::{Op, Result, SetAttr, SetTime};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What of the queue is looked at: the operations that go next.
+struct Window<'a> {
+    tree: &'a Tree,
+    ops: Vec<(u64, &'a Pending)>,
+    /// By object, where the operations on it are in `ops`.
+    of: BTreeMap<u64, Vec<usize>>,
+    /// The account's uid at the home; 0 may do everything.
+    uid: u32,
+}
+
+/// What vanishes.
+#[derive(Default)]
+struct Vanishing {
+    /// The numbers of changes that vanish together or not at all, in the order in which they do.
+    records: Vec<Vec<u64>>,
+    /// Directories that stay, and of whose names the last change vanishes.
+    dirs: BTreeSet<u64>,
+}
+
+impl Volume {
+    /// Takes out of the queue what need not go home.
+    pub fn vanish(&self, tree: &mut Tree) -> Result<()> {
+        let Some(uid) = self.hello.lock().as_ref().map(|hello| hello.uid) else { return Ok(()) };
+        let Vanishing { records, dirs } = Window::new(tree, uid).vanishing();
+        if records.is_empty() {
+            return Ok(());
+        }
+        // Before anything vanishes: a crash in between leaves more to send, and nothing less.
+        for dir in dirs {
+            let Some(attr) = tree.get(dir)?.attr else { continue };
+            let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
+            self.submit_again(tree, dir, &attr, Op::SetAttr { object: dir, base: None, set })?;
+        }
+        for seqs in records {
+            self.let_vanish(tree, seqs)?;
+        }
+        // If they came back, they would go home behind what came after them.
+        tree.queue.decide(self.lane.last());
+        self.outcomes.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
+    /// Takes changes out of the queue as if they were done. Where that cannot be recorded nothing more is accepted.
+    fn let_vanish(&self, tree: &mut Tree, seqs: Vec<u64>) -> Result<()> {
+        if let Err(e) = self.lane.append(Body::Vanish(seqs.clone())) {
+            self.lane.give_up(&format!("an outcome could not be recorded: {e}"));
+            return Err(local(e));
+        }
+        tree.tick += 1;
+        for (_, op) in self.take_out(tree, &Group { seqs, newborn: false }) {
+            op.change.extents().for_each(|e| self.data.unpin(e));
+            // The home was not asked: what is known of the names is what was known before.
+            for (dir, name) in queue::names(&op.change) {
+                if let Ok(node) = tree.names_mut(dir)
+                    && node.slot(&name).is_some_and(|slot| slot.pending == 0 && slot.child.is_none())
+                {
+                    node.forget(&name);
+                    tree.unsaved(dir);
+                }
+            }
+            tree.drop_gone(op.change.object);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Window<'a> {
+    fn new(tree: &'a Tree, uid: u32) -> Window<'a> {
+        let ops: Vec<(u64, &Pending)> = tree.queue.iter().take(limits::VANISHING).collect();
+        let mut of: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        for (at, (_, op)) in ops.iter().enumerate() {
+            queue::objects(&op.change).for_each(|id| of.entry(id).or_default().push(at));
+        }
+        Window { tree, ops, of, uid }
+    }
+
+    fn vanishing(&self) -> Vanishing {
+        let made = self.made_and_gone();
+        // What is in a directory goes before it: a crash in between leaves nothing without its directory.
+        let mut by_object: BTreeMap<Reverse<u64>, Vec<u64>> = BTreeMap::new();
+        let mut dirs = BTreeSet::new();
+        for (seq, op) in &self.ops {
+            let Some(first) = made.get(&op.change.object) else { continue };
+            by_object.entry(Reverse(*first)).or_default().push(*seq);
+            dirs.extend(queue::names(&op.change).map(|(dir, _)| dir).filter(|dir| !made.contains_key(dir)));
+        }
+        let mut records: Vec<Vec<u64>> = by_object.into_values().collect();
+        let all: HashSet<u64> = records.iter().flatten().copied().collect();
+        dirs.retain(|dir| {
+            let mut last = self.tree.queue.iter().rev();
+            let last = last.find(|(_, op)| queue::names(&op.change).any(|(of, _)| of == *dir));
+            last.is_some_and(|(seq, _)| all.contains(&seq))
+        });
+        let stay = self.of.keys().filter(|id| !made.contains_key(*id));
+        records.extend(stay.map(|id| self.set_anew(*id)).filter(|seqs| !seqs.is_empty()));
+        Vanishing { records, dirs }
+    }
+
+    /// Objects that were made and are gone, and whose changes concern nothing else; with the numbers of their creations.
+    fn made_and_gone(&self) -> HashMap<u64, u64> {
+        let mut made: HashMap<u64, u64> = HashMap::new();
+        for (seq, op) in &self.ops {
+            let id = op.change.object;
+            if matches!(op.change.op, Op::Create { .. }) && self.is_gone_within(id, *seq) {
+                made.insert(id, *seq);
+            }
+        }
+        let stays = |dir: u64| self.is_ours(dir);
+        keep_closed(&self.ops, &mut made, |seq, op, made| {
+            let mut dirs = queue::names(&op.change).map(|(dir, _)| dir);
+            !may_vanish(&self.tree.queue, seq, op) || dirs.any(|dir| !made.contains_key(&dir) && !stays(dir))
+        });
+        made
+    }
+
+    /// Whether all operations on an object are in sight, the last of them took its last name, and nobody was promised that
+    /// any of them is at the home before the last one.
+    fn is_gone_within(&self, id: u64, from: u64) -> bool {
+        let (Some(inode), Some(of)) = (self.tree.peek(id), self.of.get(&id)) else { return false };
+        let last = of.last().map(|at| self.ops[*at]);
+        inode.gone
+            && inode.pending as usize == of.len()
+            && last.is_some_and(|(seq, op)| {
+                queue::destroyed(&op.change) == Some(id) && !self.tree.queue.is_promised(from, seq)
+            })
+    }
+
+    /// Whether the account may set the times of a directory.
+    fn is_ours(&self, dir: u64) -> bool {
+        let attr = self.tree.peek(dir).filter(|inode| !inode.gone).and_then(|inode| inode.attr);
+        attr.is_some_and(|attr| self.uid == 0 || attr.uid == self.uid)
+    }
+
+    /// Attributes of an object that are set again before anything else happens to it.
+    fn set_anew(&self, id: u64) -> Vec<u64> {
+        let mut vanishing = Vec::new();
+        let mut earlier: Option<(u64, SetAttr)> = None;
+        for (seq, op) in self.of[&id].iter().map(|at| self.ops[*at]) {
+            let set = match &op.change.op {
+                Op::SetAttr { object, base: None, set }
+                    if *object == id && may_vanish(&self.tree.queue, seq, op) =>
+                {
+                    set
+                }
+                _ => {
+                    earlier = None;
+                    continue;
+                }
+            };
+            if let Some((before, _)) =
+                earlier.filter(|(before, old)| covers(set, old) && !self.tree.queue.is_promised(*before, seq))
+            {
+                vanishing.push(before);
+            }
+            earlier = Some((seq, *set));
+        }
+        vanishing
+    }
+}
+
+/// Whether the home cannot know any part of an operation, and nobody waits for it.
+fn may_vanish(queue: &Queue, seq: u64, op: &Pending) -> bool {
+    let is_fresh = !op.resent && !op.late && op.parked.is_none() && !queue.is_under_way(seq);
+    is_fresh && op.overlaid && op.waiter.is_none() && !op.change.plain && !queue.may_be_half(seq)
+}
+
+/// Whether one sets all that the other sets.
+fn covers(later: &SetAttr, earlier: &SetAttr) -> bool {
+    let sets = |set: &SetAttr| {
+        [set.mode.is_some(), set.uid.is_some(), set.gid.is_some(), set.atime.is_some(), set.mtime.is_some()]
+    };
+    sets(later).iter().zip(sets(earlier)).all(|(later, earlier)| *later || !earlier)
+}
