@@ -5,7 +5,7 @@
 //! - [`xattr`]: extended attributes, of one namespace.
 //! - [`op`]: a change as a value: built once, journalled, laid over caches, applied here.
 //! - [`posix`]: a home on this machine's file systems. [`buffers`]: memory for long reads.
-//! - [`cut`]: where content is cut, so that the same bytes are found again elsewhere.
+//! - [`cut`]: where content is cut, so that the same bytes are found again elsewhere. [`sparse`]: bytes without those that are known.
 //! - [`agent`], [`sftp`]: homes on other machines; [`ssh`] reaches them, [`remote`] keeps them connected.
 
 pub mod agent;
@@ -23,6 +23,7 @@ pub mod posix;
 pub mod remote;
 #[cfg(feature = "client")]
 pub mod sftp;
+pub mod sparse;
 #[cfg(feature = "client")]
 pub mod ssh;
 #[cfg(feature = "testing")]
@@ -411,6 +412,27 @@ pub trait Home: Send + Sync {
     /// The same as [`Home::read`] for somebody who can wait: what others ask for goes before it.
     async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         self.read(file, at, len).await
+    }
+
+    /// The same as [`Home::read`], without bytes that are in chunks with these names, at most
+    /// [`limits::agent::KNOWN_MAX`]: see [`sparse`]. `later`: for somebody who can wait. [`ErrorKind::Unsupported`] where the
+    /// home cannot.
+    async fn read_known(
+        &self,
+        file: &Loc,
+        at: u64,
+        len: u32,
+        known: Vec<u64>,
+        later: bool,
+    ) -> Result<sparse::Sparse> {
+        let _ = (file, at, len, known, later);
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Whether [`Home::read_known`] works, as far as is known without using the connection, and the home is so far that it
+    /// is worth it.
+    fn knows(&self) -> bool {
+        false
     }
 
     /// Where a symbolic link points.

@@ -24,6 +24,7 @@ pub(crate) use life::{Life, closed, lost};
 use crate::agent::client::{Opener, Opening, Session};
 use crate::agent::deploy::{self, AgentBinaries, Deployed, Pipe, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
+use crate::sparse::Sparse;
 use crate::ssh::{SshTarget, credentials};
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, Link, Loc, Name,
@@ -567,6 +568,22 @@ impl Home for RemoteHome {
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         self.same_account().await?.read(file, at, len).await
+    }
+
+    async fn read_known(
+        &self,
+        file: &Loc,
+        at: u64,
+        len: u32,
+        known: Vec<u64>,
+        later: bool,
+    ) -> Result<Sparse> {
+        self.same_account().await?.read_known(file, at, len, known, later).await
+    }
+
+    fn knows(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.foreign.is_none() && state.up().is_some_and(|connection| connection.knows())
     }
 
     async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {

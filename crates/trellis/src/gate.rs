@@ -11,6 +11,7 @@ use crate::mounts::OwnMounts;
 use crate::rate::Bucket;
 use bytes::Bytes;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
+use home::sparse::Sparse;
 use home::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, HomePath, Link,
     Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs,
@@ -282,6 +283,22 @@ impl Home for Gate {
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let _call = self.call_at(&file.path)?;
         self.inner.home.read(file, at, len).await
+    }
+
+    async fn read_known(
+        &self,
+        file: &Loc,
+        at: u64,
+        len: u32,
+        known: Vec<u64>,
+        later: bool,
+    ) -> Result<Sparse> {
+        let _call = self.call_at(&file.path)?;
+        self.inner.home.read_known(file, at, len, known, later).await
+    }
+
+    fn knows(&self) -> bool {
+        self.inner.home.knows()
     }
 
     async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {

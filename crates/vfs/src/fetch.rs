@@ -2,6 +2,7 @@
 //! waits for the same answer.
 
 mod confirm;
+mod sparse;
 
 use crate::data::Part;
 use crate::freshness;
@@ -510,9 +511,10 @@ impl Volume {
             let len = tree.get(id)?.base_len.saturating_sub(at).next_multiple_of(limits::FETCH_MIN);
             (self.asked(&tree), Self::loc(&mut tree, id)?, len.clamp(limits::FETCH_MIN, limits::FETCH_CHUNK))
         };
-        let chunk = match turn {
-            Turn::Now => self.home.read(&loc, at, len as u32).await,
-            Turn::Later => self.home.read_later(&loc, at, len as u32).await,
+        let chunk = match (self.fetch_sparse(id, &loc, (at, len), turn == Turn::Later).await, turn) {
+            (Some(chunk), _) => chunk,
+            (None, Turn::Now) => self.home.read(&loc, at, len as u32).await,
+            (None, Turn::Later) => self.home.read_later(&loc, at, len as u32).await,
         };
         let chunk = chunk.map_err(|e| match e.kind {
             ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.detail),

@@ -12,6 +12,7 @@
 //!   answers; passive.
 //! - [`data`], [`journal`], [`store`]: the data cache, the journal, the index of identities.
 //! - [`alike`]: which bytes does the home have already that are to be sent? Passive.
+//! - [`earlier`]: what had a file before it was found changed at the home? Passive.
 //! - [`freshness`]: how long an answer is good. [`mode`]: what is promised where. [`locks`]: who has locked what. [`watch`]: the stream of changes that front-ends may subscribe to.
 //! - [`news`]: a value whose readers hear of its changes.
 //! - [`env`], [`limits`], [`stats`], [`config`], [`types`]: the injected world, bounds, counters, what goes in, what
@@ -29,6 +30,7 @@ pub mod barrier;
 mod config;
 mod conflict;
 mod data;
+mod earlier;
 pub mod env;
 mod fetch;
 mod freshness;

@@ -116,9 +116,17 @@ pub const ALIKE_LOOKED: u64 = 16;
 /// Places of them that are remembered, one for 32 KiB.
 pub const ALIKE_ANCHORS: usize = 1 << 18;
 /// Files of which it is remembered which bytes they had before.
-pub const EARLIER_FILES: usize = 64;
+pub const EARLIER_FILES: usize = 32;
+/// Parts of one of them, of 1 MiB, whose chunks are remembered at a time.
+pub const EARLIER_PARTS: usize = 4096;
+/// How far from where bytes may be expected those are named that a file had before, in bytes.
+pub const EARLIER_AROUND: u64 = 2 << 20;
+/// The same where the last answer was as expected.
+pub const EARLIER_NEAR: u64 = 128 << 10;
+/// After so many answers in which little of that was, one after the other, it is not named any more.
+pub const EARLIER_USELESS: u32 = 4;
 /// Pieces of one of them.
-pub const EARLIER_PIECES: usize = 1 << 16;
+pub const EARLIER_PIECES: usize = 1 << 13;
 /// Unsent operations of one volume; more are made to wait.
 pub const QUEUE_OPS: usize = 1_000_000;
 /// Bytes of extended attributes that are cached of one volume.

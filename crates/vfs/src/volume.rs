@@ -10,6 +10,7 @@ pub use modes::{Alarm, offline};
 use crate::alike::Alike;
 use crate::config::{MountOptions, VolumeStatus};
 use crate::data::{Budget, DataLog};
+use crate::earlier::Chunks;
 use crate::env::Env;
 use crate::fetch::Flights;
 use crate::guard::Guard;
@@ -144,6 +145,8 @@ pub struct Volume {
     pub lane: Arc<Lane>,
     /// Cached bytes.
     pub data: Arc<DataLog>,
+    /// What files had before they were found changed.
+    pub chunks: Chunks,
     /// What is known of bytes that are alike.
     pub alike: Alike,
     /// Objects and what of them is unsent. Held for microseconds, never across a wait.
@@ -216,6 +219,7 @@ impl Volume {
             env: shared.env.clone(),
             lane,
             data,
+            chunks: Chunks::default(),
             alike: Alike::default(),
             tree: TreeLock::new(tree),
             flights: Flights::default(),

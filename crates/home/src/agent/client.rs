@@ -5,6 +5,8 @@
 //! away takes its request along, unless it is a change. When the pipe breaks or stays silent too long, every
 //! caller gets [`ErrorKind::Unreachable`]; making a new connection is the business of [`crate::remote`].
 
+// tidy: long because the session answers each call of the trait `Home`.
+
 #[cfg(test)]
 mod older;
 mod sane;
@@ -19,15 +21,16 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
-    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedStage, ClaimArgs, CopyArgs, News, ORDERED, WATCHES,
-    WatchArgs, XATTRS, XattrsArgs,
+    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedStage, ClaimArgs, CopyArgs, KNOWN, KnownArgs, News,
+    ORDERED, WATCHES, WatchArgs, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{
-    APPLY_MAX, BODY_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, LISTING, PACK_FROM, READ_MAX, READ_PART,
-    REQUESTS_MAX, STAGE_MAX,
+    APPLY_MAX, BODY_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, KNOWN_MAX, LISTING, PACK_FROM, READ_MAX,
+    READ_PART, REQUESTS_MAX, STAGE_MAX,
 };
 use crate::remote::{Connection, Life, Meter, closed, lost};
+use crate::sparse::Sparse;
 use crate::ssh;
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Copied, Error, ErrorKind, Hello, Home,
@@ -111,6 +114,11 @@ impl Session {
     /// The shortest time that an answer has taken.
     fn round_trip(&self) -> Duration {
         self.shared.table.lock().fastest()
+    }
+
+    /// Whether bytes take longer on their way than it takes to look which of them need not go.
+    fn is_far(&self) -> bool {
+        (PACK_FROM..Duration::MAX).contains(&self.round_trip())
     }
 
     /// What the agent said of itself.
@@ -298,6 +306,8 @@ impl Session {
         let weight = match request {
             Request::Read(args) | Request::Readc(args) => args.len as usize,
             Request::Stage(args) | Request::Stagec(CheckedStage { stage: args, .. }) => args.data.len(),
+            // Most of them need not go.
+            Request::Readk(args) => args.read.len as usize / 8,
             // A listing is short, but many together are not.
             Request::Watch(_) | Request::Listx(_) | Request::List(_) if class == Class::Bulk => LISTING,
             _ => 0,
@@ -598,6 +608,30 @@ impl Home for Session {
         self.read_as(Class::Data, file, at, len).await
     }
 
+    async fn read_known(
+        &self,
+        file: &Loc,
+        at: u64,
+        len: u32,
+        mut known: Vec<u64>,
+        later: bool,
+    ) -> Result<Sparse> {
+        if self.accept.features & KNOWN == 0 {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        known.truncate(KNOWN_MAX);
+        let read = ReadArgs { file: file.clone(), at, len: len.min(READ_MAX) };
+        let class = if later { Class::Bulk } else { Class::Data };
+        match self.call(class, Request::Readk(KnownArgs { read, known })).await? {
+            Reply::Readk(sparse) => Ok(sparse),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn knows(&self) -> bool {
+        self.accept.features & KNOWN != 0 && self.is_far()
+    }
+
     async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
         self.watch_as(Class::Bulk, dir, max, mark).await
     }
@@ -669,8 +703,7 @@ impl Home for Session {
     }
 
     fn copies(&self) -> bool {
-        let known = self.accept.features & COPIES != 0;
-        known && (PACK_FROM..Duration::MAX).contains(&self.round_trip())
+        self.accept.features & COPIES != 0 && self.is_far()
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {

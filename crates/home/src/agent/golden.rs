@@ -5,6 +5,7 @@
 
 use super::verbs::*;
 use crate::op::Staged;
+use crate::sparse::{KnownPart, Sparse, SparsePart};
 use crate::{
     Access, Attr, Believed, Changed, Chunk, Claimed, Class, Copied, Done, Entry, Error, ErrorKind, Hello,
     HomeId, HomePath, Kind, Loc, Name, New, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, SetAttr,
@@ -167,8 +168,9 @@ fn requests() -> Vec<Body> {
         body("WATCH", Request::Watch(WatchArgs { dir: loc(b"d"), max: 5, mark: 258 })),
         body("CONFIRM", Request::Confirm(vec![believed])),
         body("COPY", Request::Copy(copy)),
-        body("READC", Request::Readc(read)),
+        body("READC", Request::Readc(read.clone())),
         body("STAGEC", Request::Stagec(CheckedStage { stage: stage(), check: CHECK })),
+        body("READK", Request::Readk(KnownArgs { read, known: vec![258, 3] })),
     ]
 }
 
@@ -206,6 +208,11 @@ fn replies() -> Vec<Body> {
     let list = vec![xattr(b"user.a", Some(Bytes::from_static(b"v"))), xattr(b"user.b", None)];
     let claimed = Claimed { begun: vec![3], unknown: vec![4, 5], torn: vec![5], ran: 3, restarted: true };
     let watched = WatchedPage { page: bare_page(), watched: true };
+    let parts = vec![
+        SparsePart::Bytes(Bytes::from_static(b"ab")),
+        SparsePart::Known(KnownPart { index: 1, skip: 2, len: 3 }),
+    ];
+    let sparse = Sparse { attr: attr(Kind::File), parts, hash: [0xab; 32] };
     let same = Confirmed { applied: 3, watched: true, bare: Bytes::from_static(b"\x05") };
     let confirmed = vec![
         ConfirmResult::Unlike,
@@ -232,6 +239,7 @@ fn replies() -> Vec<Body> {
         body("COPY's answer", Reply::Copy(258)),
         body("READC's answer", Reply::Readc(CheckedChunk { chunk: chunk(), check: CHECK })),
         body("STAGEC's answer", Reply::Stagec(258)),
+        body("READK's answer", Reply::Readk(sparse)),
     ]
 }
 

@@ -16,13 +16,17 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
-use super::verbs::{CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, WatchArgs, WatchedPage};
+use super::verbs::{
+    CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, ReadArgs, WatchArgs,
+    WatchedPage,
+};
 use crate::limits::agent::{
-    BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, LINGER,
-    LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
+    BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
+    LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
 use crate::limits::agent::{STATS_MAX, WATCH_PAUSE, WORKERS};
 use crate::posix::{Posix, sys::Sys};
+use crate::sparse::{AROUND, Sparse};
 use crate::{
     Believed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed,
     Result, Seen,
@@ -309,7 +313,7 @@ impl<S: Serve> Server<S> {
         }
         let mut frames = frame::answer(class, id, w.into_segments(), PART_MAX);
         if pack {
-            let content = if matches!(reply, Reply::Read(_) | Reply::Readc(_)) {
+            let content = if matches!(reply, Reply::Read(_) | Reply::Readc(_) | Reply::Readk(_)) {
                 Content::Bytes
             } else {
                 Content::Words
@@ -351,6 +355,7 @@ impl<S: Serve> Server<S> {
             Request::Readc(a) => {
                 Reply::Readc(CheckedChunk::of(home.read(&a.file, a.at, a.len.min(READ_MAX))?))
             }
+            Request::Readk(a) => Reply::Readk(self.read_known(&a)?),
             Request::Stagec(a) => {
                 let a = a.checked().ok_or_else(|| Error::new(ErrorKind::Io, "bytes arrived damaged"))?;
                 Reply::Stagec(home.stage(a.op, a.at, a.data)?)
@@ -360,6 +365,23 @@ impl<S: Serve> Server<S> {
             Request::Watch(args) => Reply::Watch(self.watch(&args)?),
             Request::Confirm(dirs) => Reply::Confirm(self.confirm(dirs)?),
         })
+    }
+
+    fn read_known(
+        &self,
+        KnownArgs { read: ReadArgs { file, at, len }, known }: &KnownArgs,
+    ) -> Result<Sparse> {
+        if known.len() > KNOWN_MAX {
+            return Err(Error::new(ErrorKind::Invalid, "too many chunks in one READK"));
+        }
+        let chunk = self.home.read(file, *at, (*len).min(READ_MAX))?;
+        // What is around may be of another version, and cut off: it only helps to find chunks.
+        let around = |at, len: u64| self.home.read(file, at, len as u32).map(|c| c.data).unwrap_or_default();
+        let lead = (*at).min(AROUND as u64);
+        let end = at.saturating_add(chunk.data.len() as u64);
+        let (before, after) = (around(at - lead, lead), around(end, AROUND as u64));
+        let before = if before.len() as u64 == lead { &before[..] } else { &[] };
+        Ok(Sparse::of(chunk.attr, before, &chunk.data, &after, known))
     }
 
     fn copy(&self, CopyArgs { op, places, parts }: &CopyArgs) -> Result<u64> {

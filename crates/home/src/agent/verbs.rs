@@ -1,6 +1,7 @@
 //! What is said over the link: requests and their answers, in XDR.
 
 use crate::limits::agent::TEXT_MAX;
+use crate::sparse::Sparse;
 use crate::{
     Believed, Changed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page,
     Placed, Seen, StatFs, XattrName, Xattrs,
@@ -31,8 +32,11 @@ pub const JOINS: u64 = 64;
 pub const COPIES: u64 = 128;
 /// A feature: READC and STAGEC.
 pub const CHECKS: u64 = 256;
+/// A feature: READK.
+pub const KNOWN: u64 = 512;
 /// All features that we have.
-pub const FEATURES: u64 = XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS | COPIES | CHECKS;
+pub const FEATURES: u64 =
+    XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS | COPIES | CHECKS | KNOWN;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -70,6 +74,8 @@ oncrpc::xdr! {
         Readc(ReadArgs) = 15,
         /// As STAGE, with a check of the bytes; with the same feature.
         Stagec(CheckedStage) = 16,
+        /// As READ, without what is known; where the feature [`KNOWN`] is agreed on.
+        Readk(KnownArgs) = 17,
     }
 
     /// What the server answers.
@@ -109,6 +115,8 @@ oncrpc::xdr! {
         Readc(CheckedChunk) = 15,
         /// As for STAGE.
         Stagec(u64) = 16,
+        /// The bytes that are not known.
+        Readk(Sparse) = 17,
     }
 
     /// What the server says without having been asked.
@@ -251,6 +259,15 @@ oncrpc::xdr! {
         pub at: u64,
         /// Most bytes.
         pub len: u32,
+    }
+
+    /// Arguments of READK: see [`crate::Home::read_known`].
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct KnownArgs {
+        /// What to read.
+        pub read: ReadArgs,
+        /// Names of chunks; at most [`KNOWN_MAX`](crate::limits::agent::KNOWN_MAX).
+        pub known: Vec<u64>,
     }
 
     /// Arguments of STAGE.

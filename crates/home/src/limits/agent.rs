@@ -19,6 +19,8 @@ pub const PARTS_MAX: usize = 64 << 20;
 pub const READ_MAX: u32 = 1 << 20;
 /// Most bytes that one STAGE carries; longer data is split by the client.
 pub const STAGE_MAX: usize = 128 << 10;
+/// Most chunks that one READK names: those of some 16 MiB.
+pub const KNOWN_MAX: usize = 2048;
 /// Most parts of one COPY.
 pub const COPY_PARTS: usize = 256;
 /// Most bytes that one COPY stages; longer lists are split by the client.

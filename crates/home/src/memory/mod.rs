@@ -9,6 +9,7 @@ mod tree;
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
+use crate::sparse::{AROUND, Sparse, SparsePart};
 use crate::testing::Outside;
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entry, Hello, Home, HomePath, Link, Loc, Name,
@@ -182,7 +183,7 @@ impl MemoryHome {
         self.state.lock().confirms = true;
     }
 
-    /// From now on it is worth looking for bytes that it has.
+    /// From now on it is worth looking for bytes that it has, and for those that it need not send.
     pub fn set_copies(&self) {
         self.state.lock().copies = true;
     }
@@ -372,6 +373,24 @@ impl Home for MemoryHome {
         let data = Bytes::copy_from_slice(&data[start..end]);
         state.counters.bytes_read += data.len() as u64;
         Ok(Chunk { attr: state.tree.attr(ino)?, data })
+    }
+
+    async fn read_known(&self, file: &Loc, at: u64, len: u32, known: Vec<u64>, _: bool) -> Result<Sparse> {
+        let counters = self.state.lock().counters;
+        let chunk = Home::read(self, file, at, len).await?;
+        let lead = at.min(AROUND as u64);
+        let before = Home::read(self, file, at - lead, lead as u32).await?.data;
+        let after = Home::read(self, file, at + chunk.data.len() as u64, AROUND as u32).await?.data;
+        let sparse = Sparse::of(chunk.attr, &before, &chunk.data, &after, &known);
+        let bytes = |part: &SparsePart| if let SparsePart::Bytes(b) = part { b.len() as u64 } else { 0 };
+        let mut state = self.state.lock();
+        state.counters.read = counters.read + 1;
+        state.counters.bytes_read = counters.bytes_read + sparse.parts.iter().map(bytes).sum::<u64>();
+        Ok(sparse)
+    }
+
+    fn knows(&self) -> bool {
+        self.state.lock().copies
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

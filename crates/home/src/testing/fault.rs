@@ -4,6 +4,7 @@ use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{Op, OpId, Outcome, Placed};
 use crate::remote::Connection;
+use crate::sparse::Sparse;
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Hello, Home, Link, Loc, Name, Page, Seen,
     Status, Watched,
@@ -176,6 +177,21 @@ impl Home for FaultHome {
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         self.through(self.inner.read(file, at, len)).await
+    }
+
+    async fn read_known(
+        &self,
+        file: &Loc,
+        at: u64,
+        len: u32,
+        known: Vec<u64>,
+        later: bool,
+    ) -> Result<Sparse> {
+        self.through(self.inner.read_known(file, at, len, known, later)).await
+    }
+
+    fn knows(&self) -> bool {
+        self.inner.knows()
     }
 
     async fn watch_later(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {

@@ -139,12 +139,6 @@ impl Pieces {
     }
 }
 
-impl FromIterator<(u64, Piece)> for Pieces {
-    fn from_iter<T: IntoIterator<Item = (u64, Piece)>>(pieces: T) -> Self {
-        Pieces(pieces.into_iter().collect())
-    }
-}
-
 /// The part of a piece at `at` that lies in [from, to).
 fn cut(at: u64, p: Piece, from: u64, to: u64) -> Option<(u64, Piece)> {
     let (start, end) = (at.max(from), (at + p.len).min(to));
@@ -276,9 +270,14 @@ impl Index {
             return;
         }
         self.stamp += 1;
-        let earlier = Earlier { id, stamp: self.stamp, pieces: clean().collect() };
-        self.earlier.retain(|e| e.id != id);
-        self.earlier.push_back(earlier);
+        // What is not known of this content may be as it was before.
+        let known = self.earlier.iter().position(|e| e.id == id).and_then(|i| self.earlier.remove(i));
+        let mut pieces = known.map(|e| e.pieces).unwrap_or_default();
+        clean().for_each(|(at, piece)| pieces.lay(at, piece));
+        if pieces.count() > limits::EARLIER_PIECES {
+            return;
+        }
+        self.earlier.push_back(Earlier { id, stamp: self.stamp, pieces });
         if self.earlier.len() > limits::EARLIER_FILES {
             self.earlier.pop_front();
         }

@@ -27,6 +27,7 @@ fn needs(request: &Request) -> u64 {
         Request::Watch(_) => WATCHES,
         Request::Confirm(_) => WATCHES | CONFIRMS,
         Request::Copy(_) => COPIES,
+        Request::Readk(_) => KNOWN,
         Request::Readc(_) | Request::Stagec(_) => CHECKS,
         Request::Apply(ops) => ops.iter().map(op).fold(0, |all, one| all | one),
         _ => 0,
@@ -52,6 +53,10 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
         Request::Stagec(args) => {
             let args = args.checked().expect("damaged bytes");
             Reply::Stagec(home.stage(args.op, args.at, args.data)?)
+        }
+        Request::Readk(KnownArgs { read, known }) => {
+            let chunk = home.read(&read.file, read.at, read.len)?;
+            Reply::Readk(Sparse::of(chunk.attr, &[], &chunk.data, &[], &known))
         }
         Request::Copy(args) => Reply::Copy(home.copy(args.op, &args.places, &args.parts)?),
         Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
@@ -149,6 +154,10 @@ async fn every_call(s: &Session, features: u64) {
     let part = Copied { at: 0, from: 3, len: 10, hash: [0; 32] };
     let copied = s.copy(OpId { gateway: 1, volume: 1, seq: 2 }, vec![f.clone()], vec![part]).await;
     assert_eq!(copied.map_err(|e| e.kind), if has(COPIES) { Ok(()) } else { Err(ErrorKind::Unsupported) });
+    let sparse = s.read_known(&f, 3, 10, vec![1, 2], false).await.map(|sparse| sparse.whole(10, |_| None));
+    let wanted: std::result::Result<Option<Bytes>, ErrorKind> =
+        if has(KNOWN) { Ok(Some(vec![3; 10].into())) } else { Err(ErrorKind::Unsupported) };
+    assert_eq!(sparse.map_err(|e| e.kind), wanted);
     let base = Some(attr(3).version());
     let set = placed(2, Op::SetAttr { object: f.clone(), base, set: SetAttr::default() });
     let done = Outcome::Done(crate::Done { attr: None, dirs: vec![] });

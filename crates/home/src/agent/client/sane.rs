@@ -37,6 +37,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
         }
         Reply::Xattrs(xattrs) => (is_attr(&xattrs.attr) && xattrs.is_sound(), "extended attribute"),
         Reply::Readc(checked) => (is_attr(&checked.chunk.attr), "attributes"),
+        Reply::Readk(sparse) => (is_attr(&sparse.attr), "attributes"),
         Reply::Read(chunk) => (is_attr(&chunk.attr), "attributes"),
         Reply::Readlink(target) => (is_target(target), "symbolic link"),
         Reply::Apply(outcomes) => (outcomes.iter().all(is_outcome), "outcome"),

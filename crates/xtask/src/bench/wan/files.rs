@@ -23,7 +23,7 @@ cp $H/big $L/edited
 dd if=$L/patch of=$L/edited bs=1M seek=40 conv=notrunc status=none
 part() { dd if=$1 bs=1M skip=$2 count=$3 status=none; }
 { for i in $(seq 0 19); do part $L/edited $i 1; printf x; done
-part $L/edited 20 10; part $L/source 0 1; part $L/edited 30 1000000; } >$L/inserted
+part $L/edited 20 10; head -c 1M /dev/urandom; part $L/edited 30 1000000; } >$L/inserted
 tar cf $L/small.tar -C $L small
 cd $H/repo
 git init -q
