@@ -64,9 +64,14 @@ impl World {
     /// A trusted host, reached by its alias; `via` is where clients find it, if not at its own address.
     pub fn host(&self, alias: &str, lines: &str, via: Option<SocketAddr>) -> Result<Sshd> {
         let sshd = Sshd::start(&self.dir, alias, lines)?;
-        self.append(&self.known_hosts(), &sshd.known_hosts()?)?;
+        self.trust(&sshd)?;
         self.route(alias, via.unwrap_or(sshd.addr))?;
         Ok(sshd)
+    }
+
+    /// Makes a host one that is trusted.
+    pub fn trust(&self, sshd: &Sshd) -> Result<()> {
+        self.append(&self.known_hosts(), &sshd.known_hosts()?)
     }
 
     /// Adds lines to the ssh configuration. Of each keyword the first line that fits a host counts.

@@ -35,6 +35,7 @@ pub fn execute(link: &Link, line: &str) -> String {
         ("rate-down", Some(mbit)) => link.set_rate(Way::Down, bytes(mbit)),
         ("stall", _) => link.stall(time),
         ("refuse", _) => link.refuse(time),
+        ("mute", _) => [Way::Up, Way::Down].iter().for_each(|way| link.mute(*way)),
         ("cut", _) => {
             if time.is_some() {
                 link.refuse(time);

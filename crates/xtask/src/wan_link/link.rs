@@ -84,6 +84,8 @@ pub struct Link {
     free: [Mutex<Instant>; 2],
     stalled: Until,
     refusing: Until,
+    /// Connections with a lower number have gone dead, by [`Way`].
+    mute: [AtomicUsize; 2],
     /// Both ends of every open connection, to reset them.
     open: Mutex<HashMap<usize, (TcpStream, TcpStream)>>,
     accepted: AtomicUsize,
@@ -104,6 +106,7 @@ impl Link {
             free: [Mutex::new(now), Mutex::new(now)],
             stalled: Until::default(),
             refusing: Until::default(),
+            mute: Default::default(),
             open: Mutex::default(),
             accepted: AtomicUsize::new(0),
             count: Default::default(),
@@ -142,6 +145,17 @@ impl Link {
             super::relay::reset(client);
             super::relay::reset(server);
         }
+    }
+
+    /// What is under way in this direction of every connection is lost from now on, its end included, and neither side is
+    /// told: they are half open. New connections work.
+    pub fn mute(&self, way: Way) {
+        self.mute[way as usize].store(self.accepted.load(Relaxed), Relaxed);
+    }
+
+    /// Whether what a connection carries in this direction is lost.
+    pub fn is_mute(&self, id: usize, way: Way) -> bool {
+        id < self.mute[way as usize].load(Relaxed)
     }
 
     /// Ends a stall and a refusal.

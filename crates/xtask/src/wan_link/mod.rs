@@ -7,7 +7,8 @@
 //!   there, and is written to the other side one delay later. Chunks overlap, so delay alone does not
 //!   limit throughput.
 //! - A new connection costs one round trip before its first byte, as a TCP handshake does.
-//! - End of stream passes after the delay; an error on one side closes the other.
+//! - End of stream passes after the delay; an error on one side closes the other. Neither passes on a connection that is
+//!   muted: it stays half open.
 //! - Memory per connection and direction is at most rate × (delay + queue) and a few chunks; 256 MiB
 //!   without a rate.
 //! - TCP ends at the relay on both sides, so there is no loss and no remote window: without `--window`
@@ -37,7 +38,7 @@ pub struct Args {
     #[arg(long, value_name = "ADDR:PORT")]
     to: SocketAddr,
     /// Accept one-line commands here: delay MS, rate MBIT, rate-up MBIT, rate-down MBIT, stall [S],
-    /// cut [S], refuse [S], go, stats
+    /// cut [S], refuse [S], mute, go, stats
     #[arg(long, value_name = "ADDR:PORT")]
     control: Option<SocketAddr>,
     /// One-way delay; the round trip is twice this

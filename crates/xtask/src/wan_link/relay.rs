@@ -73,7 +73,7 @@ fn connection(link: &Link, client: &TcpStream, to: SocketAddr) -> std::io::Resul
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let id = link.opened(client, &server)?;
-    let (up, down) = (Lane::new(link, Way::Up, start), Lane::new(link, Way::Down, start));
+    let (up, down) = (Lane::new(link, id, Way::Up, start), Lane::new(link, id, Way::Down, start));
     thread::scope(|s| {
         s.spawn(|| up.pull(client));
         s.spawn(|| up.push(client, &server));
@@ -87,6 +87,8 @@ fn connection(link: &Link, client: &TcpStream, to: SocketAddr) -> std::io::Resul
 /// One direction of one connection.
 struct Lane<'a> {
     link: &'a Link,
+    /// Of the connection.
+    id: usize,
     way: Way,
     start: Instant,
     queue: Mutex<Queue>,
@@ -113,8 +115,16 @@ struct Window {
 }
 
 impl<'a> Lane<'a> {
-    fn new(link: &'a Link, way: Way, start: Instant) -> Self {
-        Self { link, way, start, queue: Mutex::default(), filled: Condvar::new(), drained: Condvar::new() }
+    fn new(link: &'a Link, id: usize, way: Way, start: Instant) -> Self {
+        Self {
+            link,
+            id,
+            way,
+            start,
+            queue: Mutex::default(),
+            filled: Condvar::new(),
+            drained: Condvar::new(),
+        }
     }
 
     /// Reads, books on the bottleneck and queues, until the stream ends.
@@ -152,12 +162,16 @@ impl<'a> Lane<'a> {
         loop {
             let (due, chunk, dead) = self.next();
             sleep_until(due);
+            let lost = || self.link.is_mute(self.id, self.way);
             let Some(chunk) = chunk else {
+                if lost() {
+                    return;
+                }
                 let _ = to.shutdown(if dead { Shutdown::Both } else { Shutdown::Write });
                 return;
             };
             self.link.wait_stall();
-            let written = to.write_all(&chunk).is_ok();
+            let written = lost() || to.write_all(&chunk).is_ok();
             self.dequeued(chunk.len(), written);
             if !written {
                 let _ = from.shutdown(Shutdown::Both);

@@ -96,6 +96,28 @@ fn a_stalled_wire_keeps_its_connections_and_a_cut_one_does_not() {
 }
 
 #[test]
+fn a_muted_connection_is_dead_and_neither_end_is_told() {
+    let relay = with_rtt(echo_server(), Duration::ZERO).unwrap();
+    let mut stream = TcpStream::connect(relay.addr()).unwrap();
+    round_trip(&mut stream, 10);
+    assert_eq!(execute(relay.link(), "mute"), "ok");
+    stream.write_all(b"x").unwrap();
+    stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let silent = stream.read(&mut [0]).unwrap_err();
+    assert!(
+        matches!(silent.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut),
+        "{silent}"
+    );
+    round_trip(&mut TcpStream::connect(relay.addr()).unwrap(), 10);
+    drop(stream);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(
+        execute(relay.link(), "stats").contains("accepted=2 open=1"),
+        "the server must not hear of the end"
+    );
+}
+
+#[test]
 fn commands_are_checked() {
     let relay = with_rtt(echo_server(), Duration::ZERO).unwrap();
     for bad in ["", "delay", "delay x", "delay -1", "delay inf", "fly 3"] {

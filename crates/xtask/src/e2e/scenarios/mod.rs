@@ -21,6 +21,7 @@ mod one_file;
 mod outage;
 mod power_cut;
 mod prefetch;
+mod reconnect;
 mod relay;
 mod service;
 mod sftp_only;
@@ -328,6 +329,20 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 6,
         run: outage::run,
+    },
+    Scenario {
+        name: "reconnect",
+        shows: "a way that is cut, silent, half open or leads elsewhere under work: bytes right, answers true, changes made once",
+        ci: true,
+        minutes: 6,
+        run: reconnect::run,
+    },
+    Scenario {
+        name: "reconnect-long",
+        shows: "the same with 180 cuts, and sleep for a minute",
+        ci: false,
+        minutes: 40,
+        run: reconnect::run_long,
     },
     Scenario {
         name: "hostile",
