@@ -23,25 +23,6 @@ oncrpc::xdr! {
         pub seq: u64,
     }
 
-    /// What the home of a volume knows of the operations of a gateway from the first on whose outcome was lost.
-    #[derive(Debug, Clone, PartialEq, Eq)]
-    pub struct Claimed {
-        /// Those that may have been executed, ascending; what is sent again of them has its first outcome.
-        pub begun: Vec<u64>,
-        /// Those of which it once had to say that it knows nothing, and that had no outcome since, ascending. All others
-        /// were not executed.
-        pub unknown: Vec<u64>,
-        /// Those of the unknown ones that were about to overwrite a file in place, ascending: after a power cut it may
-        /// have any part of what it should have, whatever its attributes say.
-        pub torn: Vec<u64>,
-        /// The last of them that left its names and attributes, with all before it; not that contents are durable. 0 where
-        /// that is not known.
-        pub ran: u64,
-        /// The machine was restarted, or the home has just begun to keep a log: those that were begun are durable, in
-        /// the order of their numbers with all before them, and what the others left is to be looked for.
-        pub restarted: bool,
-    }
-
     /// What a new object is.
     #[derive(Debug, Clone, PartialEq, Eq)]
     pub union New {
@@ -321,6 +302,54 @@ impl<R, D> Op<R, D> {
                 Op::SetXattr { object: object(o)?, name, value, how }
             }
         })
+    }
+}
+
+/// What the home of a volume knows of the operations of a gateway from the first on whose outcome was lost.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claimed {
+    /// Those that may have been executed, ascending; what is sent again of them has its first outcome.
+    pub begun: Vec<u64>,
+    /// Those of which it once had to say that it knows nothing, and that had no outcome since, ascending. All others
+    /// were not executed.
+    pub unknown: Vec<u64>,
+    /// Those of the unknown ones that were about to overwrite a file in place, ascending: after a power cut it may
+    /// have any part of what it should have, whatever its attributes say.
+    pub torn: Vec<u64>,
+    /// The last of them that left its names and attributes, with all before it; not that contents are durable. 0 where
+    /// that is not known.
+    pub ran: u64,
+    /// The machine was restarted, or the home has just begun to keep a log: those that were begun are durable, in
+    /// the order of their numbers with all before them, and what the others left is to be looked for.
+    pub restarted: bool,
+}
+
+/// On the wire, that the machine was restarted, and that a number follows: [`crate::agent::verbs::PROGRESS`].
+const RESTARTED_AFTER: u32 = 2;
+
+impl Xdr for Claimed {
+    fn encode(&self, w: &mut Writer) {
+        self.begun.encode(w);
+        self.unknown.encode(w);
+        self.torn.encode(w);
+        match self.restarted && self.ran > 0 {
+            true => {
+                w.u32(RESTARTED_AFTER);
+                self.ran.encode(w);
+            }
+            false => self.restarted.encode(w),
+        }
+    }
+
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        let (begun, unknown, torn) = (Vec::decode(r)?, Vec::decode(r)?, Vec::decode(r)?);
+        let (restarted, ran) = match r.u32()? {
+            0 => (false, 0),
+            1 => (true, 0),
+            RESTARTED_AFTER => (true, u64::decode(r)?),
+            _ => return Err(XdrError::OutOfRange),
+        };
+        Ok(Claimed { begun, unknown, torn, ran, restarted })
     }
 }
 

@@ -206,7 +206,8 @@ fn replies() -> Vec<Body> {
     ];
     let xattr = |text: &[u8], value| Xattr { name: XattrName::new(text).unwrap(), value };
     let list = vec![xattr(b"user.a", Some(Bytes::from_static(b"v"))), xattr(b"user.b", None)];
-    let claimed = Claimed { begun: vec![3], unknown: vec![4, 5], torn: vec![5], ran: 3, restarted: true };
+    let claimed = Claimed { begun: vec![3], unknown: vec![4, 5], torn: vec![5], ran: 0, restarted: true };
+    let progress = Claimed { ran: 3, ..claimed.clone() };
     let watched = WatchedPage { page: bare_page(), watched: true };
     let parts = vec![
         SparsePart::Bytes(Bytes::from_static(b"ab")),
@@ -233,6 +234,7 @@ fn replies() -> Vec<Body> {
         body("XATTRS's answer", Reply::Xattrs(Xattrs { applied: 3, attr: attr(Kind::File), list })),
         body("LISTX's answer", Reply::Listx(bare_page())),
         body("CLAIM's answer", Reply::Claim(Some(claimed))),
+        body("CLAIM's answer with progress", Reply::Claim(Some(progress))),
         body("CLAIM's answer where nothing is known", Reply::Claim(None)),
         body("WATCH's answer", Reply::Watch(watched)),
         body("CONFIRM's answer", Reply::Confirm(confirmed)),

@@ -15,10 +15,10 @@ pub(crate) mod tests;
 use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::verbs::StatResult;
-use super::verbs::{Accept, BarePage, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
+use super::verbs::{Accept, BarePage, ClaimArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
 use super::verbs::{
-    CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, ReadArgs, WatchArgs,
-    WatchedPage,
+    CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS, ReadArgs,
+    WatchArgs, WatchedPage,
 };
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
@@ -37,6 +37,7 @@ use jobs::{For, Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
 use outbox::Outbox;
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 
 /// A home as the server needs it: [`crate::Home`] without a runtime. Calls come from several threads.
@@ -146,6 +147,8 @@ struct Server<S> {
     program: Program,
     /// Those that a client may have.
     features: u64,
+    /// Those that the client has.
+    agreed: AtomicU64,
     jobs: Jobs,
     outbox: Outbox,
     packer: Packer,
@@ -210,7 +213,8 @@ impl<S: Serve> Server<S> {
         output: impl Write + Send + 'static,
     ) -> io::Result<Arc<Self>> {
         let (jobs, outbox, packer, tells) = (Jobs::new(), Outbox::new(), Packer::default(), OnceLock::new());
-        let server = Arc::new(Server { home, program, features, jobs, outbox, packer, tells });
+        let agreed = AtomicU64::new(0);
+        let server = Arc::new(Server { home, program, features, agreed, jobs, outbox, packer, tells });
         let writer = server.clone();
         spawn("writer", move || writer.outbox.write_to(output))?;
         for _ in 0..WORKERS {
@@ -328,15 +332,26 @@ impl<S: Serve> Server<S> {
             return Err(Error::new(ErrorKind::Unsupported, "the agent knows none of the offered codecs"));
         };
         self.packer.agree(codec);
+        let features = offer.features & self.features;
+        self.agreed.store(features, Ordering::Relaxed);
         Ok(Reply::Hello(Accept {
             codec,
-            features: offer.features & self.features,
+            features,
             window: IN_FLIGHT_MAX as u32,
             program: self.program.hash,
             pid: std::process::id(),
             platform: Bytes::copy_from_slice(self.program.platform.as_bytes()),
             home: self.home.hello()?,
         }))
+    }
+
+    /// A client that does not know how far the operations came looks for all of them.
+    fn claim(&self, a: ClaimArgs) -> Result<Option<Claimed>> {
+        let mut claimed = self.home.claim(a.gateway, a.volume, a.lost)?;
+        if self.agreed.load(Ordering::Relaxed) & PROGRESS == 0 {
+            claimed.iter_mut().for_each(|claimed| claimed.ran = 0);
+        }
+        Ok(claimed)
     }
 
     fn execute(self: &Arc<Self>, request: Request) -> Result<Reply> {
@@ -360,7 +375,7 @@ impl<S: Serve> Server<S> {
                 let a = a.checked().ok_or_else(|| Error::new(ErrorKind::Io, "bytes arrived damaged"))?;
                 Reply::Stagec(home.stage(a.op, a.at, a.data)?)
             }
-            Request::Claim(a) => Reply::Claim(home.claim(a.gateway, a.volume, a.lost)?),
+            Request::Claim(a) => Reply::Claim(self.claim(a)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
             Request::Watch(args) => Reply::Watch(self.watch(&args)?),
             Request::Confirm(dirs) => Reply::Confirm(self.confirm(dirs)?),

@@ -34,9 +34,11 @@ pub const COPIES: u64 = 128;
 pub const CHECKS: u64 = 256;
 /// A feature: READK.
 pub const KNOWN: u64 = 512;
+/// A feature: [`Claimed`] tells which operations left their names and attributes.
+pub const PROGRESS: u64 = 1024;
 /// All features that we have.
 pub const FEATURES: u64 =
-    XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS | COPIES | CHECKS | KNOWN;
+    XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS | COPIES | CHECKS | KNOWN | PROGRESS;
 
 oncrpc::xdr! {
     /// What the client asks.

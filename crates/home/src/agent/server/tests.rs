@@ -1,6 +1,6 @@
 //! Tests of the agent's server over a pipe.
 
-use super::super::verbs::{CODEC_NONE, CheckedStage, CopyArgs, StageArgs};
+use super::super::verbs::{CLAIMS, CODEC_NONE, CheckedStage, CopyArgs, StageArgs};
 use super::*;
 use crate::{Access, Attr, Claimed, Copied, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
@@ -46,8 +46,8 @@ impl Serve for Gated {
             .last()
             .unwrap_or(Ok(0))
     }
-    fn claim(&self, _: u64, _: u32, _: Vec<u64>) -> Result<Option<Claimed>> {
-        Ok(None)
+    fn claim(&self, _: u64, _: u32, unknown: Vec<u64>) -> Result<Option<Claimed>> {
+        Ok(Some(Claimed { begun: vec![], unknown, torn: vec![], ran: 7, restarted: true }))
     }
     fn hello(&self) -> Result<Hello> {
         Ok(Hello {
@@ -136,13 +136,17 @@ fn receive(stream: &mut UnixStream) -> (Header, Bytes) {
 }
 
 fn greet(stream: &mut UnixStream) {
+    greet_with(stream, 0);
+}
+
+fn greet_with(stream: &mut UnixStream, features: u64) {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(b"noise\n").unwrap();
     stream.write_all(&frame::preamble()).unwrap();
     let mut preamble = [0; PREAMBLE_LEN];
     stream.read_exact(&mut preamble).unwrap();
     assert_eq!(preamble, frame::preamble());
-    send(stream, Class::Control, 1, &Request::Hello(Offer { codecs: vec![CODEC_NONE], features: 0 }));
+    send(stream, Class::Control, 1, &Request::Hello(Offer { codecs: vec![CODEC_NONE], features }));
     let (header, body) = receive(stream);
     assert_eq!((header.kind, header.id), (Type::Reply, 1));
     let Reply::Hello(accept) = Reply::from_bytes(body).unwrap() else { panic!("no greeting") };
@@ -213,6 +217,21 @@ fn nothing_waits_behind_a_change_and_the_end_of_input_is_the_end() {
     assert_eq!(Reply::from_bytes(body).unwrap(), Reply::Apply(vec![Outcome::Refused(ErrorKind::Busy)]));
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     server.join().unwrap().unwrap();
+}
+
+/// An older client would not understand it.
+#[test]
+fn how_far_operations_came_is_told_only_to_who_asked_for_it() {
+    for (features, known) in [(CLAIMS, 0), (CLAIMS | PROGRESS, 7)] {
+        let (mut stream, _server) = start(Arc::new(Gated::default()));
+        greet_with(&mut stream, features);
+        let args = ClaimArgs { gateway: 1, volume: 1, lost: vec![7, 8] };
+        send(&mut stream, Class::Data, 2, &Request::Claim(args));
+        let Reply::Claim(Some(claimed)) = Reply::from_bytes(receive(&mut stream).1).unwrap() else {
+            panic!("no CLAIM")
+        };
+        assert_eq!((claimed.unknown, claimed.ran), (vec![7, 8], known));
+    }
 }
 
 #[test]
