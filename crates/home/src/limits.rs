@@ -13,6 +13,8 @@ pub const OUTCOMES_KEPT: usize = 8192;
 pub const BEGUN_MAX: usize = 2 * OUTCOMES_KEPT;
 /// Length from which the log of a volume at its home is written anew with the outcomes that are kept, in bytes.
 pub const LOG_BYTES: u64 = 4 << 20;
+/// Bytes that such a log has in reserve for when its disk is full.
+pub const LOG_RESERVE: u64 = 64 << 10;
 /// Length of such a log beyond which it is not read any more, in bytes.
 pub const LOG_BYTES_MAX: u64 = 64 << 20;
 /// How often a fence that somebody else has locked is tried, with a pause of [`FENCE_PAUSE`] before each further attempt.

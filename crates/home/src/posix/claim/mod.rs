@@ -78,10 +78,11 @@ pub(super) struct Leftovers {
     pub unlogged: Option<Vec<u8>>,
 }
 
-/// The open log.
+/// The open log. Behind its end are zeros: on a full disk it still has room for what is refused.
 struct Log<S: Sys> {
     fd: S::Fd,
     end: u64,
+    size: u64,
 }
 
 /// Takes over a volume, after `recover` has mended what an earlier agent left. See [`crate::Home::claim`].
@@ -237,11 +238,16 @@ impl<S: Sys> Claim<S> {
             (self.unsettled, self.doubt) = Default::default();
             return Ok(());
         }
-        // Only now: an agent that dies while it mends leaves the rest of it to the next one.
-        if size != end {
-            home.sys.truncate(&fd, end)?;
+        let unsettled = self.kept.iter().filter(|ended| self.unsettled.contains(&ended.seq));
+        for ended in unsettled {
+            if let (Outcome::Done(done), Some(progress)) = (&ended.outcome, &mut self.progress) {
+                progress.did(done);
+            }
         }
-        self.log = Some(Log { fd, end });
+        // Only now: an agent that dies while it mends leaves the rest of it to the next one.
+        let mut log = Log { fd, end, size };
+        log.clear_rest(&home.sys)?;
+        self.log = Some(log);
         self.append(&home.sys, &Record::Taken(Bytes::from(self.boot.clone())));
         self.taken = true;
         Ok(())
@@ -406,7 +412,7 @@ impl<S: Sys> Claim<S> {
             bytes.extend(intent.iter().flat_map(|intent| encode(&Record::Intent(intent.clone()))));
         }
         let fd = sys.create(&self.dir, b"log.new", 0o600)?;
-        let mut log = Log { fd, end: 0 };
+        let mut log = Log { fd, end: 0, size: 0 };
         log.append(sys, &bytes)?;
         sys.sync(&log.fd)?;
         sys.rename(&self.dir, b"log.new", &self.dir, b"log", Rename::Replace)?;
@@ -532,18 +538,46 @@ impl<S: Sys> Claim<S> {
 
 impl<S: Sys> Log<S> {
     fn append(&mut self, sys: &S, bytes: &[u8]) -> Sysult<()> {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            match sys.write(&self.fd, self.end, rest)? {
-                0 => return Err(Errno::NOSPC),
-                n => {
-                    self.end += n as u64;
-                    rest = &rest[n..];
-                }
-            }
+        let end = self.end + bytes.len() as u64;
+        // As long as there is room, more is kept for when there is none.
+        if end + limits::LOG_RESERVE / 2 > self.size
+            && zero(sys, &self.fd, self.size, limits::LOG_RESERVE).is_ok()
+        {
+            self.size += limits::LOG_RESERVE;
         }
+        write_all(sys, &self.fd, self.end, bytes)?;
+        (self.end, self.size) = (end, self.size.max(end));
         Ok(())
     }
+
+    /// Removes what is behind the last whole record.
+    fn clear_rest(&mut self, sys: &S) -> Sysult<()> {
+        match self.size - self.end {
+            0 => Ok(()),
+            rest if rest <= 2 * limits::LOG_RESERVE => zero(sys, &self.fd, self.end, rest),
+            _ => {
+                self.size = self.end;
+                sys.truncate(&self.fd, self.end)
+            }
+        }
+    }
+}
+
+fn zero<S: Sys>(sys: &S, fd: &S::Fd, at: u64, len: u64) -> Sysult<()> {
+    write_all(sys, fd, at, &vec![0; len as usize])
+}
+
+fn write_all<S: Sys>(sys: &S, fd: &S::Fd, mut at: u64, mut bytes: &[u8]) -> Sysult<()> {
+    while !bytes.is_empty() {
+        match sys.write(fd, at, bytes)? {
+            0 => return Err(Errno::NOSPC),
+            n => {
+                at += n as u64;
+                bytes = &bytes[n..];
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The files that operations were about to write in place that had not become durable when the log ended.

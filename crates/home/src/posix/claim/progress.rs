@@ -42,11 +42,20 @@ impl<S: Sys> Progress<S> {
 
     /// An operation was done.
     pub fn ran(&mut self, sys: &S, seq: u64, done: &Done) {
-        let mut changed = done.attr.iter().chain(&done.dirs).peekable();
-        self.astray |= changed.peek().is_none() || changed.any(|attr| attr.id.fs != self.fs);
+        self.astray |= self.is_astray(done);
         if seq > self.last && !self.astray && sys.set_times(&self.fd, Stamp::At(BEGIN), time(seq)).is_ok() {
             self.last = seq;
         }
+    }
+
+    /// An earlier agent did this, and perhaps did not make it durable.
+    pub fn did(&mut self, done: &Done) {
+        self.astray |= self.is_astray(done);
+    }
+
+    fn is_astray(&self, done: &Done) -> bool {
+        let mut changed = done.attr.iter().chain(&done.dirs).peekable();
+        changed.peek().is_none() || changed.any(|attr| attr.id.fs != self.fs)
     }
 
     /// All that was done is durable.
@@ -62,4 +71,32 @@ fn time(seq: u64) -> Stamp {
 
 fn number(time: Time) -> u64 {
     u64::try_from(time.sec - BEGIN.sec).map_or(0, |sec| sec.saturating_mul(NANOS) + u64::from(time.nsec))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::server::tests::attr;
+    use crate::posix::Linux;
+
+    /// What an earlier agent changed on another file system may not be durable.
+    #[test]
+    fn nothing_is_told_while_another_file_system_may_lack_something() {
+        let (sys, dir) = (Linux::default(), tempfile::tempdir().unwrap());
+        let fd = sys.open_root(dir.path().as_os_str().as_encoded_bytes()).unwrap();
+        let here = attr(1);
+        let mut there = here;
+        there.id.fs += 1;
+        let done = |attr| Done { attr: Some(attr), dirs: vec![] };
+        let mut progress = Progress { fd, fs: here.id.fs, last: 0, astray: false };
+        progress.did(&done(here));
+        progress.ran(&sys, 5, &done(here));
+        assert_eq!(progress.last(), 5);
+        progress.did(&done(there));
+        progress.ran(&sys, 6, &done(here));
+        assert_eq!(progress.last(), 5);
+        progress.settled();
+        progress.ran(&sys, 7, &done(here));
+        assert_eq!(progress.last(), 7);
+    }
 }
