@@ -34,8 +34,7 @@ fn overlay_create(tree: &mut Tree, change: &Change, dir: u64, name: &home::Name,
         tree.insert_new(id, attr);
     }
     let inode = tree.get(id)?;
-    let known = inode.shown.filter(|_| inode.kind == home::Kind::Dir);
-    let shown = change.after.map(|a| (None, known.map_or(a.ctime, |(_, time)| time.max(a.ctime))));
+    let shown = change.after.map(|a| (None, inode.shown.map_or(a.ctime, |(_, time)| time.max(a.ctime))));
     inode.attr = inode.attr.or(change.after);
     if inode.binding.is_none() {
         inode.xattrs = Xattrs::newborn();
@@ -82,10 +81,9 @@ fn overlay_attr(tree: &mut Tree, change: &Change) -> Result<()> {
             after = Attr { size: length_after(attr.size, change), used: attr.used, ..after };
         }
         (inode.attr, inode.recalled) = (Some(after), false);
-        inode.shown = match inode.shown {
-            _ if inode.kind != home::Kind::Dir => Some((inode.base, after.ctime)),
-            known => Some((None, known.map_or(after.ctime, |(_, time)| time.max(after.ctime)))),
-        };
+        // At recovery a later change may have an outcome already: what it showed was shown.
+        let time = inode.shown.map_or(after.ctime, |(_, time)| time.max(after.ctime));
+        inode.shown = Some((inode.base.filter(|_| inode.kind != home::Kind::Dir), time));
     }
     Ok(())
 }
@@ -389,4 +387,37 @@ pub fn lay_bytes(data: &DataLog, change: &mut Change) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::tests::attr;
+    use crate::store::MemStore;
+    use home::Kind;
+    use std::sync::Arc;
+
+    /// A power cut at the home may have taken a write, but not what was done to the file after it.
+    #[test]
+    fn what_is_done_again_takes_no_ctime_back_that_was_shown_after_it() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let at = |sec| Time { sec, nsec: 0 };
+        let after = |sec| Attr { ctime: at(sec), ..attr(Kind::File, 7) };
+        tree.insert_new(7, after(100));
+        tree.get(7).unwrap().shown = Some((None, at(120)));
+        let write = |sec| Change {
+            time: at(sec),
+            object: 7,
+            after: Some(after(sec)),
+            op: Op::Write { file: 7, base: None, pieces: vec![] },
+            retry: None,
+            verifier: None,
+            plain: false,
+        };
+        for (sec, shown) in [(110, 120), (130, 130)] {
+            overlay(&mut tree, 3, &write(sec));
+            let inode = tree.get(7).unwrap();
+            assert_eq!(crate::meta::shown_ctime(inode, &inode.attr.unwrap()), at(shown));
+        }
+    }
 }

@@ -112,9 +112,10 @@ impl Volume {
         Ok(())
     }
 
-    /// Takes in what was done by a send whose answer was lost, as far as the home shows it. `torn`, where the power may have failed: what was about to overwrite a file in place. It is done again,
-    /// and so is a write that only its place in the order proves, each with all later changes of the file's content and
-    /// attributes: of content nothing but its own mark tells then.
+    /// Takes in what was done by a send whose answer was lost, as far as the home shows it. `torn`, where the
+    /// power may have failed: what was about to overwrite a file in place. It is done again, and so is a write that only its
+    /// place in the order proves, each with all later changes of the file's content and attributes: of content nothing but
+    /// its own mark tells then.
     async fn look_for_lost(
         self: &Arc<Self>,
         class: Class,
@@ -231,6 +232,9 @@ impl Volume {
         let there = place.as_ref().and_then(|place| *seen.found.get(place)?);
         let mark = there.filter(|attr| self.is_marked(&change, attr, was_there, seen));
         let at_old_name = old.and_then(|place| *seen.found.get(place)?);
+        // Also an earlier move of another file over this one gives it that name, and may be half done.
+        let has_both = |mark: &Attr| at_old_name.is_some_and(|old| old.id == mark.id);
+        let mark = mark.filter(|mark| seen.class == Class::Sftp || !has_both(mark));
         let replaces = replaced(&change);
         let is_replaced = |old: &Attr| {
             mark.is_some_and(|moved| moved.id != old.id)
