@@ -376,3 +376,72 @@ async fn what_is_staged_ahead_is_what_goes_home_whatever_happens_meanwhile() {
     assert!(world.at_home("f").await.unwrap() == expected);
     assert_eq!(world.names_at_home("").await, ["f"]);
 }
+
+/// UNSTABLE writes as a client keeps them (RFC 1813, 3.3.7 and 3.3.21): until a COMMIT succeeds under the verifier under
+/// which they were answered. Where it does not, they are written again.
+#[derive(Default)]
+struct Kept(Vec<(u64, &'static [u8], Option<vfs::Verifier>)>);
+
+impl Kept {
+    fn add(&mut self, at: u64, data: &'static [u8]) {
+        self.0.push((at, data, None));
+    }
+
+    /// Writes what has no answer, and commits; `false` where some of it has to be written again.
+    async fn flush(&mut self, e: &Engine, file: Oid) -> vfs::Result<bool> {
+        for (at, data, answered) in &mut self.0 {
+            if answered.is_none() {
+                *answered = Some(unstable(e, file, *at, data).await?.verifier);
+            }
+        }
+        let commit = e.vfs.commit(e.ctx(), file).await;
+        let verifier = commit.as_ref().ok().map(|c| c.verifier);
+        self.0.retain_mut(|(_, _, answered)| {
+            let gone = *answered == verifier;
+            if !gone {
+                *answered = None;
+            }
+            !gone
+        });
+        commit.map(|_| self.0.is_empty())
+    }
+}
+
+#[tokio::test]
+async fn a_sync_that_failed_ends_the_acknowledging_and_changes_the_verifier() {
+    for mode in [Mode::Wb, Mode::Cto, Mode::Strict] {
+        let mut world = World::new(mode);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let (f, other) = (e.create(lab, "f").await.unwrap(), e.create(lab, "other").await.unwrap());
+        let mut client = Kept::default();
+        let before = unstable(&e, other, 0, b"kept").await.unwrap().verifier;
+        assert_eq!(e.vfs.commit(e.ctx(), other).await.unwrap().verifier, before);
+        client.add(0, b"acknowledged, ");
+        client.add(14, b"and lost");
+        for (at, data, answered) in &mut client.0 {
+            *answered = Some(unstable(&e, f, *at, data).await.unwrap().verifier);
+        }
+        world.disk.fail_syncs(1);
+        assert_eq!(client.flush(&e, f).await.unwrap_err().kind, ErrorKind::Io, "{mode:?}");
+        for stability in [Stability::Unstable, Stability::Stable] {
+            let more = e.vfs.write(e.ctx(), f, 0, Bytes::from_static(b"x"), stability).await;
+            assert_eq!(more.unwrap_err().kind, ErrorKind::Io, "{mode:?}: {stability:?} after a failed sync");
+        }
+        let made = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await;
+        assert_eq!(made.unwrap_err().kind, ErrorKind::Io);
+        let again = e.vfs.commit(e.ctx(), other).await;
+        assert!(again.is_err() || again.is_ok_and(|c| c.verifier != before), "{mode:?}: the same verifier");
+        let said = e.vfs.status().volumes[0].journal.clone();
+        assert!(said.is_some_and(|why| why.contains("simulated sync error")), "{mode:?}: nobody is told");
+        // Started again, on what the disk has, it takes from the client what it still keeps.
+        drop(e);
+        world.disk.crash(0);
+        world.reconnect();
+        let e = world.start().await;
+        assert!(client.flush(&e, f).await.unwrap(), "{mode:?}");
+        e.sync().await;
+        assert_eq!(world.at_home("f").await.unwrap(), b"acknowledged, and lost", "{mode:?}");
+        assert_eq!(world.at_home("other").await.unwrap(), b"kept");
+    }
+}

@@ -30,7 +30,8 @@ pub fn home(home: &HomeReport, tried: Option<&str>) -> Vec<Finding> {
         found.push(Finding::warn("home", parked, advice));
     }
     if let Some(why) = &home.journal {
-        let advice = "free the disk of the state directory, then start the server again";
+        let advice = "look whether the disk of the state directory fails or is full, then start the server again; what is \
+                      durable there goes home then";
         found.push(Finding::fail(
             "home",
             format!("{name} accepts no changes: {}", show::message(why)),

@@ -260,8 +260,8 @@ impl Lane {
         match result {
             Ok(()) => self.data.commit_ends(),
             Err(Error::Full(why)) => self.stall(batch, why),
-            Err(Error::Poisoned(why)) => self.poison(why),
-            Err(e) => self.poison(e.to_string()),
+            Err(Error::Poisoned(why)) => self.fail(why),
+            Err(e) => self.fail(e.to_string()),
         }
         self.tend(&mut writer);
     }
@@ -349,6 +349,12 @@ impl Lane {
                 tracing::debug!("journal: {e}");
             }
         }
+    }
+
+    /// Ends the lane after an error of the disk: what it has of the records since the last sync is not known.
+    fn fail(&self, why: String) {
+        tracing::error!("journal: nothing more is accepted until the server is started again: {why}");
+        self.poison(why);
     }
 
     /// Ends the lane and tells the waiters.

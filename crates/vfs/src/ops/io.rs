@@ -175,9 +175,12 @@ impl Vfs {
         }
     }
 
-    /// Changes exactly when acknowledged unstable writes of the volume may have been lost.
+    /// Changes exactly when acknowledged unstable writes of the volume may have been lost: in `strict`, where the home
+    /// refuses one or its outcome stays unknown; in every mode, when the journal ends because it could not be synced.
     fn verifier(&self, volume: &Volume) -> Verifier {
-        (self.boot_verifier() ^ volume.losses.lock().wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes()
+        let ended = u64::from(volume.lane.poisoned().is_some());
+        let losses = volume.losses.lock().wrapping_add(ended);
+        (self.boot_verifier() ^ losses.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_be_bytes()
     }
 }
 
