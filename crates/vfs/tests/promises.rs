@@ -445,3 +445,59 @@ async fn a_sync_that_failed_ends_the_acknowledging_and_changes_the_verifier() {
         assert_eq!(world.at_home("other").await.unwrap(), b"kept");
     }
 }
+
+/// A wall clock that somebody sets; the other one goes on.
+struct Stepped(RealClock, std::sync::atomic::AtomicI64);
+
+impl Clock for Stepped {
+    fn now(&self) -> Time {
+        let now = self.0.now();
+        Time { sec: now.sec + self.1.load(Relaxed), ..now }
+    }
+    fn instant(&self) -> Duration {
+        self.0.instant()
+    }
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_delays_and_loses_nothing_and_no_ctime_goes_back() {
+    const DAY: i64 = 86_400;
+    for step in [-400 * DAY, 4000 * DAY] {
+        let mut world = World::new(Mode::Wb);
+        world.staleness = Duration::from_millis(300);
+        let clock = Arc::new(Stepped(RealClock::new(), 0.into()));
+        world.clock = clock.clone();
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.create(lab, "f").await.unwrap();
+        let mut shown = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+        for (n, to) in [step, 0, -step, step].into_iter().enumerate() {
+            // One change waits for company when the clock is set, another one comes after it.
+            let old = format!("{n} before");
+            e.write(f, 0, old.as_bytes()).await.unwrap();
+            clock.1.store(to, Relaxed);
+            e.write(f, 2, b"behind").await.unwrap();
+            let ctime = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+            assert!(ctime > shown, "set by {step}, {n}: ctime {ctime:?} after {shown:?}");
+            shown = ctime;
+            until("sent", || e.vfs.status().volumes[0].unsent_ops == 0).await;
+            assert_eq!(world.at_home("f").await.unwrap(), format!("{n} behind").as_bytes());
+            let ctime = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+            assert!(ctime >= shown, "set by {step}, {n}: ctime {ctime:?} after {shown:?}, when it was sent");
+            // The bound of staleness is kept: no answer counts as new for a year, or as old at once.
+            let theirs = format!("theirs-{n}");
+            world.write(&theirs, b"1");
+            tokio::time::sleep(Duration::from_millis(400)).await;
+            assert!(e.names(lab).await.contains(&theirs), "set by {step}, {n}");
+        }
+        world.fault(Fault::Unreachable);
+        e.write(f, 2, b"beyond").await.unwrap();
+        drop(e);
+        clock.1.store(-step, Relaxed);
+        world.reconnect();
+        let e = world.start().await;
+        e.sync().await;
+        assert_eq!(world.at_home("f").await.unwrap(), b"3 beyond");
+        assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    }
+}
