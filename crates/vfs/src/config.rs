@@ -128,6 +128,10 @@ pub struct VfsStatus {
     pub cache_hits: u64,
     /// Calls that had to ask a home.
     pub cache_misses: u64,
+    /// Requests of front-ends that were answered.
+    pub requests: u64,
+    /// How many of them had waited for a home.
+    pub waited: u64,
 }
 
 /// A volume as `trellis status` shows it.

@@ -116,6 +116,7 @@ impl Volume {
         if self.is_silent() {
             return Ok(flight.now_or_never().and_then(Result::ok).map_or(Answer::Silent, |()| Answer::Fresh));
         }
+        crate::stats::waits();
         let answer = match self.health.beginning.load(Ordering::Relaxed) {
             true => tokio::time::timeout(limits::HOLD, self.certain(want, flight)).await,
             false => tokio::time::timeout(limits::REVALIDATE_WAIT, flight).await,
@@ -573,6 +574,7 @@ impl Volume {
         }
         self.greeted().await?;
         let at = self.place_at_home(id)?;
+        crate::stats::waits();
         let space = self.home.statfs(&at).await?;
         Ok(self.has_space(Self::file_system(&at), space))
     }

@@ -250,10 +250,16 @@ impl Vfs {
         self.shared.replies.lock().get(&key.0).map(|oid| FirstReply { oid })
     }
 
+    /// Answers a request of a client's kernel, and counts it: [`VfsStatus::requests`].
+    pub async fn request<T>(&self, request: impl Future<Output = T>) -> T {
+        self.shared.stats.request(request).await
+    }
+
     /// The state of everything, without asking anybody.
     pub fn status(&self) -> VfsStatus {
         let volumes = self.all_volumes();
         let (cache_hits, cache_misses) = self.shared.stats.read();
+        let (requests, waited) = self.shared.stats.requests();
         VfsStatus {
             cache_bytes: self.shared.budget.used(),
             cache_cap: self.shared.budget.cap(),
@@ -261,6 +267,8 @@ impl Vfs {
             inodes: volumes.iter().map(|v| v.tree.lock().len() as u64).sum(),
             cache_hits,
             cache_misses,
+            requests,
+            waited,
             volumes: volumes.iter().map(|v| v.status()).collect(),
             unreached: self.unreached(),
         }

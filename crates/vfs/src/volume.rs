@@ -311,6 +311,7 @@ impl Volume {
 
     /// Lets attempts to reach the home be made soon, as long as the answer lives.
     pub fn awaits(&self) -> Awaited<'_> {
+        crate::stats::waits();
         self.health.awaited.fetch_add(1, Ordering::Relaxed);
         self.health.news.notify_one();
         Awaited(&self.health)

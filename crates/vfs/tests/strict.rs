@@ -363,3 +363,29 @@ fn what_was_asked_since_a_call_began_is_not_asked_again() {
         assert_eq!(world.names_at_home("d").await, ["theirs"]);
     });
 }
+
+#[tokio::test]
+async fn requests_that_wait_for_the_home_are_counted() {
+    for (mode, warm, made) in [(Mode::Strict, 1, 1), (Mode::Wb, 0, 0)] {
+        let world = World::new(mode);
+        world.write("f", b"content");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        e.names(lab).await;
+        let f = e.find("/lab/f").await.unwrap();
+        e.read(f).await.unwrap();
+        let counted = || (e.vfs.status().requests, e.vfs.status().waited);
+        assert_eq!(counted(), (0, 0), "nothing of this was a request");
+        // A request may ask several times.
+        let twice = async {
+            e.vfs.getattr(e.ctx(), f).await.unwrap();
+            e.vfs.getattr(e.ctx(), f).await.unwrap();
+        };
+        e.vfs.request(twice).await;
+        assert_eq!(counted(), (1, warm), "{mode:?}");
+        e.vfs.request(e.create(lab, "new")).await.unwrap();
+        assert_eq!(counted(), (2, warm + made), "{mode:?}");
+        e.vfs.request(e.vfs.statfs(e.ctx(), f)).await.unwrap();
+        assert_eq!(counted(), (3, warm + made + 1), "{mode:?}: the space was not known");
+    }
+}

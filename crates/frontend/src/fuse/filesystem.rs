@@ -84,6 +84,8 @@ impl Requests {
         T: Send + 'static,
         F: Future<Output = Answer<T>> + Send + 'static,
     {
+        let vfs = Arc::clone(&self.tree.vfs);
+        let work = async move { vfs.request(work).await };
         answer(&self.runtime, (self.asker(req), GivesUp::WhenKilled), work, reply);
     }
 

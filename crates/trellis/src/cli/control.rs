@@ -265,13 +265,15 @@ fn readable(report: &StatusReport) -> String {
     let cache = &report.cache;
     let _ = writeln!(
         out,
-        "cache    {} of {} ({} unsent), {} objects, {} hits, {} misses\n",
+        "cache    {} of {} ({} unsent), {} objects, {} hits, {} misses; {} of {} requests waited for a home\n",
         show::size(cache.bytes),
         show::size(cache.cap),
         show::size(cache.dirty_bytes),
         cache.inodes,
         cache.hits,
-        cache.misses
+        cache.misses,
+        cache.waited,
+        cache.requests
     );
     if report.homes.is_empty() {
         out.push_str("no home was reached yet\n");
@@ -428,7 +430,9 @@ mod tests {
 
     #[test]
     fn a_person_sees_everything_and_no_escapes() {
-        let cache = CacheReport { bytes: 1, cap: 1 << 30, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6 };
+        let (cap, requests, waited) = (1 << 30, 8, 7);
+        let cache =
+            CacheReport { bytes: 1, cap, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6, requests, waited };
         let mounts = vec![MountReport { dir: "/home/me/trellis".into(), problem: Some("not empty".into()) }];
         let report = StatusReport {
             homes: vec![eventful()],

@@ -128,6 +128,8 @@ mod tests {
             inodes: 0,
             hits: 0,
             misses: 0,
+            requests: 0,
+            waited: 0,
         };
         let (unreached, nfs, mounts) = (Vec::new(), Vec::new(), Vec::new());
         StatusReport { homes: vec![home], cache, unreached, nfs, mounts, pid: 1, version: "1".into() }

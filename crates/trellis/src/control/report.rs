@@ -235,6 +235,12 @@ pub struct CacheReport {
     pub hits: u64,
     /// Calls that had to ask.
     pub misses: u64,
+    /// Requests of kernels, by FUSE and NFS, that were answered since the start; some make several calls.
+    #[serde(default)]
+    pub requests: u64,
+    /// How many of them had waited for a home.
+    #[serde(default)]
+    pub waited: u64,
 }
 
 /// What is not at its home when it should be.
@@ -267,6 +273,8 @@ impl StatusReport {
                 inodes: status.inodes,
                 hits: status.cache_hits,
                 misses: status.cache_misses,
+                requests: status.requests,
+                waited: status.waited,
             },
             nfs: nfs.iter().map(ToString::to_string).collect(),
             mounts,

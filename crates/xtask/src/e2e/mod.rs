@@ -29,7 +29,7 @@ mod world;
 pub use accounts::{ANN, Account, GATEWAY};
 pub use isolate::start as start_isolated;
 pub use proc::{Daemon, family, of_user, processor_time, wait_for, with_variable};
-pub use server::Server;
+pub use server::{Counts, Server};
 pub use sshd::Sshd;
 pub use trees::{make_program, noise_file};
 pub use world::{SERVER_IP, World};

@@ -179,8 +179,56 @@ impl Server {
         home.with_context(|| format!("status does not show {name}: {status}"))
     }
 
+    /// What the server has counted of this home so far.
+    pub fn counts(&self, name: &str) -> Result<Counts> {
+        let (home, status) = (self.home_status(name)?, self.status()?);
+        let of =
+            |value: &Value, key: &str| value[key].as_u64().with_context(|| format!("status shows no {key}"));
+        let cache = &status["cache"];
+        Ok(Counts {
+            trips: of(&home, "round_trips")?,
+            bytes: [of(&home, "bytes_out")?, of(&home, "bytes_in")?],
+            hits: of(cache, "hits")?,
+            misses: of(cache, "misses")?,
+            requests: of(cache, "requests")?,
+            waited: of(cache, "waited")?,
+        })
+    }
+
     /// Sequential waits for this home so far.
     pub fn round_trips(&self, name: &str) -> Result<u64> {
         self.home_status(name)?["round_trips"].as_u64().context("status shows no round trips")
+    }
+}
+
+/// What a server counts of its work, since its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Sequential waits for the home.
+    pub trips: u64,
+    /// Bytes sent to the home and received, without what ssh adds.
+    pub bytes: [u64; 2],
+    /// Calls of the engine that needed no home.
+    pub hits: u64,
+    /// Calls that had to ask.
+    pub misses: u64,
+    /// Requests of kernels.
+    pub requests: u64,
+    /// How many of them had waited for the home.
+    pub waited: u64,
+}
+
+impl Counts {
+    /// What came since then.
+    pub fn since(self, then: Counts) -> Counts {
+        let less = |now: u64, then: u64| now.saturating_sub(then);
+        Counts {
+            trips: less(self.trips, then.trips),
+            bytes: [0, 1].map(|way| less(self.bytes[way], then.bytes[way])),
+            hits: less(self.hits, then.hits),
+            misses: less(self.misses, then.misses),
+            requests: less(self.requests, then.requests),
+            waited: less(self.waited, then.waited),
+        }
     }
 }

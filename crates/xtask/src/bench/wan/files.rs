@@ -24,6 +24,8 @@ dd if=$L/patch of=$L/edited bs=1M seek=40 conv=notrunc status=none
 part() { dd if=$1 bs=1M skip=$2 count=$3 status=none; }
 { for i in $(seq 0 19); do part $L/edited $i 1; printf x; done
 part $L/edited 20 10; head -c 1M /dev/urandom; part $L/edited 30 1000000; } >$L/inserted
+cp $L/edited $L/edited2
+dd if=$L/patch of=$L/edited2 bs=1M seek=10 conv=notrunc status=none
 tar cf $L/small.tar -C $L small
 cd $H/repo
 git init -q

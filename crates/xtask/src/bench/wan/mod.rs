@@ -17,7 +17,7 @@ mod rows;
 mod table;
 
 use super::mounts::{self, Mounted, RCLONE, Remote, SSHFS, SSHFS_TUNED};
-use crate::e2e::{GATEWAY, Server, Sshd, World, fuse, wait_for};
+use crate::e2e::{Counts, GATEWAY, Server, Sshd, World, fuse, wait_for};
 use crate::run;
 use crate::wan_link::link::{self, Way};
 use crate::wan_link::relay::Relay;
@@ -102,8 +102,8 @@ struct Cost {
     returned: f64,
     /// Bytes that the wire carried, by [`Way`].
     wire: [u64; 2],
-    /// Sequential waits for the home, as Trellis counts them.
-    trips: Option<u64>,
+    /// What Trellis counts.
+    counts: Option<Counts>,
     /// System calls, where the work counts them.
     calls: Option<u64>,
 }
@@ -112,8 +112,8 @@ struct Cost {
 struct Passed {
     /// Bytes, by [`Way`].
     wire: [u64; 2],
-    /// Round trips, of a server.
-    trips: Option<u64>,
+    /// What a server has counted.
+    counts: Option<Counts>,
 }
 
 /// A line of the table, a name of a column, and a figure.
@@ -212,7 +212,7 @@ impl<'a> Bench<'a> {
                     stop(server)?;
                     server.restart()?;
                     // What it asks as soon as it is logged in counts, too.
-                    before = Some(Passed { wire: self.passed(), trips: Some(0) });
+                    before = Some(Passed { wire: self.passed(), counts: Some(Counts::default()) });
                     self.remounted(&mount)?;
                 }
             }
@@ -259,7 +259,7 @@ impl<'a> Bench<'a> {
                     found,
                     step,
                     RAW,
-                    Figure::Took(Cost { seconds, returned: seconds, wire, trips: None, calls: None }),
+                    Figure::Took(Cost { seconds, returned: seconds, wire, counts: None, calls: None }),
                 );
             }
             for (tool, script) in step.tools {
@@ -281,10 +281,10 @@ impl<'a> Bench<'a> {
     ) -> Result<Figure> {
         self.succeed("rm -rf $O/*")?;
         let dir = mount.map_or(Path::new("/nowhere"), |m| &m.dir);
-        let counted = |server: Option<&Server>| server.map(|s| s.round_trips("gateway@lab")).transpose();
+        let counted = |server: Option<&Server>| server.map(|s| s.counts("gateway@lab")).transpose();
         let before = match before {
             Some(before) => before,
-            None => Passed { wire: self.passed(), trips: counted(server)? },
+            None => Passed { wire: self.passed(), counts: counted(server)? },
         };
         let began = Instant::now();
         let limit = Duration::from_secs(self.options.cap);
@@ -312,10 +312,10 @@ impl<'a> Bench<'a> {
         let seconds = self.told("seconds")?.unwrap_or(began.elapsed().as_secs_f64());
         let calls = self.told("calls")?;
         let after = self.passed();
-        let trips = counted(server)?.zip(before.trips).map(|(after, before)| after - before);
+        let counts = counted(server)?.zip(before.counts).map(|(after, before)| after.since(before));
         self.succeed(step.check).with_context(|| format!("{}: {script} did it wrong", step.name))?;
         let wire = [0, 1].map(|way| after[way] - before.wire[way]);
-        Ok(Figure::Took(Cost { seconds, returned, wire, trips, calls }))
+        Ok(Figure::Took(Cost { seconds, returned, wire, counts, calls }))
     }
 
     /// A number that a script has written to `$O`.

@@ -72,6 +72,7 @@ const STEP: Step = Step {
 pub const ALL: &[Work] = &[
     READ,
     WRITE,
+    WRITE_STRICT,
     FIND,
     MANY,
     COPIED,
@@ -126,6 +127,22 @@ const WRITE: Work = Work {
         arrived: "test $(stat -c %s $H/out) = $(stat -c %s $L/source)",
         check: "cmp $L/source $H/out",
         raw: Some(Way::Up),
+        ..STEP
+    }],
+    ..WORK
+};
+
+/// Who commits there has waited for the home.
+const WRITE_STRICT: Work = Work {
+    prepare: "rm -f $H/out",
+    options: &["--mode", "strict"],
+    steps: &[Step {
+        name: "write it in mode strict, until COMMIT",
+        target: "95 % of raw TCP, less 6 RTT",
+        script: "dd if=$L/source of=$M/out bs=1M conv=fsync status=none",
+        check: "cmp $L/source $H/out",
+        raw: Some(Way::Up),
+        ours: true,
         ..STEP
     }],
     ..WORK
@@ -332,15 +349,26 @@ const UNEQUAL: Work = Work {
 const EDIT: Work = Work {
     // What the copy left to be written is not the work's.
     prepare: "cp $H/big $H/edit; sync $H/edit",
-    steps: &[Step {
-        name: "change 1 MiB of the large file, until it is durable at the home",
-        target: "1.2 MiB sent, 2 RTT",
-        script: "dd if=$L/patch of=$M/edit bs=1M seek=40 conv=notrunc,fsync status=none",
-        tools: &[("rsync", "rsync --inplace --no-W -e \"ssh -F $C\" $L/edited $R:$H/edit")],
-        arrived: "cmp -s $L/edited $H/edit",
-        check: "cmp $L/edited $H/edit",
-        ..STEP
-    }],
+    steps: &[
+        // The first change over a connection also claims the volume.
+        Step {
+            name: "change 1 MiB of the large file, until it is durable at the home",
+            target: "1.2 MiB sent, 2 RTT",
+            script: "dd if=$L/patch of=$M/edit bs=1M seek=40 conv=notrunc,fsync status=none",
+            tools: &[("rsync", "rsync --inplace --no-W -e \"ssh -F $C\" $L/edited $R:$H/edit")],
+            arrived: "cmp -s $L/edited $H/edit",
+            check: "cmp $L/edited $H/edit",
+            ..STEP
+        },
+        Step {
+            name: "change another 1 MiB of it",
+            target: "1.2 MiB sent, 2 RTT",
+            script: "dd if=$L/patch of=$M/edit bs=1M seek=10 conv=notrunc,fsync status=none",
+            arrived: "cmp -s $L/edited2 $H/edit",
+            check: "cmp $L/edited2 $H/edit",
+            ..STEP
+        },
+    ],
     ..WORK
 };
 

@@ -4,6 +4,7 @@ use super::rows::{self, Step};
 use super::{Cost, Figure, Found, NEAR, Options, RAW, TRELLIS};
 use crate::bench::mounts::{self, RCLONE, SSHFS, SSHFS_TUNED};
 use crate::bench::report::{self, median};
+use crate::e2e::Counts;
 use anyhow::Result;
 
 /// What was found, with how it was made.
@@ -21,7 +22,8 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
     );
     let peers = [SSHFS, SSHFS_TUNED, RCLONE, RAW];
     out += &format!(
-        "| work | target | {TRELLIS} | round trips | {} | tools |\n|---|---|---|---|{}---|\n",
+        "| work | target | {TRELLIS} | round trips | hits, misses | requests that waited | MB counted | {} | tools |\n\
+         |---|---|---|---|---|---|---|{}---|\n",
         peers.join(" | "),
         "---|".repeat(peers.len())
     );
@@ -36,9 +38,13 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
 fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options) -> String {
     let cell = |name: &str| middle(found, step, name).map_or("–".into(), |f| shown(f, options));
     let ours = middle(found, step, TRELLIS);
-    let trips = match ours {
-        Some(Figure::Took(Cost { trips: Some(trips), .. })) => trips.to_string(),
-        _ => "–".into(),
+    let counts = match ours {
+        Some(Figure::Took(Cost { counts: Some(c), .. })) => {
+            let [up, down] = c.bytes.map(|bytes| bytes as f64 / 1e6);
+            let Counts { trips, hits, misses, waited, requests, .. } = c;
+            format!("{trips} | {hits}, {misses} | {waited} of {requests} | {up:.2} + {down:.2}")
+        }
+        _ => "– | – | – | –".into(),
     };
     let others: Vec<_> = peers.iter().map(|peer| cell(peer)).collect();
     let tools: Vec<_> = step.tools.iter().map(|(tool, _)| format!("{tool} {}", cell(tool))).collect();
@@ -48,7 +54,7 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
         _ => String::new(),
     };
     format!(
-        "| {} | {} | {}{raw}{near}{in_trips} | {trips} | {} | {} |\n",
+        "| {} | {} | {}{raw}{near}{in_trips} | {counts} | {} | {} |\n",
         step.name,
         step.target,
         cell(TRELLIS),
@@ -77,7 +83,12 @@ fn beside_near(found: &[Found], step: &Step, options: &Options) -> String {
     };
     let times = ours.returned / near.returned;
     let trips = (ours.returned - near.returned) / options.rtt * 1e3;
-    let each = ours.calls.map(|n| format!(", {:.2} for each of {n} calls", trips / n as f64));
+    let each = |n: u64, what: &str| match n {
+        0 => String::new(),
+        n => format!(", {:.2} for each of {n} {what}", trips / n as f64),
+    };
+    let waited = ours.counts.map_or(0, |c| c.waited);
+    let each = ours.calls.map(|n| each(n, "calls") + &each(waited, "requests that waited"));
     format!(
         "; returned after {:.2}, at 0 ms {:.2}: {times:.2} of it, {trips:.0} RTT more{}",
         ours.returned,
@@ -104,12 +115,11 @@ pub fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
                 )
             };
             let wire = [of(|c| c.wire[0] as f64) as u64, of(|c| c.wire[1] as f64) as u64];
-            let trips = cost.trips.map(|_| of(|c| c.trips.unwrap_or(0) as f64) as u64);
             Figure::Took(Cost {
                 seconds: cost.seconds,
                 returned: of(|c| c.returned),
                 wire,
-                trips,
+                counts: cost.counts,
                 calls: cost.calls,
             })
         }
@@ -140,7 +150,14 @@ pub mod tests {
             seconds,
             returned: seconds / 2.0,
             wire: [1_000_000, 2_500_000],
-            trips: Some(7),
+            counts: Some(Counts {
+                trips: 7,
+                bytes: [500_000, 2_000_000],
+                hits: 3,
+                misses: 4,
+                requests: 9,
+                waited: 5,
+            }),
             calls: None,
         })
     }
@@ -157,7 +174,7 @@ pub mod tests {
         let line = line(&found, read, &[SSHFS, RCLONE, RAW], &options());
         // 5.36 s less 6 RTT are 5 s.
         assert!(
-            line.contains("| 5.36 (1.00 + 2.50), 100 % of raw | 7 | > 60 | – | 5.00 (1.00 + 2.50) |"),
+            line.contains("| 5.36 (1.00 + 2.50), 100 % of raw | 7 | 3, 4 | 5 of 9 | 0.50 + 2.00 | > 60 | – | 5.00 (1.00 + 2.50) |"),
             "{line}"
         );
         assert!(line.contains("scp 6.00 (1.00 + 2.50), sftp –"), "{line}");
@@ -173,8 +190,7 @@ pub mod tests {
         // They returned after half the time: 6 s and 3 s, which are 50 RTT more.
         let found = [(read.name, TRELLIS, calls(took(12.0), 100)), (read.name, NEAR, calls(took(6.0), 100))];
         let line = line(&found, read, &[], &options());
-        let expected =
-            "returned after 6.00, at 0 ms 3.00: 2.00 of it, 50 RTT more, 0.50 for each of 100 calls | 7 |";
+        let expected = "returned after 6.00, at 0 ms 3.00: 2.00 of it, 50 RTT more, 0.50 for each of 100 calls, 10.00 for each of 5 requests that waited | 7 |";
         assert!(line.contains(expected), "{line}");
     }
 
