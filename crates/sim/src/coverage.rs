@@ -3,6 +3,36 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Steps of the agent that are seldom taken, each with the part of the tree, and how often one is chosen to end something.
+pub const SELDOM: [(&str, &str, u32); 14] = [
+    ("chmod", "staging", 1),
+    ("fsync", "staging", 2),
+    ("link", "cache", 1),
+    ("link", "tree", 1),
+    ("rename", "staging", 1),
+    ("rename-exchange", "tree", 1),
+    ("rmdir", "cache", 1),
+    ("rmdir", "tree", 1),
+    ("syncfs", "tree", 1),
+    ("truncate", "staging", 4),
+    ("truncate", "tree", 1),
+    ("utimens", "staging", 3),
+    ("unlink", "cache", 1),
+    ("write", "staging", 2),
+];
+
+/// Those of the gateway, each with the folder.
+pub const SELDOM_GATEWAY: [(&str, &str); 8] = [
+    ("allocate", "journal"),
+    ("create", "journal"),
+    ("remove", "journal"),
+    ("sync names", "journal"),
+    ("create", "data"),
+    ("remove", "data"),
+    ("sync names", "data"),
+    ("sync", "store"),
+];
+
 /// Counters of one kind of step.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hits {
@@ -34,9 +64,9 @@ impl Coverage {
         }
     }
 
-    /// Steps that were taken and at which nothing ended so many times.
-    pub fn missed(&self, wanted: u64) -> Vec<&str> {
-        self.0.iter().filter(|(_, h)| h.ended < wanted).map(|(step, _)| &step[..]).collect()
+    /// Steps that were taken and at which nothing ended so many times, each with how often something did.
+    pub fn missed(&self, wanted: u64) -> Vec<(&str, u64)> {
+        self.0.iter().filter(|(_, h)| h.ended < wanted).map(|(step, h)| (&step[..], h.ended)).collect()
     }
 }
 

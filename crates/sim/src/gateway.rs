@@ -204,7 +204,17 @@ impl Gateway {
             cache_bytes: self.size.cache,
             staleness: self.size.staleness,
         };
-        let vfs = Vfs::open_small(config, self.size.segment).await;
+        let died = async {
+            while disk.is_alive() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        // A process that died waits for nothing any more.
+        let vfs = tokio::select! {
+            biased;
+            vfs = Vfs::open_small(config, self.size.segment) => vfs,
+            () = died => return Ok(()),
+        };
         if !disk.is_alive() {
             return Ok(());
         }
@@ -231,6 +241,13 @@ impl Gateway {
             (true, None) => self.disk.crash(seed),
             (false, None) => self.disk.kill(),
         }
+    }
+
+    /// The same at its next change of this kind in this folder.
+    pub fn end_at(&self, power: bool, (what, place): (&'static str, &'static str)) {
+        let seed = self.rng.lock().random();
+        self.power.store(power, Ordering::SeqCst);
+        self.disk.end_at(what, place, power.then_some(seed));
     }
 
     /// Whether an end that was ordered is still to come.

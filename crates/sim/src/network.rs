@@ -7,7 +7,7 @@
 
 use crate::client::Trace;
 use crate::coroutine::{self, Coroutine};
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, SELDOM};
 use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
 use crate::variant::Variant;
@@ -46,6 +46,10 @@ pub struct Faults {
     pub hangup: u32,
     /// A batch is executed slowly, with other calls meanwhile.
     pub slow: u32,
+    /// It is killed at a step that is seldom taken, if the batch comes to it.
+    pub seldom_kill: u32,
+    /// The power of the home fails at such a step.
+    pub seldom_cut: u32,
     /// An agent whose connection has ended goes on for a while; else it ends with it.
     pub goes_on: bool,
 }
@@ -103,10 +107,34 @@ struct Control {
 struct Plan {
     step: u64,
     at: Option<u64>,
+    /// It is to happen at the next step of this kind in this part of the tree instead.
+    seldom: Option<(&'static str, &'static str)>,
     what: Option<What>,
     /// Chance of a pause at each further step, of 1000.
     slow: u32,
     rng: Option<StdRng>,
+}
+
+impl Plan {
+    /// Perhaps something ends at a step that is seldom taken.
+    fn end_seldom(&mut self, state: &mut State) {
+        self.seldom = None;
+        let Faults { seldom_kill: kill, seldom_cut: cut, .. } = state.faults;
+        if kill + cut == 0 {
+            return;
+        }
+        let (roll, after) = (state.rng.random_range(0..1000), state.rng.random_bool(0.5));
+        let mut chosen = state.rng.random_range(0..SELDOM.iter().map(|(.., weight)| weight).sum::<u32>());
+        let step = SELDOM.iter().find(|(.., weight)| {
+            let is_it = chosen < *weight;
+            chosen = chosen.saturating_sub(*weight);
+            is_it
+        });
+        if roll < kill + cut {
+            self.seldom = step.map(|(name, place, _)| (*name, *place));
+            self.what = Some(if roll < kill { What::Kill { after } } else { What::Cut });
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,7 +157,11 @@ impl Around for Control {
         let (what, pauses) = {
             let mut plan = self.plan.lock();
             plan.step += 1;
-            let what = plan.what.filter(|_| plan.at == Some(plan.step));
+            let is_due = match plan.seldom {
+                Some(step) => step == (call.name, call.place),
+                None => plan.at == Some(plan.step),
+            };
+            let what = plan.what.filter(|_| is_due);
             let slow = plan.slow;
             let pauses = slow > 0 && plan.rng.as_mut().is_some_and(|r| r.random_ratio(slow, 1000));
             (what, pauses)
@@ -298,6 +330,8 @@ impl Net {
             connected: AtomicBool::new(true),
             claims: Mutex::default(),
         });
+        // The first steps are those of its greeting.
+        agent.control.plan.lock().end_seldom(&mut state);
         state.agent = Some(agent.clone());
         Ok(agent)
     }
@@ -319,6 +353,7 @@ impl Net {
         // A batch of n operations is a handful of steps for each and one for each sync.
         let within = if state.rng.random_bool(0.5) { 12 } else { 8 * ops as u64 + 8 };
         plan.at = plan.what.map(|_| plan.step + state.rng.random_range(1..=within));
+        plan.end_seldom(&mut state);
     }
 
     /// Does a piece of work that takes its time, whoever waits for it.

@@ -2,7 +2,7 @@
 
 use crate::client::{Check, Client, Trace, same_bytes};
 use crate::clock::Clock;
-use crate::coverage::Coverage;
+use crate::coverage::{Coverage, SELDOM_GATEWAY};
 use crate::gateway::{Gateway, Size};
 use crate::ledger::Ledger;
 use crate::machine::Machine;
@@ -54,6 +54,10 @@ pub enum Trouble {
     HomeCut,
     /// Agents whose connection is lost go on for a while.
     OldAgents,
+    /// Something ends at a step that is seldom taken.
+    Seldom,
+    /// The cache is so small that clients fill it.
+    SmallCache,
     /// Another program changes files at the home.
     Outsider,
     /// The clock of the gateway or of the home is set to an earlier or later time.
@@ -65,7 +69,8 @@ pub enum Trouble {
 impl Trouble {
     /// Whether it is among what goes wrong if nothing is said.
     pub fn is_usual(self) -> bool {
-        !matches!(self, Trouble::Outsider | Trouble::ClockSteps | Trouble::FullDisks)
+        use Trouble as T;
+        !matches!(self, T::Outsider | T::ClockSteps | T::FullDisks | T::Seldom | T::SmallCache)
     }
 }
 
@@ -140,9 +145,10 @@ impl World {
         let machine = Machine::new(rng.random(), clock.clone());
         let faults = faults(&mut rng, &plan);
         let net = Net::new(machine.clone(), rng.random(), trace.clone(), coverage, plan.variant);
+        let caches = if plan.has(Trouble::SmallCache) { [1 << 20, 8 << 20] } else { [8 << 20, 64 << 20] };
         let size = Size {
             segment: 256 << 10,
-            cache: [8 << 20, 64 << 20][rng.random_range(0..2)],
+            cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
         };
         let gateway = Gateway::new(net.clone(), clock.clone(), size, rng.random());
@@ -167,10 +173,21 @@ impl World {
             let seed = self.rng.random();
             clients.push(Client::new(&format!("c{n}"), &self.gateway, seed, self.trace.clone()));
         }
+        self.end_seldom();
         self.start().await?;
-        for client in &mut clients {
-            client.directories = self.plan.directories;
-            client.begin().await?;
+        clients.iter_mut().for_each(|client| client.directories = self.plan.directories);
+        if self.plan.has(Trouble::Seldom) {
+            let begin = clients.into_iter().map(|mut client| {
+                tokio::task::spawn_local(async move {
+                    let done = client.begin().await;
+                    (client, done)
+                })
+            });
+            clients = self.watch_over(begin.collect(), None).await?;
+        } else {
+            for client in &mut clients {
+                client.begin().await?;
+            }
         }
         let rounds = 1 + self.plan.ops / 300;
         let mut sharer = self.shared.as_ref().map(|(_, ledger)| {
@@ -222,6 +239,22 @@ impl World {
         Ok(())
     }
 
+    /// Perhaps the gateway ends at a step that is seldom taken.
+    fn end_seldom(&mut self) {
+        let (kill, cut) = (self.plan.has(Trouble::GatewayKill), self.plan.has(Trouble::GatewayCut));
+        if !self.plan.has(Trouble::Seldom)
+            || !(kill || cut)
+            || self.gateway.end_is_due()
+            || self.rng.random_ratio(4, 5)
+        {
+            return;
+        }
+        let power = cut && (!kill || self.rng.random_bool(0.5));
+        let step = SELDOM_GATEWAY[self.rng.random_range(0..SELDOM_GATEWAY.len())];
+        self.say(format!("the gateway will end at {} in {}, power: {power}", step.0, step.1));
+        self.gateway.end_at(power, step);
+    }
+
     /// Lets clients work, ends processes meanwhile and starts them again.
     async fn watch_over(
         &mut self,
@@ -236,6 +269,7 @@ impl World {
                 let time = self.rng.random_range(1..2000);
                 sleep(Duration::from_millis(time)).await;
                 self.trouble();
+                self.end_seldom();
                 self.start().await?;
             }
             self.trouble();
@@ -456,7 +490,7 @@ fn faults(rng: &mut StdRng, plan: &Plan) -> Faults {
         let chance = if rng.random_bool(0.5) { rng.random_range(0..=most) } else { 0 };
         if plan.has(trouble) { chance } else { 0 }
     };
-    Faults {
+    let mut faults = Faults {
         question_lost: often(20, Trouble::Lost),
         answer_lost: often(20, Trouble::Lost),
         stall: often(10, Trouble::Slow),
@@ -465,5 +499,11 @@ fn faults(rng: &mut StdRng, plan: &Plan) -> Faults {
         hangup: often(150, Trouble::Hangup),
         slow: often(300, Trouble::Slow),
         goes_on: plan.has(Trouble::OldAgents),
+        ..Faults::default()
+    };
+    if plan.has(Trouble::Seldom) && rng.random_bool(0.25) {
+        faults.seldom_kill = if plan.has(Trouble::AgentKill) { 150 } else { 0 };
+        faults.seldom_cut = if plan.has(Trouble::HomeCut) { 150 } else { 0 };
     }
+    faults
 }

@@ -110,23 +110,30 @@ impl Vfs {
     /// Opens the state directory, recovers every volume in it, and goes on writing home what is unsent. A volume whose
     /// local state is damaged is not served, and nothing of it is changed, until a person has looked.
     pub async fn open(config: Config) -> Result<Arc<Vfs>> {
-        Vfs::open_with(config, journal::Limits::default()).await
+        let budget = data::Budget::new(config.cache_bytes);
+        Vfs::open_with(config, journal::Limits::default(), budget).await
     }
 
-    /// The same with journal segments of so many bytes, so that a simulation gets through many of them.
+    /// The same with journal segments of so many bytes and others of a quarter of a small cache, so that a simulation gets
+    /// through many of them.
     #[cfg(feature = "testing")]
     pub async fn open_small(config: Config, segment: u64) -> Result<Arc<Vfs>> {
-        Vfs::open_with(config, journal::Limits::of_segments(segment)).await
+        let budget = data::Budget::small(config.cache_bytes);
+        Vfs::open_with(config, journal::Limits::of_segments(segment), budget).await
     }
 
-    async fn open_with(config: Config, limits: journal::Limits) -> Result<Arc<Vfs>> {
+    async fn open_with(
+        config: Config,
+        limits: journal::Limits,
+        budget: Arc<data::Budget>,
+    ) -> Result<Arc<Vfs>> {
         let gateway = load_gateway(&config)?;
         let known = known_volumes(&*config.store)?;
         let names = known.iter().flat_map(|(_, r)| r.names.clone()).chain(config.namespace.configured());
         let root = RootDir::new(names, config.env.clock.now());
         let shared = Shared {
             journal: journal::Journal::start_with(&config.env, limits),
-            budget: data::Budget::new(config.cache_bytes),
+            budget,
             env: config.env,
             store: config.store,
             stats: Arc::new(Stats::default()),

@@ -27,6 +27,12 @@ impl Budget {
         Budget::with_segments(cap, (cap / 16).clamp(SEGMENT_LEN_MIN, SEGMENT_LEN))
     }
 
+    /// The same with smaller segments where the cap is small, so that a simulation gets through many of them.
+    #[cfg(feature = "testing")]
+    pub fn small(cap: u64) -> Arc<Budget> {
+        Budget::with_segments(cap, (cap / 4).min(SEGMENT_LEN_MIN))
+    }
+
     pub(super) fn with_segments(cap: u64, segment_len: u64) -> Arc<Budget> {
         Arc::new(Budget { cap, segment_len, used: AtomicU64::new(0), logs: Mutex::default() })
     }

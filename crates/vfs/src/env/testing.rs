@@ -48,6 +48,8 @@ struct State {
     sync_time: Duration,
     /// After so many further changes the power is cut, with this seed; without one, the process is killed.
     fuse: Option<(u64, Option<u64>)>,
+    /// Only such changes count for that.
+    fuse_of: Option<(&'static str, &'static str)>,
     /// Kinds of changes, and how often each was made, and was the last one of a process.
     points: Points,
 }
@@ -102,12 +104,18 @@ impl SimDisk {
     /// Cuts the power, as [`SimDisk::crash`] does, in place of the change (write, sync, or change of names) that
     /// comes after `changes` further ones.
     pub fn crash_after(&self, changes: u64, seed: u64) {
-        self.state.lock().fuse = Some((changes, Some(seed)));
+        self.state.lock().set_fuse((changes, Some(seed)), None);
     }
 
     /// Kills the process, as [`SimDisk::kill`] does, in place of the change that comes after `changes` further ones.
     pub fn kill_after(&self, changes: u64) {
-        self.state.lock().fuse = Some((changes, None));
+        self.state.lock().set_fuse((changes, None), None);
+    }
+
+    /// Cuts the power, with this seed, or without one kills the process, in place of the next change of this kind in this
+    /// folder.
+    pub fn end_at(&self, what: &'static str, place: &'static str, seed: Option<u64>) {
+        self.state.lock().set_fuse((0, seed), Some((what, place)));
     }
 
     /// Whether a crash ordered by [`SimDisk::crash_after`] is still to come.
@@ -207,10 +215,12 @@ impl SimDisk {
     ) -> io::Result<T> {
         self.with(|state| {
             let place = path.split('/').next().unwrap_or(path);
-            let ends = matches!(state.fuse, Some((0, _)));
+            let counts = state.fuse_of.is_none_or(|point| point == (what, place));
+            let ends = counts && matches!(state.fuse, Some((0, _)));
             let point = state.points.entry((what, place.to_owned())).or_default();
             *point = (point.0 + 1, point.1 + u64::from(ends));
             match &mut state.fuse {
+                _ if !counts => {}
                 Some((0, Some(seed))) => {
                     let seed = *seed;
                     state.crash(seed);
@@ -270,6 +280,10 @@ fn parent(path: &str) -> &str {
 }
 
 impl State {
+    fn set_fuse(&mut self, fuse: (u64, Option<u64>), of: Option<(&'static str, &'static str)>) {
+        (self.fuse, self.fuse_of) = (Some(fuse), of);
+    }
+
     fn crash(&mut self, seed: u64) {
         let mut rng = StdRng::seed_from_u64(seed);
         self.life += 1;
