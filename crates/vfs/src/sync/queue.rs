@@ -399,9 +399,9 @@ impl Queue {
         Some((oldest.since + limits::AGING).saturating_sub(now))
     }
 
-    /// The operations up to number `last` that go next.
+    /// The operations up to number `last` that go next, or up to the last one that the home knows already.
     pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
-        self.gather(now, self.ops.range(..=last)).0
+        self.gather(now, self.ops.range(..=last.max(self.last_known()))).0
     }
 
     /// The operations that go next when these are done, if no later one can join them.
@@ -411,6 +411,21 @@ impl Queue {
         if ended || wanted() { groups } else { Vec::new() }
     }
 
+    /// The last operation that the home knows and that goes again; 0 if there is none.
+    fn last_known(&self) -> u64 {
+        let goes = |seq: &&u64| self.ops.get(*seq).is_some_and(|op| op.parked.is_none());
+        self.known.iter().rev().find(goes).copied().unwrap_or(0)
+    }
+
+    /// Whether an operation before the last known one was sent behind it: a write that joined later ones to its file. Its
+    /// place is what the known ones leave.
+    fn is_behind_known(&self, seq: u64, op: &Pending) -> bool {
+        matches!(op.change.op, Op::Write { .. })
+            && op.parked.is_none()
+            && !self.known.contains(&seq)
+            && !self.travelled.contains_key(&seq)
+    }
+
     /// A batch of these operations, and whether it ended before the last of them.
     fn gather<'a>(
         &self,
@@ -418,9 +433,14 @@ impl Queue {
         ops: impl Iterator<Item = (&'a u64, &'a Pending)>,
     ) -> (Vec<Group>, bool) {
         let mut batch = Selection { now, ..Selection::default() };
-        let mut ended = false;
+        let (mut ended, mut passed) = (false, false);
+        let last_known = self.last_known();
         for (seq, op) in ops {
-            ended = batch.is_full() || !batch.take(*seq, op, &self.known);
+            if *seq <= last_known && self.is_behind_known(*seq, op) {
+                passed = true;
+                continue;
+            }
+            ended = passed && *seq > last_known || batch.is_full() || !batch.take(*seq, op, &self.known);
             if ended {
                 break;
             }

@@ -282,13 +282,18 @@ impl<S: Sys> Batch<'_, S> {
     /// Undoes what was left of renames over other files that ended after the exchange, where operations on those files
     /// are to be repeated first: each would meet the other one.
     pub(super) fn take_back_exchanges(&mut self, ops: &[Placed]) {
-        for (n, placed) in ops.iter().enumerate().filter(|(_, placed)| placed.resent && !placed.plain) {
+        // What has its outcome already is not executed: what its names stand for now is somebody else's doing.
+        let repeated: Vec<&Placed> = {
+            let memo = lock(&self.home.memo);
+            ops.iter().filter(|placed| memo.outcome(placed.id).is_none()).collect()
+        };
+        for (n, placed) in repeated.iter().enumerate().filter(|(_, placed)| placed.resent && !placed.plain) {
             let Op::Rename { from, name, object, to, new_name, replaced: Some((old, _)) } = &placed.op else {
                 continue;
             };
             let places = [from.path.join(name), to.path.join(new_name)];
             let mut earlier =
-                ops[..n].iter().flat_map(|p| changed(&p.op)).filter(|(at, _)| places.contains(at));
+                repeated[..n].iter().flat_map(|p| changed(&p.op)).filter(|(at, _)| places.contains(at));
             let first = earlier.next();
             let content_alone =
                 first.is_some_and(|(_, is_name)| !is_name) && earlier.all(|(_, is_name)| !is_name);

@@ -382,6 +382,32 @@ fn what_is_repeated_before_a_half_done_rename_meets_its_own_file() {
     }
 }
 
+#[test]
+fn a_rename_that_has_its_outcome_is_not_taken_back_whatever_its_names_stand_for_by_now() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let object = |path| Loc { id: Some(home.stat(&at(path)).unwrap().attr.id), ..at(path) };
+    let rename = Op::Rename {
+        from: at("w"),
+        name: name("moves"),
+        object: object("w/moves"),
+        to: at("w"),
+        new_name: name("second"),
+        replaced: Some((object("w/second"), None)),
+    };
+    let content = write("w/second", Some(version(&home, "w/second")), 0, b"HAS");
+    // The file that was replaced gets the name that the other one had, by its own other name.
+    let link = Op::Link { object: object("w/linked"), dir: at("w"), name: name("moves") };
+    let ops: Vec<Placed> = [content, rename, link].into_iter().map(placed).collect();
+    all_done(&home.apply(ops.clone()).unwrap(), &ops, "first");
+    let next = place.open(Linux::default());
+    let begun = may_be_done(&next, &ops);
+    all_done(&next.apply(again(&ops, &begun)).unwrap(), &ops, "again");
+    assert_eq!(place.read("w/second"), b"moves");
+    assert_eq!(place.read("w/moves"), b"HAS two names");
+}
+
 /// Its own part of a write is no conflict to whoever comes after an agent that had no room for the rest.
 #[test]
 fn what_a_refused_write_left_is_known_to_the_next_agent() {
