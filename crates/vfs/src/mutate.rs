@@ -257,13 +257,8 @@ pub fn enqueue(
     waiter: Option<oneshot::Sender<Result<()>>>,
 ) {
     if overlaid {
-        let seen = |tree: &Tree| tree.peek(change.object).and_then(crate::meta::seen);
-        let before = seen(tree);
         overlay(tree, seq, &change);
-        // Attributes that are sent once more are none that anybody sees change.
-        if !matches!(change.op, Op::SetAttr { .. }) || before.is_none() || seen(tree) != before {
-            tree.notes.change(&change, origin);
-        }
+        tree.notes.change(&change, origin);
     }
     for id in objects(&change) {
         if let Ok(inode) = tree.get(id) {

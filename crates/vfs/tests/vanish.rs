@@ -61,14 +61,23 @@ async fn what_is_made_and_removed_again_never_travels() {
     e.vfs.remove(e.ctx(), d, b"moved").await.unwrap();
     e.vfs.rmdir(e.ctx(), lab, b"d").await.unwrap();
     e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    // Without a change that stays nothing would give the folder its time.
+    e.create(lab, "stays").await.unwrap();
     let shown = mtime_here(&e, lab).await;
     all_gone(&e).await;
     let after = world.memory.counters();
     assert_eq!((after.stage - before.stage, after.bytes_written - before.bytes_written), (0, 0));
-    assert_eq!(after.ops - before.ops, 1, "the time of the directory");
-    assert_eq!(mtime_at_home(&world, "").await, shown, "and that is what clients saw");
-    assert_eq!(world.names_at_home("").await, ["first"]);
-    assert_eq!(e.names(lab).await, ["first"]);
+    assert_eq!(after.ops - before.ops, 1, "the one that stays");
+    assert_eq!(mtime_at_home(&world, "").await, shown, "the time that clients saw");
+    assert_eq!(world.names_at_home("").await, ["first", "stays"]);
+    assert_eq!(e.names(lab).await, ["first", "stays"]);
+    let f = e.create(lab, "last").await.unwrap();
+    e.write(f, 0, b"seen by nobody").await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"last").await.unwrap();
+    let shown = mtime_here(&e, lab).await;
+    all_gone(&e).await;
+    assert_eq!(mtime_at_home(&world, "").await, shown);
+    assert_eq!(world.names_at_home("").await, ["first", "stays"]);
 }
 
 #[tokio::test]
@@ -89,14 +98,15 @@ async fn what_somebody_was_promised_arrives_even_if_it_is_removed_meanwhile() {
         e.vfs.remove(e.ctx(), lab, b"promised").await.unwrap();
         e.create(lab, "not promised").await.unwrap();
         e.vfs.remove(e.ctx(), lab, b"not promised").await.unwrap();
+        e.create(lab, "third").await.unwrap();
         world.fault(Fault::None);
     };
     let (synced, ()) = tokio::join!(barrier, work);
     synced.unwrap();
     all_gone(&e).await;
-    // `second`, `promised` made and removed, and the time of the directory.
+    // `second`, `promised` made and removed, and `third`.
     assert_eq!(world.memory.counters().ops - ops, 4);
-    assert_eq!(world.names_at_home("").await, ["first", "second"]);
+    assert_eq!(world.names_at_home("").await, ["first", "second", "third"]);
 }
 
 #[tokio::test]
@@ -160,15 +170,20 @@ async fn a_server_that_dies_while_something_vanishes_brings_nothing_back() {
         e.write(f, 0, &vec![1; 100 << 10]).await.unwrap();
         e.vfs.remove(e.ctx(), d, b"f").await.unwrap();
         e.vfs.rmdir(e.ctx(), lab, b"d").await.unwrap();
+        chmod(&e, e.create(lab, &format!("stays {round:02}")).await.unwrap(), 0o600).await;
         tokio::time::sleep(Duration::from_millis(480 + round * 2)).await;
     }
     world.disk.kill();
     world.reconnect();
     let e = world.start().await;
     e.sync().await;
-    assert_eq!(world.names_at_home("").await, ["first"]);
+    let there = world.names_at_home("").await;
+    assert!(
+        there.len() == 21 && there.iter().all(|name| name == "first" || name.starts_with("stays")),
+        "{there:?}"
+    );
     let lab = e.lab().await;
-    assert_eq!(e.names(lab).await, ["first"]);
+    assert_eq!(e.names(lab).await, there);
     assert_eq!(mtime_at_home(&world, "").await, mtime_here(&e, lab).await);
     assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
 }

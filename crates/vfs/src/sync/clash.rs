@@ -304,13 +304,7 @@ impl Volume {
     }
 
     /// Accepts a change that makes of an object once more what it is.
-    pub(super) fn submit_again(
-        &self,
-        tree: &mut Tree,
-        object: u64,
-        attr: &Attr,
-        op: Op<u64, Stored>,
-    ) -> Result<()> {
+    fn submit_again(&self, tree: &mut Tree, object: u64, attr: &Attr, op: Op<u64, Stored>) -> Result<()> {
         let (time, after) = (attr.mtime, Some(*attr));
         let change = Change { time, object, after, op, retry: None, verifier: None, plain: false };
         self.submit(tree, 0, change).map(drop)

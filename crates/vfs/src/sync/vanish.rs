@@ -2,8 +2,8 @@
 //! again, with all that was done to it and in it, and attributes that are set anew.
 //!
 //! Only what the home cannot know any part of vanishes, and nothing across a promise: where somebody was promised that all
-//! up to a point is at the home, what was there at that point arrives. A directory keeps the time that clients saw: it is
-//! set where changes of its names have vanished.
+//! up to a point is at the home, what was there at that point arrives. The last change of a directory that stays does not
+//! vanish: it gives the directory the time that clients saw. To set that time alone would hide what others do there.
 
 use super::moot::keep_closed;
 use super::queue::{self, Group, Pending, Queue};
@@ -12,9 +12,9 @@ use crate::journal::Body;
 use crate::limits;
 use crate::volume::Volume;
 use hashbrown::{HashMap, HashSet};
-use home::{Op, Result, SetAttr, SetTime};
+use home::{Op, Result, SetAttr};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// What of the queue is looked at: the operations that go next.
 struct Window<'a> {
@@ -22,32 +22,14 @@ struct Window<'a> {
     ops: Vec<(u64, &'a Pending)>,
     /// By object, where the operations on it are in `ops`.
     of: BTreeMap<u64, Vec<usize>>,
-    /// The account's uid at the home; 0 may do everything.
-    uid: u32,
-}
-
-/// What vanishes.
-#[derive(Default)]
-struct Vanishing {
-    /// The numbers of changes that vanish together or not at all, in the order in which they do.
-    records: Vec<Vec<u64>>,
-    /// Directories that stay, and of whose names the last change vanishes.
-    dirs: BTreeSet<u64>,
 }
 
 impl Volume {
     /// Takes out of the queue what need not go home.
     pub fn vanish(&self, tree: &mut Tree) -> Result<()> {
-        let Some(uid) = self.hello.lock().as_ref().map(|hello| hello.uid) else { return Ok(()) };
-        let Vanishing { records, dirs } = Window::new(tree, uid).vanishing();
+        let records = Window::new(tree).vanishing();
         if records.is_empty() {
             return Ok(());
-        }
-        // Before anything vanishes: a crash in between leaves more to send, and nothing less.
-        for dir in dirs {
-            let Some(attr) = tree.get(dir)?.attr else { continue };
-            let set = SetAttr { mtime: Some(SetTime::At(attr.mtime)), ..SetAttr::default() };
-            self.submit_again(tree, dir, &attr, Op::SetAttr { object: dir, base: None, set })?;
         }
         for seqs in records {
             self.let_vanish(tree, seqs)?;
@@ -83,35 +65,28 @@ impl Volume {
 }
 
 impl<'a> Window<'a> {
-    fn new(tree: &'a Tree, uid: u32) -> Window<'a> {
+    fn new(tree: &'a Tree) -> Window<'a> {
         let ops: Vec<(u64, &Pending)> = tree.queue.iter().take(limits::VANISHING).collect();
         let mut of: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         for (at, (_, op)) in ops.iter().enumerate() {
             queue::objects(&op.change).for_each(|id| of.entry(id).or_default().push(at));
         }
-        Window { tree, ops, of, uid }
+        Window { tree, ops, of }
     }
 
-    fn vanishing(&self) -> Vanishing {
+    /// The numbers of changes that vanish together or not at all, in the order in which they do.
+    fn vanishing(&self) -> Vec<Vec<u64>> {
         let made = self.made_and_gone();
         // What is in a directory goes before it: a crash in between leaves nothing without its directory.
         let mut by_object: BTreeMap<Reverse<u64>, Vec<u64>> = BTreeMap::new();
-        let mut dirs = BTreeSet::new();
         for (seq, op) in &self.ops {
             let Some(first) = made.get(&op.change.object) else { continue };
             by_object.entry(Reverse(*first)).or_default().push(*seq);
-            dirs.extend(queue::names(&op.change).map(|(dir, _)| dir).filter(|dir| !made.contains_key(dir)));
         }
         let mut records: Vec<Vec<u64>> = by_object.into_values().collect();
-        let all: HashSet<u64> = records.iter().flatten().copied().collect();
-        dirs.retain(|dir| {
-            let mut last = self.tree.queue.iter().rev();
-            let last = last.find(|(_, op)| queue::names(&op.change).any(|(of, _)| of == *dir));
-            last.is_some_and(|(seq, _)| all.contains(&seq))
-        });
         let stay = self.of.keys().filter(|id| !made.contains_key(*id));
         records.extend(stay.map(|id| self.set_anew(*id)).filter(|seqs| !seqs.is_empty()));
-        Vanishing { records, dirs }
+        records
     }
 
     /// Objects that were made and are gone, and whose changes concern nothing else; with the numbers of their creations.
@@ -123,12 +98,31 @@ impl<'a> Window<'a> {
                 made.insert(id, *seq);
             }
         }
-        let stays = |dir: u64| self.is_ours(dir);
-        keep_closed(&self.ops, &mut made, |seq, op, made| {
-            let mut dirs = queue::names(&op.change).map(|(dir, _)| dir);
-            !may_vanish(&self.tree.queue, seq, op) || dirs.any(|dir| !made.contains_key(&dir) && !stays(dir))
+        loop {
+            keep_closed(&self.ops, &mut made, |seq, op, _| !may_vanish(&self.tree.queue, seq, op));
+            let ended = self.dirs_ended_by(&made);
+            if ended.is_empty() {
+                return made;
+            }
+            for (_, op) in &self.ops {
+                if queue::names(&op.change).any(|(dir, _)| ended.contains(&dir)) {
+                    made.remove(&op.change.object);
+                }
+            }
+        }
+    }
+
+    /// Directories that stay, and whose last change is one of these objects.
+    fn dirs_ended_by(&self, made: &HashMap<u64, u64>) -> HashSet<u64> {
+        let changes = self.ops.iter().filter(|(_, op)| made.contains_key(&op.change.object));
+        let dirs = changes.flat_map(|(_, op)| queue::names(&op.change)).map(|(dir, _)| dir);
+        let mut dirs: HashSet<u64> = dirs.filter(|dir| !made.contains_key(dir)).collect();
+        dirs.retain(|dir| {
+            let mut last = self.tree.queue.iter().rev();
+            let last = last.find(|(_, op)| queue::names(&op.change).any(|(of, _)| of == *dir));
+            last.is_some_and(|(_, op)| made.contains_key(&op.change.object))
         });
-        made
+        dirs
     }
 
     /// Whether all operations on an object are in sight, the last of them took its last name, and nobody was promised that
@@ -141,12 +135,6 @@ impl<'a> Window<'a> {
             && last.is_some_and(|(seq, op)| {
                 queue::destroyed(&op.change) == Some(id) && !self.tree.queue.is_promised(from, seq)
             })
-    }
-
-    /// Whether the account may set the times of a directory.
-    fn is_ours(&self, dir: u64) -> bool {
-        let attr = self.tree.peek(dir).filter(|inode| !inode.gone).and_then(|inode| inode.attr);
-        attr.is_some_and(|attr| self.uid == 0 || attr.uid == self.uid)
     }
 
     /// Attributes of an object that are set again before anything else happens to it.
