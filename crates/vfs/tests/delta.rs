@@ -35,12 +35,14 @@ async fn write_all(e: &Engine, file: Oid, content: &[u8], step: usize) {
     }
 }
 
-/// As many editors do it.
-async fn save(e: &Engine, content: &[u8], step: usize) {
+/// As many editors do it. Nothing goes home before all is written, however long that takes.
+async fn save(world: &World, e: &Engine, content: &[u8], step: usize) {
     let lab = e.lab().await;
     let file = e.create(lab, "f.tmp").await.unwrap();
+    world.fault(Fault::Unreachable);
     write_all(e, file, content, step).await;
     e.vfs.rename(e.ctx(), lab, b"f.tmp", lab, b"f", RenameHow::Replace).await.unwrap();
+    world.fault(Fault::None);
     e.sync().await;
 }
 
@@ -65,7 +67,7 @@ async fn a_file_that_is_saved_beside_and_renamed_sends_what_has_changed() {
     {
         let (world, e) = read_before(&old).await;
         let before = world.memory.counters();
-        save(&e, content, step).await;
+        save(&world, &e, content, step).await;
         is_at_home(&world, "f", content).await;
         let (staged, copied) = since(&world, before);
         assert!(staged as usize <= most + (most + 3 * MIB) / 40, "{staged} bytes staged for {step}");
@@ -73,7 +75,7 @@ async fn a_file_that_is_saved_beside_and_renamed_sends_what_has_changed() {
         assert!((content.len() - MIB..=content.len()).contains(&((staged + copied) as usize)));
         // What was saved is what the next one is like.
         let before = world.memory.counters();
-        save(&e, &old, step).await;
+        save(&world, &e, &old, step).await;
         is_at_home(&world, "f", &old).await;
         assert!(since(&world, before).0 as usize <= 2 * MIB + MIB / 4);
     }
@@ -86,7 +88,7 @@ async fn single_bytes_in_many_places_cost_little() {
     let mut new = old.clone();
     (1..=20).for_each(|i| new.insert(i * 250_001, b'!'));
     let before = world.memory.counters();
-    save(&e, &new, MIB).await;
+    save(&world, &e, &new, MIB).await;
     is_at_home(&world, "f", &new).await;
     let (staged, _) = since(&world, before);
     assert!(staged < 64 << 10, "{staged} bytes staged");
