@@ -35,10 +35,11 @@ pub fn next(data: &[u8], from: usize, bits: u32) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn noise(len: usize, mut state: u64) -> Vec<u8> {
+    /// Bytes that nothing repeats.
+    pub fn noise(len: usize, mut state: u64) -> Vec<u8> {
         let mut next = || {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (state >> 33) as u8

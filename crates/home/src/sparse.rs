@@ -124,15 +124,8 @@ impl Sparse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cut::tests::noise;
     use oncrpc::xdr::Xdr;
-
-    fn noise(len: usize, mut state: u64) -> Vec<u8> {
-        let mut next = || {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 33) as u8
-        };
-        (0..len).map(|_| next()).collect()
-    }
 
     fn attr() -> Attr {
         super::super::agent::server::tests::attr(3)

@@ -4,20 +4,12 @@
 
 mod common;
 
-use common::{Engine, World};
+use common::{Engine, World, noise};
 use home::HomePath;
-use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
 use std::time::Duration;
 use vfs::Mode;
 
 const MIB: usize = 1 << 20;
-
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut bytes = vec![0; len];
-    StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
-    bytes
-}
 
 /// A home that is far, and what a file has there that was read here.
 async fn read_before(content: &[u8]) -> (World, Engine) {

@@ -5,8 +5,7 @@
 //! away takes its request along, unless it is a change. When the pipe breaks or stays silent too long, every
 //! caller gets [`ErrorKind::Unreachable`]; making a new connection is the business of [`crate::remote`].
 
-// tidy: long because the session answers each call of the trait `Home`.
-
+mod lists;
 #[cfg(test)]
 mod older;
 mod sane;
@@ -17,6 +16,7 @@ mod told;
 mod wide;
 mod window;
 
+use self::lists::{batches, in_requests};
 use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
@@ -26,8 +26,7 @@ use super::verbs::{
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{
-    APPLY_MAX, BODY_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, KNOWN_MAX, LISTING, PACK_FROM, READ_MAX,
-    READ_PART, REQUESTS_MAX, STAGE_MAX,
+    BODY_MAX, COPY_PLACES, KNOWN_MAX, LISTING, PACK_FROM, READ_MAX, READ_PART, REQUESTS_MAX, STAGE_MAX,
 };
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::sparse::Sparse;
@@ -753,47 +752,6 @@ impl Home for Session {
         }
         Ok(outcomes)
     }
-}
-
-/// Lists of parts that one COPY takes.
-fn in_requests(parts: Vec<Copied>) -> Vec<Vec<Copied>> {
-    let mut out: Vec<Vec<Copied>> = Vec::new();
-    let mut room = 0;
-    for part in parts {
-        let len = u64::from(part.len);
-        match out.last_mut() {
-            Some(list) if len <= room && list.len() < COPY_PARTS => {
-                room -= len;
-                list.push(part);
-            }
-            _ => {
-                room = COPY_BYTES.saturating_sub(len);
-                out.push(vec![part]);
-            }
-        }
-    }
-    out
-}
-
-/// Lists of operations of at most [`APPLY_MAX`] bytes, or of a single operation.
-fn batches(ops: Vec<Placed>) -> Vec<Vec<Placed>> {
-    let mut out: Vec<Vec<Placed>> = Vec::new();
-    let mut room = 0;
-    for op in ops {
-        let mut w = Writer::new();
-        op.encode(&mut w);
-        match out.last_mut() {
-            Some(batch) if w.len() <= room => {
-                room -= w.len();
-                batch.push(op);
-            }
-            _ => {
-                room = APPLY_MAX.saturating_sub(w.len());
-                out.push(vec![op]);
-            }
-        }
-    }
-    out
 }
 
 type Answer = oneshot::Sender<Result<Reply>>;

@@ -268,6 +268,7 @@ impl Volume {
         })?;
         let copied = match staging {
             Some(staging) => staging.held().await?,
+            None if rest.is_empty() => Vec::new(),
             None if stages.whole => stage(&*self.home, ready.id, rest).await.map(|()| Vec::new())?,
             None => {
                 let object = self.object(&self.tree.lock(), ready)?;

@@ -27,6 +27,9 @@ struct Window<'a> {
 impl Volume {
     /// Takes out of the queue what need not go home.
     pub fn vanish(&self, tree: &mut Tree) -> Result<()> {
+        if !may_have_any(&tree.queue) {
+            return Ok(());
+        }
         let records = Window::new(tree).vanishing();
         if records.is_empty() {
             return Ok(());
@@ -114,15 +117,21 @@ impl<'a> Window<'a> {
 
     /// Directories that stay, and whose last change is one of these objects.
     fn dirs_ended_by(&self, made: &HashMap<u64, u64>) -> HashSet<u64> {
-        let changes = self.ops.iter().filter(|(_, op)| made.contains_key(&op.change.object));
+        let is_made = |op: &Pending| made.contains_key(&op.change.object);
+        let changes = self.ops.iter().filter(|(_, op)| is_made(op));
         let dirs = changes.flat_map(|(_, op)| queue::names(&op.change)).map(|(dir, _)| dir);
-        let mut dirs: HashSet<u64> = dirs.filter(|dir| !made.contains_key(dir)).collect();
-        dirs.retain(|dir| {
-            let mut last = self.tree.queue.iter().rev();
-            let last = last.find(|(_, op)| queue::names(&op.change).any(|(of, _)| of == *dir));
-            last.is_some_and(|(_, op)| made.contains_key(&op.change.object))
-        });
-        dirs
+        let mut open: HashSet<u64> = dirs.filter(|dir| !made.contains_key(dir)).collect();
+        let mut ended = HashSet::new();
+        // Once through the queue, however many directories there are.
+        for (_, op) in self.tree.queue.iter().rev() {
+            if open.is_empty() {
+                break;
+            }
+            let last_of = queue::names(&op.change).map(|(dir, _)| dir).filter(|dir| open.remove(dir));
+            let last_of: Vec<u64> = last_of.collect();
+            ended.extend(last_of.into_iter().filter(|_| is_made(op)));
+        }
+        ended
     }
 
     /// Whether all operations on an object are in sight, the last of them took its last name, and nobody was promised that
@@ -162,6 +171,19 @@ impl<'a> Window<'a> {
         }
         vanishing
     }
+}
+
+/// Whether it is worth a closer look: nothing vanishes where no name is taken away and no attributes are set twice.
+fn may_have_any(unsent: &Queue) -> bool {
+    let (mut removed, mut set) = (false, 0);
+    for (_, op) in unsent.iter().take(limits::VANISHING) {
+        removed |= queue::destroyed(&op.change).is_some();
+        set += usize::from(matches!(op.change.op, Op::SetAttr { .. }));
+        if removed || set > 1 {
+            return true;
+        }
+    }
+    false
 }
 
 /// Whether the home cannot know any part of an operation, and nobody waits for it.

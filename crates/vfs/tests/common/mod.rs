@@ -7,6 +7,8 @@ use home::memory::MemoryHome;
 use home::testing::conformance::Outside;
 use home::testing::fault::{Fault, FaultHome};
 use home::{Home, HomePath, Name};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -20,6 +22,13 @@ use vfs::{
 pub mod clock;
 
 pub const UID: u32 = 4000;
+
+/// Bytes that nothing repeats.
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    StdRng::seed_from_u64(seed).fill(&mut bytes[..]);
+    bytes
+}
 
 /// Runs in time that goes fast.
 pub fn in_fast_time<F: Future<Output = ()>>(mode: Mode, test: impl FnOnce(World) -> F) {

@@ -3,7 +3,7 @@
 use super::super::server::tests::{Gated, start};
 use super::super::verbs::JOINS;
 use super::*;
-use crate::limits::agent::{CHANGES_MAX, CHANNEL_GIVEN, CHANNELS_MORE, READ_PART};
+use crate::limits::agent::{APPLY_MAX, CHANGES_MAX, CHANNEL_GIVEN, CHANNELS_MORE, COPY_PARTS, READ_PART};
 use crate::{HomePath, Link, Op, SetAttr, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
