@@ -417,13 +417,11 @@ impl Queue {
         self.known.iter().rev().find(goes).copied().unwrap_or(0)
     }
 
-    /// Whether an operation before the last known one was sent behind it: a write that joined later ones to its file. Its
-    /// place is what the known ones leave.
-    fn is_behind_known(&self, seq: u64, op: &Pending) -> bool {
-        matches!(op.change.op, Op::Write { .. })
-            && op.parked.is_none()
-            && !self.known.contains(&seq)
-            && !self.travelled.contains_key(&seq)
+    /// Whether an operation before the last known one goes behind it: a write that joined later ones to its file, and what
+    /// depends on such a one. Its place is what the known ones leave.
+    fn is_behind_known(&self, seq: u64, op: &Pending, behind: &Waiting) -> bool {
+        let unknown = op.parked.is_none() && !self.known.contains(&seq) && !self.travelled.contains_key(&seq);
+        unknown && (matches!(op.change.op, Op::Write { .. }) || behind.concerns(&op.change))
     }
 
     /// A batch of these operations, and whether it ended before the last of them.
@@ -433,14 +431,17 @@ impl Queue {
         ops: impl Iterator<Item = (&'a u64, &'a Pending)>,
     ) -> (Vec<Group>, bool) {
         let mut batch = Selection { now, ..Selection::default() };
-        let (mut ended, mut passed) = (false, false);
+        let mut ended = false;
+        let mut behind = Waiting::default();
         let last_known = self.last_known();
         for (seq, op) in ops {
-            if *seq <= last_known && self.is_behind_known(*seq, op) {
-                passed = true;
+            if *seq <= last_known && self.is_behind_known(*seq, op, &behind) {
+                behind.add(&op.change);
                 continue;
             }
-            ended = passed && *seq > last_known || batch.is_full() || !batch.take(*seq, op, &self.known);
+            ended = *seq > last_known && !behind.objects.is_empty()
+                || batch.is_full()
+                || !batch.take(*seq, op, &self.known);
             if ended {
                 break;
             }
