@@ -10,6 +10,8 @@
 //!                               # (below that), each with or without scp:, or local:/srv
 //! mode = "strict"               # wb (usual), cto, strict, owned, offline or ro: docs/SEMANTICS.md
 //! modes = { scratch = "owned", "ref/genomes" = "ro" }   # folders with another mode: below scl, or from / of the host
+//! conflicts = { logs = "append-merge", db = "stop" }    # where both sides changed something: keep-both (usual), prefer-local,
+//!                               # stop, strict-last-writer or append-merge; folders as in modes, "/" is the whole host
 //! share = false
 //! symlinks = "rebase"           # absolute links of the home lead into the home; "raw" leaves them
 //! protect = []                  # folders that no client may change; default .ssh .gnupg .cache/trellis
@@ -18,7 +20,7 @@
 //! A key that is not known is an error that names its line: a misspelled guard must not be silently absent.
 
 use crate::limits;
-use crate::options::{ModeName, Options};
+use crate::options::{ModeName, Options, PolicyName};
 use crate::scl::{RootName, Target};
 use home::io_text;
 use home::{HomePath, Name};
@@ -55,6 +57,9 @@ pub struct HomeEntry {
     /// Folders with a mode of their own, as written: below the place that the name means, or from the root of the host.
     #[serde(default)]
     pub modes: BTreeMap<String, ModeName>,
+    /// Folders in which conflicts are settled in another way than by keeping both, as written.
+    #[serde(default)]
+    pub conflicts: BTreeMap<String, PolicyName>,
     /// Whether other users have what the modes give to others.
     pub share: Option<bool>,
     /// What absolute symbolic links become.
@@ -77,24 +82,44 @@ impl HomeEntry {
 
     /// Folders with a mode of their own, from the root of the home.
     pub fn folders(&self) -> Result<Vec<(HomePath, vfs::Mode)>, String> {
-        let folder = |(text, mode): (&String, &ModeName)| {
-            let (shown, fail) =
-                (crate::show::text(text.as_bytes()), |why: &str| format!("home {}: {why}", self.name));
-            let path = HomePath::parse(text.as_bytes()).map_err(|e| fail(&format!("modes: {shown}: {e}")))?;
-            let mut full = match (text.starts_with('/'), self.place()) {
-                (true, _) => HomePath::root(),
-                (false, Some(place)) => place,
-                (false, None) => {
-                    let why = format!(
-                        "modes: write {shown} from the root of the host, because scl begins at the home directory"
-                    );
-                    return Err(fail(&why));
-                }
-            };
-            path.names().for_each(|name| full.push(&name));
-            Ok((full, vfs::Mode::from(*mode)))
-        };
+        let folder = |(text, mode): (&String, &ModeName)| Ok((self.folder("modes", text)?, (*mode).into()));
         self.modes.iter().map(folder).collect()
+    }
+
+    /// Folders with a policy of conflicts of their own, from the root of the home.
+    pub fn policies(&self) -> Result<Vec<(HomePath, vfs::Policy)>, String> {
+        let folder = |(text, policy): (&String, &PolicyName)| Ok((self.folder("conflicts", text)?, policy.0));
+        self.conflicts.iter().map(folder).collect()
+    }
+
+    /// A folder as it is written under a key, from the root of the home.
+    fn folder(&self, key: &str, text: &str) -> Result<HomePath, String> {
+        let (shown, fail) =
+            (crate::show::text(text.as_bytes()), |why: &str| format!("home {}: {key}: {why}", self.name));
+        let path = HomePath::parse(text.as_bytes()).map_err(|e| fail(&format!("{shown}: {e}")))?;
+        let mut full = match (text.starts_with('/'), self.place()) {
+            (true, _) => HomePath::root(),
+            (false, Some(place)) => place,
+            (false, None) => {
+                let why = format!(
+                    "write {shown} from the root of the host, because scl begins at the home directory"
+                );
+                return Err(fail(&why));
+            }
+        };
+        path.names().for_each(|name| full.push(&name));
+        Ok(full)
+    }
+
+    /// The policies of the account's home, of which this is the first entry and `others` are further ones.
+    pub fn policies_with(&self, others: &[&HomeEntry]) -> Result<Vec<(HomePath, vfs::Policy)>, String> {
+        let mut all = self.policies()?;
+        for other in others {
+            all.extend(other.policies()?);
+        }
+        all.sort_by(|a, b| (a.0.as_bytes(), a.1.name()).cmp(&(b.0.as_bytes(), b.1.name())));
+        all.dedup();
+        Ok(all)
     }
 
     /// The modes of the account's home, of which this is the first entry and `others` are further ones: their modes are
@@ -178,6 +203,14 @@ pub fn parse(text: &str) -> Result<Options, String> {
             if local { ModeName::Strict } else { entry.mode.or(options.mode).unwrap_or(ModeName::Wb) };
         let modes = vfs::Modes::new(whole.into(), entry.folders()?);
         modes.map_err(|e| format!("home {}: modes: {}", entry.name, e.detail))?;
+        if whole == ModeName::Strict && !entry.conflicts.is_empty() {
+            return Err(format!(
+                "home {}: conflicts: it is strict, so that each change is made at once and meets none; remove the key",
+                entry.name
+            ));
+        }
+        let policies = vfs::Policies::new(entry.policies()?);
+        policies.map_err(|e| format!("home {}: conflicts: {}", entry.name, e.detail))?;
     }
     Ok(options)
 }
@@ -289,6 +322,17 @@ mod tests {
     }
 
     #[test]
+    fn policies_of_conflicts_are_of_folders() {
+        let text = "[[home]]\nname = \"a\"\nscl = \"scp:h:/x\"\nconflicts = { logs = \"append-merge\", \"/\" = \"stop\" }\n";
+        let more =
+            "[[home]]\nname = \"b\"\nscl = \"scp:h:/x/b\"\nconflicts = { db = \"strict-last-writer\" }\n";
+        let homes = parse(&format!("{text}{more}")).unwrap().home;
+        let all = homes[0].policies_with(&[&homes[1]]).unwrap();
+        let all: Vec<String> = all.iter().map(|(folder, policy)| format!("{folder} {policy}")).collect();
+        assert_eq!(all, ["/ stop", "/x/b/db strict-last-writer", "/x/logs append-merge"]);
+    }
+
+    #[test]
     fn unknown_keys_name_their_line() {
         let error = parse("share = true\nlisen = []\n").unwrap_err();
         assert!(error.contains("line 2") && error.contains("lisen"), "{error}");
@@ -319,6 +363,19 @@ mod tests {
                 "/x/y has two modes",
             ),
             (home("a", "scl = \"scp:a:/\"\nmodes = { \"../x\" = \"ro\" }"), "not a name"),
+            (home("a", "scl = \"scp:a:/\"\nconflicts = { x = \"newest\" }"), "keep-both, prefer-local, stop"),
+            (
+                home("a", "scl = \"scp:a:.\"\nconflicts = { x = \"stop\" }"),
+                "conflicts: write x from the root",
+            ),
+            (
+                home("a", "scl = \"scp:a:/\"\nmode = \"strict\"\nconflicts = { x = \"stop\" }"),
+                "remove the key",
+            ),
+            (
+                home("a", "scl = \"scp:a:/x\"\nconflicts = { y = \"stop\", \"/x/y\" = \"keep-both\" }"),
+                "/x/y has two policies",
+            ),
             (home("a", "scl = \"scp:a:\"\nprotect = [\"../x\"]"), "not a name"),
             (home("a", "scl = \"scp:a:\"") + &home("a", "scl = \"scp:b:\""), "two homes"),
             ("allow = [\"10.0.0.1/8\"]".into(), "10.0.0.0/8"),

@@ -42,6 +42,22 @@ impl From<ModeName> for vfs::Mode {
     }
 }
 
+/// What becomes of a conflict, as a configuration names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PolicyName(pub vfs::Policy);
+
+impl<'de> Deserialize<'de> for PolicyName {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<PolicyName, D::Error> {
+        let text = String::deserialize(from)?;
+        let named = vfs::Policy::ALL.into_iter().find(|policy| policy.name() == text);
+        named.map(PolicyName).ok_or_else(|| {
+            let all = vfs::Policy::ALL.map(vfs::Policy::name).join(", ");
+            let shown = crate::show::text(text.as_bytes());
+            serde::de::Error::custom(format!("{shown} is no policy of conflicts; there are {all}"))
+        })
+    }
+}
+
 /// What `serve` may be told, by arguments or by the configuration file.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]

@@ -213,7 +213,9 @@ fn options_of(entries: &[&HomeEntry]) -> Result<MountOptions> {
     let (entry, others) =
         entries.split_first().map_or((None, entries), |(first, others)| (Some(*first), others));
     let modes = entry.map_or_else(|| Ok(Vec::new()), |entry| entry.modes_with(others));
+    let conflicts = entry.map_or_else(|| Ok(Vec::new()), |entry| entry.policies_with(others));
     Ok(MountOptions {
+        conflicts: conflicts.map_err(|why| Error::new(ErrorKind::Invalid, why))?,
         mode: entry.and_then(|e| e.mode).map(ModeName::into),
         modes: modes.map_err(|why| Error::new(ErrorKind::Invalid, why))?,
         share: entry.and_then(|e| e.share),

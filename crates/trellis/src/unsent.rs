@@ -94,6 +94,7 @@ mod tests {
             account: account.into(),
             names: vec![],
             modes: Modes::new(Mode::Wb, vec![]).unwrap(),
+            conflict_policies: vfs::Policies::default(),
             home: home::Status::new(home::Link::Idle, None),
             staleness: Default::default(),
             kept: false,

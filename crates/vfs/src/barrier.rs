@@ -2,7 +2,8 @@
 //! durable at the homes. It serves scripts on clients that have the mount and not the program. Each barrier is a new
 //! NAME, because a client's kernel answers a second read of the same file from its memory.
 //!
-//! Beside it, `/.trellis/modes` says which mode is in force where, for the same scripts.
+//! Beside it, `/.trellis/modes` says which mode is in force where, and `/.trellis/conflicts` what becomes of conflicts, for the
+//! same scripts.
 //!
 //! These objects live in the volume of the root directory and are not listed there. Nothing is kept of them: the
 //! handle of a barrier holds a hash of its name.
@@ -19,6 +20,8 @@ const OURS: Oid = Oid { volume: Oid::ROOT_VOLUME, id: 2 };
 const SYNC: Oid = Oid { volume: Oid::ROOT_VOLUME, id: 3 };
 /// `/.trellis/modes`.
 const MODES: Oid = Oid { volume: Oid::ROOT_VOLUME, id: 4 };
+/// `/.trellis/conflicts`.
+const CONFLICTS: Oid = Oid { volume: Oid::ROOT_VOLUME, id: 5 };
 /// Ids of barriers have this bit, fileids have not.
 const BARRIER: u64 = 1 << 63;
 /// What a barrier says when it has been passed.
@@ -33,6 +36,7 @@ impl Vfs {
             OURS => Ok(FileAttr { nlink: 3, fileid: oid.id, ..root }),
             SYNC => Ok(FileAttr { nlink: 2, fileid: oid.id, ..root }),
             MODES => Ok(self.own_file(oid, self.modes_text().len())),
+            CONFLICTS => Ok(self.own_file(oid, self.policies_text().len())),
             _ if oid.id & BARRIER != 0 => Ok(self.own_file(oid, TEXT.len())),
             _ => Err(ErrorKind::Stale.into()),
         }
@@ -55,6 +59,7 @@ impl Vfs {
             (OURS, b"..") => Oid::ROOT,
             (OURS, b"sync") => SYNC,
             (OURS, b"modes") => MODES,
+            (OURS, b"conflicts") => CONFLICTS,
             (SYNC, b"..") => OURS,
             (SYNC, name) => {
                 self.check_server_user(ctx)?;
@@ -81,6 +86,7 @@ impl Vfs {
                 entry(b"..", 2, Oid::ROOT),
                 entry(b"sync", 3, SYNC),
                 entry(b"modes", 4, MODES),
+                entry(b"conflicts", 5, CONFLICTS),
             ],
             SYNC => vec![entry(b".", 1, SYNC), entry(b"..", 2, OURS)],
             _ => return Err(ErrorKind::NotDir.into()),
@@ -94,12 +100,13 @@ impl Vfs {
     /// Reads a file of ours. Waits at a barrier: [`ErrorKind::Busy`] while the homes are still being written to, [`ErrorKind::Io`] where a
     /// home refuses or wants a login, or an account is suspended, so that waiting is of no use.
     pub async fn read_own(&self, ctx: Ctx<'_>, oid: Oid, at: u64, len: u32) -> Result<ReadOk> {
-        if oid != MODES && oid.id & BARRIER == 0 {
+        if oid != MODES && oid != CONFLICTS && oid.id & BARRIER == 0 {
             return Err(ErrorKind::IsDir.into());
         }
         self.check_server_user(ctx)?;
         let text = match oid {
             MODES => Bytes::from(self.modes_text()),
+            CONFLICTS => Bytes::from(self.policies_text()),
             _ => self.pass_barrier().await?,
         };
         let from = at.min(text.len() as u64) as usize;

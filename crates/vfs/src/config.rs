@@ -1,5 +1,6 @@
 //! What the engine is given: local resources, policies, and the meaning of the names in its root directory.
 
+use crate::conflict::{Policies, Policy};
 use crate::env::Env;
 use crate::mode::{Mode, Modes};
 use crate::store::MetaStore;
@@ -78,6 +79,8 @@ pub struct MountOptions {
     pub mode: Option<Mode>,
     /// Folders, from the root of the home, in which it promises something else.
     pub modes: Vec<(HomePath, Mode)>,
+    /// Folders, from the root of the home, in which conflicts are settled in another way than by keeping both.
+    pub conflicts: Vec<(HomePath, Policy)>,
     /// Whether other users have what the mode gives to others.
     pub share: Option<bool>,
     /// Whether absolute symbolic links are shown below `/trellis` and the [name](Namespace::root_name) of the root.
@@ -145,6 +148,8 @@ pub struct VolumeStatus {
     pub names: Vec<Name>,
     /// What an acknowledgement promises, in which folders.
     pub modes: Modes,
+    /// What becomes of conflicts, in which folders.
+    pub conflict_policies: Policies,
     /// The home.
     pub home: home::Status,
     /// How old an answer from the cache may be; `None`: any age.
@@ -183,6 +188,11 @@ pub struct Parked {
     pub what: String,
     /// Why not.
     pub kind: ErrorKind,
+    /// It is a conflict, where the policy is `stop`: it waits for [`crate::Vfs::settle_stopped`], and so does later work in
+    /// this folder, from the root of the home.
+    pub stopped: Option<HomePath>,
+    /// Where it would have changed something, from the root of the home.
+    pub at: Option<HomePath>,
 }
 
 /// An object with changes that cannot go home, because the home refused one.

@@ -1,5 +1,9 @@
 //! What becomes of a change whose base is no longer what the home has. Pure: a table, no questions.
 
+mod policy;
+
+pub use policy::{Policies, Policy, contains};
+
 use home::{Attr, Name, New, Op, Piece, Time};
 
 /// What an operation of ours wants, as far as a conflict goes.
@@ -65,7 +69,7 @@ pub enum Theirs {
     Other,
 }
 
-/// What to do. Neither side's bytes are ever lost.
+/// What to do. Neither side's bytes are ever lost, but where the policy wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resolution {
     /// It is no conflict: ours is made of what the home has.
@@ -80,6 +84,14 @@ pub enum Resolution {
     Drop,
     /// Ours stays here until a person decides.
     Wait,
+    /// Ours stays here until a person decides, and so does all later work in the folder.
+    Stop,
+    /// Ours keeps the name; theirs becomes a copy beside it.
+    TakeName,
+    /// Ours goes over theirs, which is lost.
+    Overwrite,
+    /// Ours goes behind theirs, in the same file.
+    Append,
 }
 
 impl Resolution {
@@ -90,7 +102,26 @@ impl Resolution {
 }
 
 /// Decides for an operation that met `theirs`.
-pub fn resolve(ours: Ours, theirs: Theirs) -> Resolution {
+pub fn resolve(ours: Ours, theirs: Theirs, policy: Policy) -> Resolution {
+    use {Ours as O, Resolution as R, Theirs as T};
+    let usual = usual(ours, theirs);
+    match (policy, usual) {
+        (_, R::Apply | R::Merge) | (Policy::KeepBoth, _) => usual,
+        (Policy::Stop, _) => R::Stop,
+        (Policy::PreferLocal, R::KeepBoth) => R::TakeName,
+        // A directory is never written over, nor does one go over anything else.
+        (Policy::LastWriter, R::KeepBoth) if theirs != T::Dir && ours != O::Mkdir => R::Overwrite,
+        (Policy::LastWriter, R::Drop) if ours == O::Remove && theirs == T::Modified => R::Overwrite,
+        (Policy::AppendMerge, R::KeepBoth) => match (ours, theirs) {
+            (O::Append, T::Modified) | (O::Create, T::Other) => R::Append,
+            _ => usual,
+        },
+        _ => usual,
+    }
+}
+
+/// The same under the usual policy.
+fn usual(ours: Ours, theirs: Theirs) -> Resolution {
     use {Ours as O, Resolution as R, Theirs as T};
     match (ours, theirs) {
         (_, T::Unchanged) => R::Apply,
@@ -119,11 +150,19 @@ pub fn resolve(ours: Ours, theirs: Theirs) -> Resolution {
 
 /// What stands between the name that was lost and who gave the copy its name.
 const MARK: &[u8] = b".trellis-conflict-";
+/// What ends the name of a copy of theirs.
+const THEIRS: &str = "-theirs";
 
 /// The name of a copy: `NAME.trellis-conflict-GATEWAY-SECONDS-SEQ`, at most 255 bytes; the original is cut where it
 /// must be.
 pub fn copy_name(original: &Name, gateway: u64, time: Time, seq: u64) -> Name {
     with_suffix(original, &format!(".trellis-conflict-{:08x}-{}-{seq}", gateway as u32, time.sec))
+}
+
+/// The same for theirs, where ours has the name: `…-theirs`.
+pub fn their_copy_name(original: &Name, gateway: u64, time: Time, seq: u64) -> Name {
+    let suffix = format!(".trellis-conflict-{:08x}-{}-{seq}{THEIRS}", gateway as u32, time.sec);
+    with_suffix(original, &suffix)
 }
 
 /// An ordinary name for a copy that is kept, the `n`th of those to try: `NAME.mine`, `NAME.mine2`…
@@ -148,6 +187,8 @@ pub struct CopyOf {
     pub gateway: u32,
     /// When the change was made there, in seconds since 1970.
     pub written: i64,
+    /// It is what the home had: ours has the name.
+    pub is_theirs: bool,
 }
 
 /// Takes the name of a copy apart; `None` for any other name.
@@ -155,12 +196,14 @@ pub fn copy_of(name: &Name) -> Option<CopyOf> {
     let bytes = name.as_bytes();
     let at = bytes.windows(MARK.len()).rposition(|w| w == MARK).filter(|at| *at > 0)?;
     let rest = std::str::from_utf8(&bytes[at + MARK.len()..]).ok()?;
+    let (rest, is_theirs) = rest.strip_suffix(THEIRS).map_or((rest, false), |rest| (rest, true));
     let (gateway, rest) = rest.split_at_checked(8)?;
     let gateway = gateway.bytes().all(|b| b"0123456789abcdef".contains(&b)).then_some(gateway)?;
     let (written, seq) = rest.strip_prefix('-')?.rsplit_once('-')?;
     seq.parse::<u64>().ok()?;
     let original = Name::new(&bytes[..at]).ok().filter(|_| bytes.len() < home::name::NAME_MAX);
-    Some(CopyOf { original, gateway: u32::from_str_radix(gateway, 16).ok()?, written: written.parse().ok()? })
+    let (gateway, written) = (u32::from_str_radix(gateway, 16).ok()?, written.parse().ok()?);
+    Some(CopyOf { original, gateway, written, is_theirs })
 }
 
 /// Whether what the home has is what one of our own sends left there: its size and its time, which is ours to the
@@ -180,8 +223,7 @@ mod tests {
     /// One row for each of ours, one column for each of theirs: every cell of the table.
     #[test]
     fn the_table() {
-        use {Ours as O, Resolution::*, Theirs as T};
-        let columns = [T::Unchanged, T::Own, T::Equal, T::Modified, T::Gone, T::Dir, T::Other];
+        use {Ours as O, Resolution::*};
         let rows = [
             (O::Store, [Apply, Apply, Merge, KeepBoth, Recreate, KeepBoth, KeepBoth]),
             (O::Append, [Apply, Apply, Merge, KeepBoth, Recreate, KeepBoth, KeepBoth]),
@@ -193,16 +235,93 @@ mod tests {
             (O::Link, [Apply, Merge, Merge, Apply, Drop, KeepBoth, KeepBoth]),
             (O::SetAttr, [Apply, Merge, Merge, Apply, Drop, Drop, Drop]),
         ];
-        for (ours, row) in rows {
-            for (theirs, want) in columns.into_iter().zip(row) {
-                assert_eq!(resolve(ours, theirs), want, "{ours:?} met {theirs:?}");
-            }
-        }
-        for (resolution, is_one) in
-            [(Apply, false), (Merge, false), (KeepBoth, true), (Recreate, true), (Drop, true), (Wait, true)]
-        {
+        check(Policy::KeepBoth, rows);
+        let resolutions = [Apply, Merge, KeepBoth, Recreate, Drop, Wait, Stop, TakeName, Overwrite, Append];
+        for resolution in resolutions {
+            let is_one = !matches!(resolution, Apply | Merge);
             assert_eq!(resolution.is_conflict(), is_one, "{resolution:?}");
         }
+    }
+
+    const COLUMNS: [Theirs; 7] = {
+        use Theirs as T;
+        [T::Unchanged, T::Own, T::Equal, T::Modified, T::Gone, T::Dir, T::Other]
+    };
+
+    fn check(policy: Policy, rows: [(Ours, [Resolution; 7]); 9]) {
+        for (ours, row) in rows {
+            for (theirs, want) in COLUMNS.into_iter().zip(row) {
+                assert_eq!(resolve(ours, theirs, policy), want, "{policy}: {ours:?} met {theirs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_prefer_local() {
+        use {Ours as O, Resolution::*};
+        let rows = [
+            (O::Store, [Apply, Apply, Merge, TakeName, Recreate, TakeName, TakeName]),
+            (O::Append, [Apply, Apply, Merge, TakeName, Recreate, TakeName, TakeName]),
+            (O::Create, [Apply, Merge, Merge, TakeName, Wait, TakeName, TakeName]),
+            (O::Mkdir, [Apply, Merge, Merge, TakeName, Wait, Merge, TakeName]),
+            (O::Remove, [Apply, Merge, Apply, Drop, Merge, Drop, Drop]),
+            (O::Rmdir, [Apply, Merge, Apply, Drop, Merge, Drop, Drop]),
+            (O::Rename, [Apply, Merge, Apply, Apply, Drop, TakeName, TakeName]),
+            (O::Link, [Apply, Merge, Merge, Apply, Drop, TakeName, TakeName]),
+            (O::SetAttr, [Apply, Merge, Merge, Apply, Drop, Drop, Drop]),
+        ];
+        check(Policy::PreferLocal, rows);
+    }
+
+    #[test]
+    fn the_table_of_stop() {
+        use {Ours as O, Resolution::*};
+        let rows = [
+            (O::Store, [Apply, Apply, Merge, Stop, Stop, Stop, Stop]),
+            (O::Append, [Apply, Apply, Merge, Stop, Stop, Stop, Stop]),
+            (O::Create, [Apply, Merge, Merge, Stop, Stop, Stop, Stop]),
+            (O::Mkdir, [Apply, Merge, Merge, Stop, Stop, Merge, Stop]),
+            (O::Remove, [Apply, Merge, Apply, Stop, Merge, Stop, Stop]),
+            (O::Rmdir, [Apply, Merge, Apply, Stop, Merge, Stop, Stop]),
+            (O::Rename, [Apply, Merge, Apply, Apply, Stop, Stop, Stop]),
+            (O::Link, [Apply, Merge, Merge, Apply, Stop, Stop, Stop]),
+            (O::SetAttr, [Apply, Merge, Merge, Apply, Stop, Stop, Stop]),
+        ];
+        check(Policy::Stop, rows);
+    }
+
+    #[test]
+    fn the_table_of_strict_last_writer() {
+        use {Ours as O, Resolution::*};
+        let rows = [
+            (O::Store, [Apply, Apply, Merge, Overwrite, Recreate, KeepBoth, Overwrite]),
+            (O::Append, [Apply, Apply, Merge, Overwrite, Recreate, KeepBoth, Overwrite]),
+            (O::Create, [Apply, Merge, Merge, Overwrite, Wait, KeepBoth, Overwrite]),
+            (O::Mkdir, [Apply, Merge, Merge, KeepBoth, Wait, Merge, KeepBoth]),
+            (O::Remove, [Apply, Merge, Apply, Overwrite, Merge, Drop, Drop]),
+            (O::Rmdir, [Apply, Merge, Apply, Drop, Merge, Drop, Drop]),
+            (O::Rename, [Apply, Merge, Apply, Apply, Drop, KeepBoth, Overwrite]),
+            (O::Link, [Apply, Merge, Merge, Apply, Drop, KeepBoth, Overwrite]),
+            (O::SetAttr, [Apply, Merge, Merge, Apply, Drop, Drop, Drop]),
+        ];
+        check(Policy::LastWriter, rows);
+    }
+
+    #[test]
+    fn the_table_of_append_merge() {
+        use {Ours as O, Resolution::*};
+        let rows = [
+            (O::Store, [Apply, Apply, Merge, KeepBoth, Recreate, KeepBoth, KeepBoth]),
+            (O::Append, [Apply, Apply, Merge, Append, Recreate, KeepBoth, KeepBoth]),
+            (O::Create, [Apply, Merge, Merge, KeepBoth, Wait, KeepBoth, Append]),
+            (O::Mkdir, [Apply, Merge, Merge, KeepBoth, Wait, Merge, KeepBoth]),
+            (O::Remove, [Apply, Merge, Apply, Drop, Merge, Drop, Drop]),
+            (O::Rmdir, [Apply, Merge, Apply, Drop, Merge, Drop, Drop]),
+            (O::Rename, [Apply, Merge, Apply, Apply, Drop, KeepBoth, KeepBoth]),
+            (O::Link, [Apply, Merge, Merge, Apply, Drop, KeepBoth, KeepBoth]),
+            (O::SetAttr, [Apply, Merge, Merge, Apply, Drop, Drop, Drop]),
+        ];
+        check(Policy::AppendMerge, rows);
     }
 
     #[test]
@@ -238,9 +357,13 @@ mod tests {
     fn the_name_of_a_copy_says_what_it_is_of() {
         let name = |s: &str| Name::new(s.as_bytes()).unwrap();
         for (original, sec) in [("f", 5), ("a-b.c", -1), ("f.trellis-conflict-00000007-5-9", 6)] {
-            let copy = copy_name(&name(original), u64::MAX - 1, Time { sec, nsec: 3 }, 77);
-            let of = CopyOf { original: Some(name(original)), gateway: 0xffff_fffe, written: sec };
-            assert_eq!(copy_of(&copy), Some(of), "{copy}");
+            let (gateway, time) = (u64::MAX - 1, Time { sec, nsec: 3 });
+            let copies = [copy_name, their_copy_name].map(|make| make(&name(original), gateway, time, 77));
+            for (copy, is_theirs) in copies.into_iter().zip([false, true]) {
+                let (original, gateway, written) = (Some(name(original)), 0xffff_fffe, sec);
+                let of = CopyOf { original, gateway, written, is_theirs };
+                assert_eq!(copy_of(&copy), Some(of), "{copy}");
+            }
         }
         let long = copy_name(&name(&"x".repeat(255)), 7, Time { sec: 5, nsec: 0 }, 9);
         assert_eq!(copy_of(&long).unwrap().original, None);
@@ -263,6 +386,8 @@ mod tests {
     #[test]
     fn a_copy_of_the_longest_name_fits() {
         let long = Name::new(&[b'x'; 255]).unwrap();
+        let theirs = their_copy_name(&long, u64::MAX, Time { sec: i64::MAX, nsec: 0 }, u64::MAX);
+        assert!(theirs.as_bytes().len() <= 255);
         let copy = copy_name(&long, u64::MAX, Time { sec: i64::MAX, nsec: 0 }, u64::MAX);
         assert!(copy.as_bytes().len() <= 255);
         assert_ne!(copy, copy_name(&long, u64::MAX, Time { sec: 0, nsec: 0 }, 1));

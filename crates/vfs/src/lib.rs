@@ -58,7 +58,7 @@ mod watch;
 pub use config::{
     Config, Held, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
 };
-pub use conflict::{CopyOf, copy_of};
+pub use conflict::{CopyOf, Policies, Policy, copy_of};
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
 pub use mode::{Mode, Modes};
 pub use ops::copies::{ConflictCopy, Keep};

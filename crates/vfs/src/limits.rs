@@ -221,3 +221,9 @@ pub const COPY_NAMES: u32 = 100;
 pub const FULL_PAUSE: Duration = Duration::from_millis(250);
 /// Longest pause between two attempts to send changes.
 pub const PUSH_BACKOFF: Duration = Duration::from_secs(5);
+
+/// Bytes before the end of the base that are compared before something is appended behind what the home has.
+pub const TAIL: u64 = 64 << 10;
+
+/// How long a person who settles a conflict waits for the home.
+pub const SETTLE_PATIENCE: Duration = Duration::from_secs(30);

@@ -273,6 +273,7 @@ pub fn enqueue(
         }
     }
     let bytes = payload(&change);
+    let frozen = tree.is_frozen(seq, &change);
     let op = Pending {
         change,
         origin,
@@ -283,6 +284,9 @@ pub fn enqueue(
         again: None,
         refusals: 0,
         late: false,
+        stopped: None,
+        frozen,
+        said: None,
         overlaid,
         waiter,
     };

@@ -1,6 +1,7 @@
 //! The root directory: a name for each way to spell a home. It is read-only, and listing it logs in nowhere.
 
 use crate::config::Mount;
+use crate::conflict::Policies;
 use crate::inode::{FIRST_COOKIE, ROOT_ID};
 use crate::mode::Modes;
 use crate::types::{Ctx, DirEntry, DirPage, FileAttr, Found, Oid};
@@ -358,6 +359,7 @@ impl Vfs {
         let modes = Modes::new(whole, mount.options.modes.clone())?;
         let policy = Policy {
             modes: RwLock::new(modes),
+            conflicts: Policies::new(mount.options.conflicts.clone())?,
             share: mount.options.share.unwrap_or(self.share),
             options: mount.options,
         };
@@ -387,6 +389,21 @@ impl Vfs {
         }
         lines.sort();
         lines.iter().map(|(path, mode)| format!("{mode} {path}\n")).collect()
+    }
+
+    /// What becomes of conflicts where, in the same way.
+    pub fn policies_text(&self) -> String {
+        let names = self.root.lock().names.clone();
+        let mut lines = Vec::new();
+        for (name, oid) in names.into_iter().filter_map(|(name, oid)| Some((name, oid?))) {
+            let Ok(volume) = self.volume(oid) else { continue };
+            let Ok(place) = volume.tree.lock().local_path(oid.id) else { continue };
+            let policies = &volume.policy.conflicts;
+            lines.push((format!("/{name}"), policies.at(&place).0));
+            lines.extend(policies.inside(&place).map(|(rest, policy)| (format!("/{name}{rest}"), policy)));
+        }
+        lines.sort_by(|a, b| a.0.cmp(&b.0));
+        lines.iter().map(|(path, policy)| format!("{policy} {path}\n")).collect()
     }
 
     /// Entries of the root directory: what is configured and what worked once.

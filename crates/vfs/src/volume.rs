@@ -9,6 +9,7 @@ pub use modes::{Alarm, offline};
 
 use crate::alike::Alike;
 use crate::config::{MountOptions, VolumeStatus};
+use crate::conflict::Policies;
 use crate::data::{Budget, DataLog};
 use crate::earlier::Chunks;
 use crate::env::Env;
@@ -21,11 +22,12 @@ use crate::mutate::{enqueue, keep_only_base};
 use crate::overlay::{Recovery, lay_bytes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
+use crate::sync::prefer::moved_by;
 use crate::sync::queue::objects;
 use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
 use crate::{limits, news, stats::Stats};
-use home::{Error, ErrorKind, Hello, Home, Name, Op, Result};
+use home::{Attr, Error, ErrorKind, Hello, Home, Name, Op, Result};
 use oncrpc::xdr::Xdr;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -80,6 +82,8 @@ pub struct Shared {
 pub struct Policy {
     /// What an acknowledgement promises. Read for a moment: nobody waits for another lock meanwhile, but under the tree's.
     pub modes: RwLock<Modes>,
+    /// What becomes of conflicts.
+    pub conflicts: Policies,
     /// Whether other users have what the mode gives to others.
     pub share: bool,
     /// Everything else.
@@ -359,6 +363,7 @@ impl Volume {
             account: self.account.clone(),
             names,
             modes,
+            conflict_policies: self.policy.conflicts.clone(),
             home: self.home.status(),
             staleness,
             kept: self.health.beginning.load(Ordering::Relaxed),
@@ -595,6 +600,12 @@ fn take_form(tree: &mut Tree, change: &mut Change, op: Op<u64, Stored>, anew: bo
         // Its name is that of the outcome, or of the new form.
         if let Ok(inode) = tree.get(change.object) {
             (inode.link, inode.more_links) = (None, Vec::new());
+        }
+    }
+    if let (Some(after), by @ 1..) = (&mut change.after, moved_by(&change.op, &op)) {
+        after.size += by;
+        if let (true, Ok(inode)) = (anew, tree.get(change.object)) {
+            inode.attr = inode.attr.map(|a| Attr { size: a.size.max(after.size), ..a });
         }
     }
     change.op = op;

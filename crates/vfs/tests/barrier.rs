@@ -52,7 +52,7 @@ async fn it_is_hidden_read_only_and_for_the_servers_user() {
     let e = world.start().await;
     assert!(!e.names(Oid::ROOT).await.contains(&".trellis".to_owned()));
     let (ours, sync) = (e.find("/.trellis").await.unwrap(), e.find("/.trellis/sync").await.unwrap());
-    assert_eq!(e.names(ours).await, ["modes", "sync"]);
+    assert_eq!(e.names(ours).await, ["conflicts", "modes", "sync"]);
     assert!(e.names(sync).await.is_empty());
     assert_eq!(e.vfs.lookup(e.ctx(), sync, b"..").await.unwrap().oid, ours);
     assert_eq!(e.vfs.lookup(e.ctx(), ours, b"..").await.unwrap().oid, Oid::ROOT);

@@ -445,7 +445,7 @@ async fn a_client_can_ask_which_mode_is_in_force() {
     let attr = e.vfs.getattr(e.ctx(), file).await.unwrap();
     assert_eq!((attr.size, attr.mode), (41, 0o400));
     let trellis = e.find("/.trellis").await.unwrap();
-    assert_eq!(e.names(trellis).await, ["modes", "sync"]);
+    assert_eq!(e.names(trellis).await, ["conflicts", "modes", "sync"]);
     e.vfs.set_mode(lab.volume, Mode::Offline).unwrap();
     assert_eq!(e.read(file).await.unwrap(), b"offline /lab\nro /lab/a/ref\noffline /lab/scratch\n");
     e.vfs.set_mode(lab.volume, Mode::Wb).unwrap();

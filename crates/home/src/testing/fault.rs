@@ -11,8 +11,8 @@ use crate::{
 };
 use crate::{XattrName, Xattrs};
 use bytes::Bytes;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -55,6 +55,7 @@ pub struct FaultHome {
     fault: watch::Sender<Fault>,
     calls: AtomicU64,
     refused: AtomicU64,
+    after_conflict: Mutex<Option<Fault>>,
 }
 
 impl FaultHome {
@@ -65,7 +66,13 @@ impl FaultHome {
             fault: watch::channel(Fault::None).0,
             calls: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            after_conflict: Mutex::new(None),
         }
+    }
+
+    /// As soon as a conflict was answered, this goes wrong.
+    pub fn set_after_conflict(&self, fault: Fault) {
+        *lock(&self.after_conflict) = Some(fault);
     }
 
     /// From now on this goes wrong; calls that hang go on under it.
@@ -107,6 +114,10 @@ impl FaultHome {
             | Fault::NothingStaged => call.await,
         }
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait::async_trait]
@@ -248,6 +259,12 @@ impl Home for FaultHome {
         let mut ops = ops;
         ops.truncate(links.unwrap_or(usize::MAX));
         let answer = self.through(self.inner.apply(ops)).await;
+        let conflict = |outcome: &Outcome| matches!(outcome, Outcome::Conflict(_));
+        if answer.as_ref().is_ok_and(|outcomes| outcomes.iter().any(conflict))
+            && let Some(fault) = lock(&self.after_conflict).take()
+        {
+            self.set(fault);
+        }
         match now {
             Fault::ChangesUnanswered => {
                 answer.and(Err(Error::new(ErrorKind::Unreachable, "the answer is lost (injected)")))

@@ -27,7 +27,9 @@ Examples:
 
 Where a file was changed here and at its home at the same time, the home's keeps the name and ours becomes a copy
 beside it, NAME.trellis-conflict-… . A conflict is settled when the copy has another name or is removed, by this
-command or any other."
+command or any other. For folders the configuration may say otherwise (`conflicts`): prefer-local makes theirs the
+copy, …-theirs; stop holds ours and all later work in the folder back until it is settled here, by the file's path;
+strict-last-writer writes ours over theirs; append-merge puts what was added to a file behind what the home added."
 )]
 pub struct ConflictsArgs {
     #[command(subcommand)]
@@ -145,7 +147,9 @@ fn table(found: &[ConflictReport]) -> String {
     let mut rows = vec![["WRITTEN HERE", "MINE", "THEIRS", "COPY"].map(str::to_owned).to_vec()];
     rows.extend(found.iter().map(|c| {
         let written = show::moment(c.written, 0)[..16].to_owned();
-        vec![written, size(&c.mine, false), size(&c.theirs, c.gone), show::text(&c.copy.0)]
+        let at = show::text(&c.copy.0) + if c.stopped { " (stopped)" } else { "" };
+        let (mine_gone, theirs_gone) = (c.gone && c.theirs_is_copy, c.gone && !c.theirs_is_copy);
+        vec![written, size(&c.mine, mine_gone), size(&c.theirs, theirs_gone), at]
     }));
     let advice = "`trellis conflicts show COPY` tells more, `trellis conflicts resolve` settles\n";
     show::table(&rows) + &advice::complete(advice)
@@ -189,11 +193,19 @@ fn both_sides(c: &ConflictReport) -> String {
         None if gone => "not there any more".into(),
         None => "not known: the home does not tell".into(),
     };
+    let (mine_gone, theirs_gone) = (c.gone && c.theirs_is_copy, c.gone && !c.theirs_is_copy);
     let original = c.original.as_ref().map(|o| show::text(&o.0));
     let _ = writeln!(out, "{}", original.as_deref().unwrap_or("of a name that was cut"));
-    let _ = writeln!(out, "  theirs   {}", facts(&c.theirs, c.gone));
-    let _ = writeln!(out, "  mine     {}", facts(&c.mine, false));
-    let _ = writeln!(out, "  copy     {}", show::text(&c.copy.0));
+    let theirs = match c.stopped {
+        true => "at the home, where alone it can be seen".into(),
+        false => facts(&c.theirs, theirs_gone),
+    };
+    let _ = writeln!(out, "  theirs   {theirs}");
+    let _ = writeln!(out, "  mine     {}", facts(&c.mine, mine_gone));
+    let _ = match c.stopped {
+        true => writeln!(out, "  stopped  with all later work in its folder, until it is settled"),
+        false => writeln!(out, "  copy     {}", show::text(&c.copy.0)),
+    };
     let _ = writeln!(
         out,
         "  written  {} UTC here, for {}",
@@ -201,7 +213,7 @@ fn both_sides(c: &ConflictReport) -> String {
         show::text(c.account.as_bytes())
     );
     let (copy, added) = (show::word(&c.copy.0), advice::addition());
-    if let Some(original) = c.original.as_ref().filter(|_| !c.gone) {
+    if let Some(original) = c.original.as_ref().filter(|_| !c.gone && !c.stopped) {
         let original = show::word(&original.0);
         let _ =
             writeln!(out, "  compare  diff <(trellis cat {original}{added}) <(trellis cat {copy}{added})");
@@ -231,9 +243,11 @@ async fn resolve(args: ResolveArgs) -> Done {
 
 async fn settle(server: &mut Server, path: &OsStr, keep: Keep) -> Done {
     let tree = Raw(tree_path(server, path).await?);
+    let both = matches!(keep, Keep::Both(_));
     let text = match server.client.ask(Request::Settle { path: tree, keep }).await? {
         Reply::Settled(Some(kept)) => format!("mine is {} now\n", show::text(&kept.0)),
-        Reply::Settled(None) => "the copy is removed\n".to_owned(),
+        Reply::Settled(None) if both => "both are kept: `trellis conflicts` lists the copy\n".to_owned(),
+        Reply::Settled(None) => "only one side is kept\n".to_owned(),
         _ => return Err(unexpected().into()),
     };
     Ok(stdout().write_all(text.as_bytes())?)
@@ -253,7 +267,19 @@ mod tests {
             mine: Some(side(1)),
             theirs: Some(side(2048)),
             gone: false,
+            theirs_is_copy: false,
+            stopped: false,
         }
+    }
+
+    #[test]
+    fn what_is_stopped_has_no_copy() {
+        let stopped = ConflictReport { theirs: None, stopped: true, ..conflict() };
+        let text = both_sides(&stopped);
+        assert!(text.contains("stopped  with all later work") && !text.contains("diff"), "{text}");
+        assert!(table(&[stopped]).contains("-9 (stopped)"));
+        let theirs = ConflictReport { theirs_is_copy: true, mine: None, gone: true, ..conflict() };
+        assert!(both_sides(&theirs).contains("mine     not there any more"));
     }
 
     #[test]

@@ -353,6 +353,8 @@ fn notes(out: &mut String, home: &HomeReport) {
         lines.push(format!("also named {}", home.names[1..].join(", ")));
     }
     lines.extend(home.modes.iter().map(|below| format!("{} is {}", below.folder, below.mode)));
+    let policies = home.conflict_policies.iter();
+    lines.extend(policies.map(|p| format!("conflicts in {}: {}", p.folder, p.policy)));
     lines.extend(home.reason.iter().map(|why| format!("{}: {why}", home.state)));
     if home.kept {
         lines.push("shown as kept: it has not answered since the server started".into());
@@ -390,7 +392,7 @@ fn notes(out: &mut String, home: &HomeReport) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::report::{CacheReport, MountReport, ParkedReport, UnreachedReport};
+    use crate::control::report::{CacheReport, FolderPolicy, MountReport, ParkedReport, UnreachedReport};
 
     /// A home of which there is all to say.
     fn eventful() -> HomeReport {
@@ -399,6 +401,7 @@ mod tests {
             account: "ann@lab:22".into(),
             volume: 1,
             modes: vec![],
+            conflict_policies: vec![FolderPolicy { folder: "/logs".into(), policy: "append-merge".into() }],
             mode: "wb".into(),
             class: Some("sftp".into()),
             state: "down".into(),
@@ -460,6 +463,7 @@ mod tests {
             "shown as kept",
             "also named scp:ann@lab:",
             "no hard links",
+            "conflicts in /logs: append-merge",
             "parked 9: write x",
             "parked: 2 more",
             "make room or give the permission",

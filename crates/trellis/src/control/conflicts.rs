@@ -13,17 +13,45 @@ impl Control {
     pub(super) async fn conflicts(&self, path: Option<Raw>) -> Result<Reply> {
         let first = path.as_ref().and_then(|p| p.0.split(|b| *b == b'/').find(|p| !p.is_empty()));
         let typed = first.and_then(|name| Name::new(name).ok());
-        let found = self.vfs.conflict_copies(self.ctx(), self.volume_of(path).await?).await?;
+        let wanted = self.volume_of(path).await?;
+        let found = self.vfs.conflict_copies(self.ctx(), wanted).await?;
         let volumes = self.vfs.status().volumes;
         let mut reports = Vec::new();
         for volume in volumes {
-            if found.iter().any(|(id, _)| *id == volume.volume) {
+            let stopped = stopped(&volume, wanted);
+            if found.iter().any(|(id, _)| *id == volume.volume) || !stopped.is_empty() {
                 let ways = self.ways(&volume, typed.as_ref()).await;
                 let copies = found.iter().filter(|(id, _)| *id == volume.volume);
                 reports.extend(copies.map(|(_, copy)| report(&volume, &ways, copy)));
+                for at in stopped {
+                    reports.push(self.report_stopped(&volume, &ways, &at).await);
+                }
             }
         }
         Ok(Reply::Conflicts(reports))
+    }
+
+    /// What is told of a change that is stopped at a conflict.
+    async fn report_stopped(
+        &self,
+        volume: &VolumeStatus,
+        ways: &[(Name, HomePath)],
+        at: &HomePath,
+    ) -> ConflictReport {
+        let path = place(volume, ways, at);
+        let ours = self.vfs.resolve_path(self.ctx(), &path.0).await.ok();
+        let written = ours.as_ref().map_or(0, |(_, attr)| attr.mtime.sec);
+        ConflictReport {
+            account: volume.account.clone(),
+            copy: path.clone(),
+            original: Some(path),
+            written,
+            mine: ours.as_ref().map(|(_, attr)| side(attr)),
+            theirs: None,
+            gone: false,
+            theirs_is_copy: false,
+            stopped: true,
+        }
     }
 
     /// The names that lead to a home, the one that was typed first, and the directory that each leads to.
@@ -48,14 +76,22 @@ impl Control {
     pub(super) async fn settle(&self, path: Raw, keep: Keep) -> Result<Reply> {
         let (above, name) = split(&path.0);
         let (dir, _) = self.vfs.resolve_path(self.ctx(), &above).await?;
-        let copy = match Name::new(&name)? {
-            name if vfs::copy_of(&name).is_some() => name,
-            name => self.only_copy(dir, &name).await?,
-        };
         let keep = match keep {
             Keep::Mine => vfs::Keep::Mine,
             Keep::Theirs => vfs::Keep::Theirs,
             Keep::Both(name) => vfs::Keep::Both(name.map(|n| Name::new(&n.0)).transpose()?),
+        };
+        if dir.volume != Oid::ROOT_VOLUME {
+            let at = self.vfs.path_of(dir)?.join(&Name::new(&name)?);
+            let volumes = self.vfs.status().volumes;
+            if volumes.iter().any(|v| stopped(v, Some(dir.volume)).contains(&at)) {
+                self.vfs.settle_stopped(dir.volume, &at, &keep).await?;
+                return Ok(Reply::Settled((keep == vfs::Keep::Mine).then_some(path)));
+            }
+        }
+        let copy = match Name::new(&name)? {
+            name if vfs::copy_of(&name).is_some() => name,
+            name => self.only_copy(dir, &name).await?,
         };
         let kept = self.vfs.settle_conflict(self.ctx(), dir, &copy, keep).await?;
         let gap: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
@@ -85,16 +121,30 @@ impl Control {
     }
 }
 
+/// Where changes are stopped at conflicts, if the volume is the one that is wanted.
+fn stopped(volume: &VolumeStatus, wanted: Option<u32>) -> Vec<HomePath> {
+    let is_it = wanted.is_none_or(|id| id == volume.volume);
+    let parked = volume.parked.iter().filter(|p| is_it && p.stopped.is_some());
+    let mut places: Vec<HomePath> = parked.filter_map(|p| p.at.clone()).collect();
+    places.dedup();
+    places
+}
+
 fn report(volume: &VolumeStatus, ways: &[(Name, HomePath)], copy: &ConflictCopy) -> ConflictReport {
     let at = |name: &Name| place(volume, ways, &copy.path.join(name));
+    let (of_copy, of_name) = (copy.ours.as_ref().map(side), copy.theirs.flatten().as_ref().map(side));
+    let theirs_is_copy = copy.of.is_theirs;
+    let (mine, theirs) = if theirs_is_copy { (of_name, of_copy) } else { (of_copy, of_name) };
     ConflictReport {
         account: volume.account.clone(),
         copy: at(&copy.name),
         original: copy.of.original.as_ref().map(at),
         written: copy.of.written,
-        mine: copy.ours.as_ref().map(side),
-        theirs: copy.theirs.flatten().as_ref().map(side),
+        mine,
+        theirs,
         gone: copy.theirs.is_some_and(|there| there.is_none()),
+        theirs_is_copy,
+        stopped: false,
     }
 }
 

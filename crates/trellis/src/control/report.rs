@@ -41,6 +41,9 @@ pub struct HomeReport {
     /// Folders with a mode of their own.
     #[serde(default)]
     pub modes: Vec<FolderMode>,
+    /// Folders in which conflicts are settled in another way than by keeping both.
+    #[serde(default)]
+    pub conflict_policies: Vec<FolderPolicy>,
     /// `posix` or `sftp`; null until it was connected once.
     pub class: Option<String>,
     /// `up`, `down`, `login needed`, `connecting`, `idle` or `suspended`.
@@ -105,6 +108,21 @@ pub struct FolderMode {
     pub folder: String,
     /// As that of a home; never `strict` or `offline`.
     pub mode: String,
+}
+
+/// A folder of a home in which conflicts are settled in another way than by keeping both.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FolderPolicy {
+    /// From the root of the home, with a leading slash.
+    pub folder: String,
+    /// `keep-both`, `prefer-local`, `stop`, `strict-last-writer` or `append-merge`.
+    pub policy: String,
+}
+
+impl From<&(home::HomePath, vfs::Policy)> for FolderPolicy {
+    fn from((folder, policy): &(home::HomePath, vfs::Policy)) -> FolderPolicy {
+        FolderPolicy { folder: folder.to_string(), policy: policy.to_string() }
+    }
 }
 
 impl From<&(home::HomePath, vfs::Mode)> for FolderMode {
@@ -194,6 +212,12 @@ pub struct ConflictReport {
     pub theirs: Option<Side>,
     /// Whether the home has nothing under the name any more.
     pub gone: bool,
+    /// Whether the copy is what the home had, and ours has the name.
+    #[serde(default)]
+    pub theirs_is_copy: bool,
+    /// Whether ours is stopped on its way, and the folder with it: there is no copy, and `copy` is where ours is here.
+    #[serde(default)]
+    pub stopped: bool,
 }
 
 /// One side of a conflict.
@@ -320,6 +344,7 @@ impl From<&VolumeStatus> for HomeReport {
             volume: v.volume,
             mode: v.modes.whole().to_string(),
             modes: v.modes.below().iter().map(FolderMode::from).collect(),
+            conflict_policies: v.conflict_policies.folders().iter().map(FolderPolicy::from).collect(),
             class: v.home.class.map(|class| {
                 match class {
                     Class::Posix => "posix",
@@ -365,7 +390,13 @@ fn freshness(v: &VolumeStatus) -> &'static str {
 
 impl From<&vfs::Parked> for ParkedReport {
     fn from(p: &vfs::Parked) -> ParkedReport {
-        ParkedReport { seq: p.seq, what: p.what.clone(), why: p.kind.to_string() }
+        let why = match &p.stopped {
+            Some(folder) => format!(
+                "the home has changed it, too, and {folder} stops at conflicts: `trellis conflicts resolve` settles it"
+            ),
+            None => p.kind.to_string(),
+        };
+        ParkedReport { seq: p.seq, what: p.what.clone(), why }
     }
 }
 
@@ -398,6 +429,7 @@ mod tests {
             account: "ann@lab:22".into(),
             names: [&b"scp:lab:"[..], b"lab"].map(|name| home::Name::new(name).unwrap()).to_vec(),
             modes: vfs::Modes::new(vfs::Mode::Wb, vec![]).unwrap(),
+            conflict_policies: vfs::Policies::default(),
             home: home::Status {
                 link,
                 login: None,
@@ -420,7 +452,13 @@ mod tests {
             conflicts: 0,
             alarm: None,
             copies: 0,
-            parked: vec![vfs::Parked { seq: 9, what: "remove x".into(), kind: home::ErrorKind::Perm }],
+            parked: vec![vfs::Parked {
+                seq: 9,
+                what: "remove x".into(),
+                kind: home::ErrorKind::Perm,
+                stopped: None,
+                at: None,
+            }],
             suspended: suspended.map(str::to_owned),
             journal: None,
         }
@@ -443,7 +481,7 @@ mod tests {
         let json =
             serde_json::to_value(HomeReport::from(&volume(Link::Down("no route".into()), None))).unwrap();
         let want = serde_json::json!({
-            "names": ["lab", "scp:lab:"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "class": "sftp",
+            "names": ["lab", "scp:lab:"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "conflict_policies": [], "class": "sftp",
             "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5, "freshness": "polled",
             "kept": false, "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],

@@ -1,7 +1,7 @@
 //! Conflicts that nobody has settled: the copies that they left. Settling one is a change of names like any other.
 
 use crate::Vfs;
-use crate::conflict::{self, CopyOf};
+use crate::conflict::{self, CopyOf, Policy};
 use crate::inode::is_copy;
 use crate::limits;
 use crate::types::{Ctx, FileAttr, Oid, RenameHow};
@@ -20,7 +20,7 @@ pub struct ConflictCopy {
     pub path: HomePath,
     /// What the name says.
     pub of: CopyOf,
-    /// Attributes of the copy; `None` where they could not be had.
+    /// Attributes of the copy; `None` where they could not be had. It is theirs where its name says so.
     pub ours: Option<FileAttr>,
     /// What has the name that was lost; `None` where that is unknown, and [`FileAttr`] is `None` where nothing has it.
     pub theirs: Option<Option<FileAttr>>,
@@ -99,6 +99,12 @@ impl Vfs {
                 "its name was cut short, so that the other side's is not known: give it a name yourself",
             )
         })?;
+        // Of a copy of theirs, ours has the name.
+        let keep = match keep {
+            Keep::Mine if of.is_theirs => Keep::Theirs,
+            Keep::Theirs if of.is_theirs => Keep::Mine,
+            keep => keep,
+        };
         match keep {
             Keep::Mine => {
                 self.give_name(ctx, dir, copy, &original, RenameHow::Replace).await?;
@@ -126,6 +132,21 @@ impl Vfs {
                 Err(Error::new(ErrorKind::Exists, "too many names are taken: say which it is to have"))
             }
         }
+    }
+
+    /// Settles a change that is stopped at a conflict, at a path from the root of its home, where the policy is `stop`.
+    /// [`ErrorKind::NotFound`] where none is there, [`ErrorKind::Busy`] where the home has changed it again since it stopped.
+    pub async fn settle_stopped(&self, volume: u32, at: &HomePath, keep: &Keep) -> Result<()> {
+        let said = match keep {
+            Keep::Mine => Some(Policy::LastWriter),
+            Keep::Theirs => None,
+            Keep::Both(None) => Some(Policy::KeepBoth),
+            Keep::Both(Some(_)) => {
+                let text = "it is stopped, and has no copy yet that could get a name: settle it without one";
+                return Err(Error::new(ErrorKind::Invalid, text));
+            }
+        };
+        self.volume(Oid { volume, id: Oid::ROOT.id })?.settle_stopped(at, said).await
     }
 
     async fn give_name(&self, ctx: Ctx<'_>, dir: Oid, old: &Name, new: &Name, how: RenameHow) -> Result<()> {

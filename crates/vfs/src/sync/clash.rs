@@ -3,15 +3,16 @@
 
 use super::decide::describe;
 use super::place::{Ready, has_name_after};
+use super::prefer::Lost;
 use super::queue::{self, Group, Pending};
-use crate::conflict::{self, Ours, Resolution, Theirs};
+use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
 use crate::data::{Part, Pin};
 use crate::inode::{Tree, local};
 use crate::journal::{Change, Fate, Stored};
 use crate::limits;
 use crate::meta;
 use crate::volume::Volume;
-use home::{Attr, Done, Error, ErrorKind, Loc, Name, New, Op, Piece, Result, XattrHow};
+use home::{Attr, Done, Error, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Piece, Result, XattrHow};
 use std::sync::Arc;
 
 impl Volume {
@@ -37,13 +38,17 @@ impl Volume {
         state: Theirs,
         theirs: Option<Attr>,
     ) -> Result<()> {
-        let (object, ours) = {
+        let (object, ours, (policy, folder)) = {
             let mut tree = self.tree.lock();
             let object = self.object(&tree, one)?;
             let base = tree.get(object).ok().and_then(|inode| inode.base);
-            (object, Ours::of(&one.op, base.map_or(0, |base| base.size)))
+            let ours = Ours::of(&one.op, base.map_or(0, |base| base.size));
+            (object, ours, self.policy_for(&mut tree, one, theirs.as_ref()))
         };
-        let resolution = conflict::resolve(ours, state);
+        let mut resolution = conflict::resolve(ours, state, policy);
+        if resolution != Resolution::Stop {
+            self.tree.lock().queue.resume(&one.group.seqs);
+        }
         if resolution.is_conflict() {
             let mut tree = self.tree.lock();
             self.count_conflict(&mut tree, object);
@@ -52,7 +57,16 @@ impl Volume {
             let what = what.unwrap_or_default();
             tracing::warn!(account = %self.account, ?resolution, ?state, %what, "conflict at the home");
         }
+        if let (Resolution::Append, Some(theirs)) = (resolution, &theirs) {
+            if self.append(one, theirs).await? {
+                return Ok(());
+            }
+            resolution = Resolution::KeepBoth;
+        }
         match resolution {
+            Resolution::Overwrite if matches!(one.op, Op::Rename { .. } | Op::Remove { .. }) => {
+                self.build_on(&mut self.tree.lock(), one, object, theirs)
+            }
             Resolution::Apply => self.build_on(&mut self.tree.lock(), one, object, theirs),
             Resolution::Merge => {
                 self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
@@ -61,15 +75,36 @@ impl Volume {
                 self.drop_ours(one)?;
                 self.reveal(one, object)
             }
-            Resolution::KeepBoth | Resolution::Recreate => match &one.op {
-                Op::Write { file, .. } => self.copy_beside(one, file, resolution).await,
-                _ => self.take_another_name(one),
-            },
             Resolution::Wait => {
                 self.park(&mut self.tree.lock(), &one.group, ErrorKind::NotFound);
                 Ok(())
             }
+            Resolution::Stop => self.freeze(&mut self.tree.lock(), &one.group, folder, theirs.as_ref()),
+            how => match (&one.op, &theirs) {
+                (Op::Write { file, .. }, Some(attr))
+                    if how == Resolution::Overwrite && attr.kind == Kind::File =>
+                {
+                    self.write_over(one, file, attr).await
+                }
+                (Op::Write { file, .. }, _) => self.copy_beside(one, file, how, theirs).await,
+                _ => self.take_another_name(one, how, theirs),
+            },
         }
+    }
+
+    /// What a person has said of this conflict, or wants of those in its folder. Where theirs is the base, somebody has it
+    /// open for writing: no policy can know what comes of it.
+    fn policy_for(&self, tree: &mut Tree, one: &Ready, theirs: Option<&Attr>) -> (Policy, HomePath) {
+        let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
+        let Some((change, said, seen)) = first.map(|p| (p.change.clone(), p.said, p.stopped.clone())) else {
+            return (Policy::default(), HomePath::root());
+        };
+        let (policy, folder) = self.policy_of(tree, &change);
+        // A person has decided on what the home had then.
+        let is_seen = seen.is_some_and(|seen| seen.theirs == theirs.map(Attr::version));
+        let policy = said.filter(|said| is_seen || *said == Policy::KeepBoth).unwrap_or(policy);
+        let in_use = one.base().is_some_and(|base| theirs.is_some_and(|theirs| theirs.version() == *base));
+        (if in_use && policy != Policy::Stop { Policy::KeepBoth } else { policy }, folder)
     }
 
     /// What the home has is the base of an operation from now on: it is sent again, and meets that or something new.
@@ -78,7 +113,10 @@ impl Volume {
         let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
         if let Op::Rename { from, name, object, to, new_name, replaced } = change.op {
-            let theirs = self.known_as(tree, (to, &new_name), &attr)?;
+            let Some(theirs) = self.known_as(tree, (to, &new_name), &attr)? else {
+                self.park(tree, &one.group, ErrorKind::Exists);
+                return Ok(());
+            };
             if let Some((old, _)) = replaced.filter(|(old, _)| *old != theirs) {
                 self.lose_binding(tree, old, (to, new_name.clone()));
             }
@@ -92,9 +130,18 @@ impl Volume {
         Ok(())
     }
 
-    /// The object that stands for what the home has under a name which another one has here.
-    fn known_as(&self, tree: &mut Tree, (dir, name): (u64, &Name), attr: &Attr) -> Result<u64> {
+    /// The object that stands for what the home has under a name which another one has here; `None` where it has unsent
+    /// changes of its own, which were made to what it was.
+    pub(super) fn known_as(
+        &self,
+        tree: &mut Tree,
+        (dir, name): (u64, &Name),
+        attr: &Attr,
+    ) -> Result<Option<u64>> {
         let known = tree.find_home(&attr.id);
+        if known.is_some_and(|id| tree.get(id).is_ok_and(|inode| inode.pending > 0 && !inode.gone)) {
+            return Ok(None);
+        }
         let id = tree.bind(dir, name, attr, None)?;
         let inode = tree.get(id)?;
         if known.is_none() {
@@ -103,8 +150,9 @@ impl Volume {
         inode.base = Some(attr.version());
         inode.drop_link(&(dir, name.clone()));
         inode.gone = inode.link.is_none();
+        tree.unlogged(id);
         self.log_bindings(tree)?;
-        Ok(id)
+        Ok(Some(id))
     }
 
     /// Whether the home was seen to have the file by another name, too: then it goes there.
@@ -133,7 +181,7 @@ impl Volume {
     }
 
     /// The name is taken at the home: the object keeps its identity under the name of a copy.
-    fn take_another_name(&self, one: &Ready) -> Result<()> {
+    fn take_another_name(&self, one: &Ready, how: Resolution, theirs: Option<Attr>) -> Result<()> {
         let mut tree = self.tree.lock();
         let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
@@ -157,7 +205,15 @@ impl Volume {
             }
         };
         self.amend(&mut tree, seq, op)?;
-        self.follow(&mut tree, seq, change.object, (dir, taken.clone()), rename(&taken))
+        let (object, copy) = (change.object, rename(&taken));
+        self.follow(&mut tree, seq, object, (dir, taken.clone()), copy.clone())?;
+        match how {
+            Resolution::TakeName | Resolution::Overwrite => {
+                let lost = Lost { object, place: (dir, taken), copy, made: (change.time, seq) };
+                self.take_lost_name(&mut tree, lost, theirs, how)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// An object gets the name of a copy instead of `place`: what is queued behind `seq` for it under its old name is
@@ -197,14 +253,20 @@ impl Volume {
     /// A file whose base is gone: all of our content goes to a new file, under the name of a copy or, where theirs
     /// was removed, under its own, if it has that here and nothing else gets it. The object, and every open handle on
     /// it, follows.
-    async fn copy_beside(self: &Arc<Self>, one: &Ready, file: &Loc, how: Resolution) -> Result<()> {
+    async fn copy_beside(
+        self: &Arc<Self>,
+        one: &Ready,
+        file: &Loc,
+        how: Resolution,
+        theirs: Option<Attr>,
+    ) -> Result<()> {
         let object = self.object(&self.tree.lock(), one)?;
         let size = {
             let mut tree = self.tree.lock();
             let inode = tree.get(object)?;
             inode.attr.map_or(0, |a| a.size).min(limits::FILE_MAX)
         };
-        if how == Resolution::KeepBoth {
+        if how != Resolution::Recreate {
             self.fill_from_theirs(object, file, size).await?;
         }
         let mut tree = self.tree.lock();
@@ -216,16 +278,17 @@ impl Volume {
             return self.drop_unnamed(&mut tree, one);
         };
         let kept = self.keep_from_removal(&mut tree, seq, object, &bound)?;
-        let nameless = kept == Kept::Nameless;
+        let (nameless, is_bound) = (kept == Kept::Nameless, kept == Kept::Bound);
         let (dir, name) = if let Kept::By(link) = kept { link } else { bound };
         let taken = tree.queue.is_taken_after(seq, dir, &name, object);
         let how = if nameless || taken { Resolution::KeepBoth } else { how };
+        let takes_name = is_bound && matches!(how, Resolution::TakeName | Resolution::Overwrite);
         let attr = tree.get(object)?.attr.or(change.after).ok_or_else(|| Error::from(ErrorKind::Stale))?;
         let copy = match how {
             Resolution::Recreate => name.clone(),
             _ => conflict::copy_name(&name, self.shared.gateway, change.time, seq),
         };
-        self.write_all_again(&mut tree, object, &attr)?;
+        self.write_all_again(&mut tree, object, &attr, attr.size)?;
         for (name, value) in tree.take_xattrs(object)? {
             let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
             self.submit_again(&mut tree, object, &attr, op)?;
@@ -234,7 +297,11 @@ impl Volume {
         tree.detach(object);
         self.amend(&mut tree, seq, create)?;
         if copy != name {
-            self.follow(&mut tree, seq, object, (dir, name), copy)?;
+            self.follow(&mut tree, seq, object, (dir, name.clone()), copy.clone())?;
+        }
+        if takes_name {
+            let lost = Lost { object, place: (dir, name), copy, made: (change.time, seq) };
+            self.take_lost_name(&mut tree, lost, theirs, how)?;
         }
         change.extents().for_each(|e| self.data.unpin(e));
         tree.get(object)?.attr = Some(attr);
@@ -281,7 +348,7 @@ impl Volume {
     }
 
     /// Where our base was only partly cached and is gone, the copy is theirs with our bytes over it.
-    async fn fill_from_theirs(&self, object: u64, file: &Loc, size: u64) -> Result<()> {
+    pub(super) async fn fill_from_theirs(&self, object: u64, file: &Loc, size: u64) -> Result<()> {
         let there = Loc { path: file.path.clone(), id: None };
         for (gap, len) in self.data.gaps(object, 0, size) {
             let mut at = gap;
@@ -311,9 +378,11 @@ impl Volume {
     }
 
     /// Journals the whole content of a file once more, behind everything that is in the queue.
-    fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr) -> Result<()> {
+    /// `cut`: how much of what it holds there may show through.
+    pub(super) fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr, cut: u64) -> Result<()> {
         let mut at = 0;
-        let mut pieces = vec![Piece::Truncate(attr.size)];
+        let mut pieces = vec![Piece::Truncate(cut.min(attr.size)), Piece::Truncate(attr.size)];
+        pieces.dedup();
         let mut holes = self.data.holes(object, 0, attr.size).into_iter().peekable();
         loop {
             // A file may be nearly all hole, of any size.

@@ -135,7 +135,9 @@ impl Tree {
     pub fn refused(&mut self, seq: u64) -> Option<Parked> {
         let op = self.queue.get(seq)?;
         let (change, kind) = (op.change.clone(), op.parked.unwrap_or(ErrorKind::Busy));
-        Some(Parked { seq, what: describe(self, &change), kind })
+        let stopped = op.stopped.as_ref().map(|stopped| stopped.folder.clone());
+        let (what, at) = (describe(self, &change), self.place_of(&change));
+        Some(Parked { seq, what, kind, stopped, at })
     }
 }
 

@@ -2,7 +2,8 @@
 //! where things are at the home, [`vanish`] gives up what later changes undo, [`push`] sends, [`ahead`] stages what comes
 //! next meanwhile, [`delta`] without what the home has,
 //! [`settle`] takes the outcomes in, [`confirm`] what they say of objects,
-//! [`clash`] does what the table of conflicts says, [`ours`] tells whether it was ourselves who left what is no base of ours;
+//! [`clash`] does what the table of conflicts says, [`prefer`] and [`frozen`] what other policies than the usual one want,
+//! [`ours`] tells whether it was ourselves who left what is no base of ours;
 //! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`. Of what the home refused,
 //! [`moot`] gives up what is not wanted any more, and [`decide`] does what a person says.
 
@@ -14,10 +15,12 @@ pub mod course;
 pub mod decide;
 pub mod delta;
 pub mod doubt;
+pub mod frozen;
 pub mod marks;
 pub mod moot;
 pub mod ours;
 pub mod place;
+pub mod prefer;
 pub mod push;
 pub mod queue;
 pub mod resume;
@@ -87,6 +90,7 @@ impl Volume {
             outcomes.borrow_and_update();
             let (done, stuck) = {
                 let mut tree = self.tree.lock();
+                tree.thaw();
                 let done = tree.queue.first().is_none_or(|seq| seq > barrier.target);
                 let stuck = !done && tree.queue.select(self.env.clock.instant(), barrier.target).is_empty();
                 if stuck && self.drop_moot(&mut tree).is_ok_and(|any| any) {
@@ -137,6 +141,9 @@ impl Volume {
             _ if !self.connects() => "its mode is offline".to_owned(),
             (Some(why), _, _) => why.clone(),
             (_, _, home::Link::Down(why)) if status.home.needs_person => login_needed(why, &status.home),
+            (_, Some(parked), _) if parked.stopped.is_some() => {
+                format!("stopped at a conflict: {}: `trellis conflicts` shows it", parked.what)
+            }
             (_, Some(parked), _) => format!("the home refused: {} ({})", parked.what, parked.kind),
             (_, _, home::Link::Down(why)) => why.clone(),
             _ => "not all could be sent in time".to_owned(),

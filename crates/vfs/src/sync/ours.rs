@@ -18,7 +18,9 @@ impl Volume {
         if self.is_our_own(one, attr) || self.is_begun(one, attr).await? {
             return Ok(Theirs::Own);
         }
-        if self.is_equal(one, attr).await? {
+        // What has not changed is open for writing there: what it comes to is not known.
+        let in_use = one.base() == Some(&attr.version()) && !matches!(one.op, Op::Write { .. });
+        if !in_use && self.is_equal(one, attr).await? {
             return Ok(Theirs::Equal);
         }
         let mut tree = self.tree.lock();
@@ -102,7 +104,7 @@ impl Volume {
         self.compare(object, path, theirs.size, same).await
     }
 
-    fn object_and_size(&self, one: &Ready) -> Result<(u64, u64)> {
+    pub(super) fn object_and_size(&self, one: &Ready) -> Result<(u64, u64)> {
         let mut tree = self.tree.lock();
         let object = self.object(&tree, one)?;
         Ok((object, tree.get(object)?.attr.map_or(0, |a| a.size)))

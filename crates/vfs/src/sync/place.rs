@@ -24,6 +24,17 @@ pub struct Ready {
     pub op: Op<Loc, Slice>,
 }
 
+impl Ready {
+    /// The version that it was sent for, of what it would destroy.
+    pub fn base(&self) -> Option<&home::Version> {
+        match &self.op {
+            Op::Write { base, .. } | Op::Remove { base, .. } => base.as_ref(),
+            Op::Rename { replaced: Some((_, base)), .. } => base.as_ref(),
+            _ => None,
+        }
+    }
+}
+
 /// Places a batch. An operation that has no place (what it depends on was refused) answers its error instead.
 pub fn place(tree: &mut Tree, gateway: u64, volume: u32, batch: Vec<Group>) -> Vec<(Group, Result<Ready>)> {
     let mut placer = Placer::new(tree);

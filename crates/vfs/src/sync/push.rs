@@ -23,7 +23,11 @@ pub async fn run(volume: Weak<Volume>) {
     loop {
         let Some(volume) = volume.upgrade() else { return };
         let now = volume.env.clock.instant();
-        let patience = volume.tree.lock().queue.patience(now);
+        let patience = {
+            let mut tree = volume.tree.lock();
+            tree.thaw();
+            tree.queue.patience(now)
+        };
         match patience.filter(|_| volume.connects()) {
             None => {
                 let _ = tokio::time::timeout(Duration::from_secs(1), volume.wake.notified()).await;

@@ -4,12 +4,14 @@
 //! travel as one operation, without what later ones of them undo. An operation that the home refused is parked: what
 //! depends on it waits, the rest goes on.
 
+use crate::conflict::Policy;
 use crate::journal::Change;
 use crate::limits;
 use crate::sync::content::{Content, length};
+use crate::sync::frozen::Stopped;
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
-use home::{Claimed, ErrorKind, Name, Op, Piece, Result, XattrName};
+use home::{Claimed, ErrorKind, HomePath, Name, Op, Piece, Result, XattrName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -35,6 +37,12 @@ pub struct Pending {
     pub refusals: u32,
     /// It was refused once, or given another form: what came after it may have been executed before it.
     pub late: bool,
+    /// It met a conflict that waits for a person.
+    pub stopped: Option<Stopped>,
+    /// It waits because an earlier one in its folder is stopped.
+    pub frozen: bool,
+    /// What a person has said of the conflict that it is stopped at.
+    pub said: Option<Policy>,
     /// It is laid over the caches.
     pub overlaid: bool,
     /// Who waits for its outcome.
@@ -47,9 +55,14 @@ impl Pending {
         self.waiter.as_ref().is_some_and(|waiter| !waiter.is_closed())
     }
 
-    /// Whether it stays here for now because the home refused it.
+    /// Whether it stays here for now because the home refused it, or because an earlier one is stopped.
     pub fn is_held(&self, now: Duration) -> bool {
-        self.parked.is_some() && self.again.is_none_or(|again| again > now)
+        self.frozen || self.parked.is_some() && self.again.is_none_or(|again| again > now)
+    }
+
+    /// The same, no longer stopped at a conflict.
+    pub fn resumed(self) -> Pending {
+        Pending { stopped: None, said: None, parked: None, again: None, ..self }
     }
 }
 
@@ -90,6 +103,10 @@ pub struct Queue {
     xattrs: HashMap<u64, Vec<u64>>,
     /// Bytes of the values of those.
     held: usize,
+    /// Operations that are stopped at a conflict, with the folders in which later ones wait.
+    stops: Vec<(u64, HomePath)>,
+    /// One of them has gone since.
+    thaws: bool,
 }
 
 /// Records that travel as one operation.
@@ -271,9 +288,36 @@ impl Queue {
         }
     }
 
+    /// Looks for operations that are stopped.
+    pub fn find_stops(&mut self) {
+        let stopped = self.ops.iter().filter_map(|(seq, p)| Some((*seq, p.stopped.as_ref()?.folder.clone())));
+        self.stops = stopped.collect();
+    }
+
+    /// The folders of operations before `seq` that are stopped.
+    pub fn stops(&self, seq: u64) -> impl Iterator<Item = &HomePath> {
+        self.stops.iter().filter(move |(stopped, _)| *stopped < seq).map(|(_, folder)| folder)
+    }
+
+    /// Whether an operation is not stopped any more since this was asked last.
+    pub fn take_thaw(&mut self) -> bool {
+        std::mem::take(&mut self.thaws)
+    }
+
+    /// The conflict that these operations met is decided; they are stopped no more.
+    pub fn resume(&mut self, seqs: &[u64]) {
+        for seq in seqs {
+            if let Some(op) = self.ops.get_mut(seq).filter(|op| op.stopped.is_some()) {
+                (op.stopped, op.said, op.parked, op.again) = (None, None, None, None);
+                self.thaws = true;
+            }
+        }
+    }
+
     /// Takes an operation out.
     pub fn remove(&mut self, seq: u64) -> Option<Pending> {
         let op = self.ops.remove(&seq)?;
+        self.thaws |= op.stopped.is_some();
         self.bytes -= op.bytes;
         self.hidden -= usize::from(!op.overlaid);
         self.plain -= usize::from(op.change.plain);

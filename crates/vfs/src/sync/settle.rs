@@ -3,6 +3,7 @@
 
 use super::decide::describe;
 use super::place::Ready;
+use super::prefer::moved_by;
 use super::queue::{self, Group, Pending};
 use crate::conflict::Theirs;
 use crate::inode::{Tree, is_hidden, local};
@@ -354,9 +355,14 @@ impl Volume {
         tree.queue.decide(record);
         let Some(old) = tree.queue.remove(seq) else { return Ok(()) };
         self.release(tree, seq, &old);
-        let change = Change { op, ..old.change };
-        let op = Pending { change: change.clone(), resent: false, late: true, bytes: 0, ..old };
-        tree.queue.push(seq, op);
+        let moved = moved_by(&old.change.op, &op);
+        let mut change = Change { op, ..old.change };
+        if let Some(after) = &mut change.after {
+            after.size += moved;
+        }
+        let bytes = queue::payload(&change);
+        let op = Pending { change: change.clone(), resent: false, late: true, bytes, ..old };
+        tree.queue.push(seq, if op.stopped.is_some() { op.resumed() } else { op });
         for id in queue::objects(&change) {
             if let Ok(inode) = tree.get(id) {
                 inode.pending += 1;

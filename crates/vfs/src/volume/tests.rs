@@ -24,7 +24,7 @@ fn volume(disk: &SimDisk, home: Arc<dyn Home>) -> Arc<Volume> {
     };
     let options = MountOptions::default();
     let modes = RwLock::new(Modes::new(Mode::Wb, Vec::new()).unwrap());
-    let policy = Policy { modes, share: false, options };
+    let policy = Policy { modes, conflicts: Policies::default(), share: false, options };
     Volume::open(&shared, 7, "ann@lab:22".into(), home, policy).unwrap()
 }
 

@@ -16,7 +16,8 @@ use vfs::env::testing::{SeededRng, SimDisk};
 use vfs::env::{Clock, Env, RealClock};
 use vfs::store::MemStore;
 use vfs::{
-    Config, CreateHow, Cred, Ctx, Mode, Mount, MountOptions, Namespace, Oid, SetAttrs, Stability, Start, Vfs,
+    Config, CreateHow, Cred, Ctx, Mode, Mount, MountOptions, Namespace, Oid, Policy, SetAttrs, Stability,
+    Start, Vfs,
 };
 
 pub mod clock;
@@ -45,6 +46,7 @@ pub struct OneHome {
     pub home: Arc<dyn Home>,
     pub protect: Vec<HomePath>,
     pub modes: Vec<(HomePath, Mode)>,
+    pub conflicts: Vec<(HomePath, Policy)>,
 }
 
 #[async_trait::async_trait]
@@ -65,6 +67,7 @@ impl Namespace for OneHome {
             start: Start::Root,
             options: MountOptions {
                 modes: self.modes.clone(),
+                conflicts: self.conflicts.clone(),
                 protect: self.protect.clone(),
                 ..MountOptions::default()
             },
@@ -83,6 +86,8 @@ pub struct World {
     pub mode: Mode,
     /// Folders with a mode of their own.
     pub modes: Vec<(HomePath, Mode)>,
+    /// Folders with a policy of conflicts of their own.
+    pub conflicts: Vec<(HomePath, Policy)>,
     pub staleness: Duration,
     pub cache: u64,
     pub clock: Arc<dyn Clock>,
@@ -99,6 +104,7 @@ impl World {
             store: Arc::new(MemStore::new()),
             mode,
             modes: Vec::new(),
+            conflicts: Vec::new(),
             staleness: Duration::from_secs(5),
             cache: 1 << 30,
             clock: Arc::new(RealClock::new()),
@@ -117,7 +123,12 @@ impl World {
         let vfs = Vfs::open(Config {
             env,
             store: self.store.clone(),
-            namespace: Arc::new(OneHome { home, protect, modes: self.modes.clone() }),
+            namespace: Arc::new(OneHome {
+                home,
+                protect,
+                modes: self.modes.clone(),
+                conflicts: self.conflicts.clone(),
+            }),
             server_uid: UID,
             server_gid: UID,
             mode: self.mode,

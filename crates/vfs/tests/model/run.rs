@@ -64,7 +64,12 @@ pub async fn start(world: &World, clock: &FastClock, seed: u64) -> Engine {
             work: Arc::new(vfs::env::Threads),
         },
         store: world.store.clone(),
-        namespace: Arc::new(OneHome { home: world.fault.clone(), protect: vec![], modes: Vec::new() }),
+        namespace: Arc::new(OneHome {
+            home: world.fault.clone(),
+            protect: vec![],
+            modes: Vec::new(),
+            conflicts: Vec::new(),
+        }),
         server_uid: UID,
         server_gid: UID,
         mode: world.mode,

@@ -18,7 +18,11 @@ const NAMES: [&str; 4] = ["mine", "theirs", "both", "name it"];
 /// Puts the files there, before anything is known of their folder.
 pub fn prepare(world: &World) -> Result<()> {
     let dir = world.home_dir(ANN, "both")?;
-    NAMES.iter().try_for_each(|name| world.write_home(ANN, &dir.join(name), b"base\n"))
+    NAMES.iter().try_for_each(|name| world.write_home(ANN, &dir.join(name), b"base\n"))?;
+    POLICIES.iter().try_for_each(|policy| {
+        let folder = world.home_dir(ANN, &format!("both/{policy}"))?;
+        world.write_home(ANN, &folder.join("f"), b"base\n")
+    })
 }
 
 /// Makes conflicts, restarts the server, and settles each in another way. Answers the new server.
@@ -46,7 +50,80 @@ pub fn run(world: &World, mut server: Server) -> Result<Server> {
     ensure!(before == after, "a restart changed the list:\n{before:?}\n{after:?}");
     settle(&server, &dir, &after)?;
     list(&server, 0)?;
-    Ok(server)
+    let server = restarted(world, server, &["--config", &config(world)?.display().to_string()])?;
+    policies(world, &server).context("policies")?;
+    restarted(world, server, &[])
+}
+
+fn restarted(world: &World, mut server: Server, args: &[&str]) -> Result<Server> {
+    ensure!(server.run(&["stop", "--drain", "30"]).is_ok());
+    ensure!(server.wait(Duration::from_secs(60))?, "the server ended badly after stop");
+    world.serve(args)
+}
+
+/// Folders, each with the policy of its name.
+const POLICIES: [&str; 4] = ["prefer-local", "stop", "strict-last-writer", "append-merge"];
+
+fn config(world: &World) -> Result<PathBuf> {
+    let dir = world.home_dir(ANN, "both")?;
+    let folders = POLICIES.map(|policy| format!("{:?} = {policy:?}", dir.join(policy)));
+    let text = format!(
+        "[[home]]\nname = \"root\"\nscl = \"scp:ann@lab:/\"\nconflicts = {{ {} }}\n",
+        folders.join(", ")
+    );
+    let file = world.home(GATEWAY).join("policies.toml");
+    fs::write(&file, text)?;
+    GATEWAY.own(&file)?;
+    Ok(file)
+}
+
+/// Both sides add to a file in each folder.
+fn policies(world: &World, server: &Server) -> Result<()> {
+    let dir = world.home_dir(ANN, "both")?;
+    let file = |policy: &str| dir.join(policy).join("f");
+    let at_home = |policy: &str| fs::read_to_string(file(policy)).context(policy.to_owned());
+    let local = world.home(GATEWAY).join("changed");
+    let there = |policy: &str| place(&dir.join(policy), "f");
+    for policy in POLICIES {
+        ensure!(server.run(&["cat", &there(policy)])? == "base\n");
+    }
+    server.run(&["mode", "/ann@lab", "offline"])?;
+    for policy in POLICIES {
+        world.write_home(ANN, &file(policy), b"base\ntheirs\n")?;
+        fs::write(&local, "base\nours\n")?;
+        server.run(&["cp", &local.to_string_lossy(), &there(policy)])?;
+    }
+    server.run(&["mode", "/ann@lab", "wb"])?;
+    let sync = server.command(&["sync", "/ann@lab"]).output()?;
+    let said = String::from_utf8_lossy(&sync.stderr).into_owned();
+    ensure!(!sync.status.success() && said.contains("stopped at a conflict"), "{said}");
+    ensure!(at_home("prefer-local")? == "base\nours\n" && at_home("strict-last-writer")? == "base\nours\n");
+    ensure!(at_home("stop")? == "base\ntheirs\n");
+    // A copy of the whole is no addition: what only adds is tested in the engine.
+    ensure!(at_home("append-merge")? == "base\ntheirs\n");
+    let status = server.run(&["status"])?;
+    for policy in POLICIES {
+        let line = format!("conflicts in {}: {policy}", dir.join(policy).display());
+        ensure!(status.contains(&line), "{line} is missing in\n{status}");
+    }
+    let stopped = server.run(&["conflicts", "show", &there("stop")])?;
+    ensure!(stopped.contains("stopped  with all later work in its folder"), "{stopped}");
+    server.run(&["conflicts", "resolve", "--keep", "mine", &there("stop")])?;
+    server.sync()?;
+    ensure!(at_home("stop")? == "base\nours\n");
+    let copy = fs::read_dir(dir.join("prefer-local"))?.filter_map(|entry| Some(entry.ok()?.path()));
+    let copy =
+        copy.into_iter().find(|path| path.to_string_lossy().ends_with("-theirs")).context("no copy")?;
+    ensure!(fs::read_to_string(copy)? == "base\ntheirs\n");
+    for policy in ["prefer-local", "append-merge"] {
+        server.run(&["conflicts", "resolve", "--keep", "mine", &there(policy)])?;
+    }
+    server.sync()?;
+    for policy in POLICIES {
+        ensure!(at_home(policy)? == "base\nours\n", "{policy}");
+        ensure!(fs::read_dir(dir.join(policy))?.count() == 1, "{policy}");
+    }
+    Ok(())
 }
 
 fn place(dir: &Path, name: &str) -> String {
@@ -87,6 +164,7 @@ fn settle(server: &Server, dir: &Path, found: &[Value]) -> Result<()> {
     for entry in fs::read_dir(dir)? {
         left.push(entry?.file_name().to_string_lossy().into_owned());
     }
+    left.retain(|name| !POLICIES.contains(&name.as_str()));
     left.sort();
     ensure!(left == ["both", "both.mine", "mine", "name it", "named", "theirs"], "{left:?}");
     for (name, text) in [

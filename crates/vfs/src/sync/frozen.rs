@@ -1,0 +1,144 @@
+//! Where the policy is `stop`: a change that met a conflict waits for a person, and so does everything that was done in that
+//! folder after it. The journal holds all of it; after a restart the conflict is met again, before anything that waits.
+
+use super::queue::{self, Group};
+use crate::conflict::{Policy, contains};
+use crate::inode::Tree;
+use crate::journal::{Body, Change};
+use crate::limits;
+use crate::volume::Volume;
+use home::{Attr, Error, ErrorKind, HomePath, Result, Version};
+
+/// A change that met a conflict and waits for a person.
+#[derive(Debug, Clone)]
+pub struct Stopped {
+    /// The folder whose later changes wait too.
+    pub folder: HomePath,
+    /// What the home had then, if anything.
+    pub theirs: Option<Version>,
+}
+
+impl Volume {
+    /// Stops at a group that met a conflict.
+    pub(super) fn freeze(
+        &self,
+        tree: &mut Tree,
+        group: &Group,
+        folder: HomePath,
+        theirs: Option<&Attr>,
+    ) -> Result<()> {
+        for seq in &group.seqs {
+            let Some(op) = tree.queue.get_mut(*seq) else { continue };
+            (op.parked, op.again, op.said) = (Some(ErrorKind::Stale), None, None);
+            op.stopped = Some(Stopped { folder: folder.clone(), theirs: theirs.map(Attr::version) });
+            if !std::mem::replace(&mut op.late, true) {
+                let record = self.lane.append(Body::Late(*seq)).map_err(crate::inode::local)?;
+                tree.queue.decide(record);
+            }
+        }
+        tree.mark_frozen();
+        self.outcomes.send_modify(|n| *n += 1);
+        Ok(())
+    }
+
+    /// Settles what is stopped at a conflict at a path, from the root of the home: as this policy would have it, or, where that
+    /// is `None`, by giving it up. [`ErrorKind::NotFound`] where nothing is stopped there, [`ErrorKind::Busy`] where the home
+    /// has changed it again since, [`ErrorKind::Unreachable`] while it does not answer.
+    pub async fn settle_stopped(&self, at: &HomePath, said: Option<Policy>) -> Result<()> {
+        let seqs = self.stopped_at(at);
+        if seqs.is_empty() {
+            let text = format!("{at}: no change is stopped at a conflict there");
+            return Err(Error::new(ErrorKind::NotFound, text));
+        }
+        if said.is_none() {
+            return self.discard(Some(&seqs)).await.map(drop);
+        }
+        let mut outcomes = self.outcomes.subscribe();
+        {
+            let mut tree = self.tree.lock();
+            let now = self.env.clock.instant();
+            for seq in &seqs {
+                let Some(op) = tree.queue.get_mut(*seq) else { continue };
+                (op.said, op.again) = (said, Some(now));
+                tree.queue.hurry(*seq);
+            }
+        }
+        self.wake.notify_one();
+        let decided = async {
+            loop {
+                outcomes.borrow_and_update();
+                let waits = {
+                    let tree = self.tree.lock();
+                    seqs.iter().any(|seq| tree.queue.get(*seq).is_some_and(|p| p.said.is_some()))
+                };
+                if !waits || outcomes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        if tokio::time::timeout(limits::SETTLE_PATIENCE, decided).await.is_err() {
+            let text = format!("{at}: the home does not answer; it is settled so when it does");
+            return Err(Error::new(ErrorKind::Unreachable, text));
+        }
+        if self.stopped_at(at).iter().any(|seq| seqs.contains(seq)) {
+            let text = format!("{at}: the home has changed it again since: look at it once more");
+            return Err(Error::new(ErrorKind::Busy, text));
+        }
+        self.lane.synced(self.lane.last()).await.map_err(crate::inode::local)
+    }
+
+    fn stopped_at(&self, at: &HomePath) -> Vec<u64> {
+        let mut tree = self.tree.lock();
+        let stopped = tree.queue.iter().filter(|(_, p)| p.stopped.is_some());
+        let stopped: Vec<(u64, Change)> = stopped.map(|(seq, p)| (seq, p.change.clone())).collect();
+        stopped
+            .into_iter()
+            .filter(|(_, c)| tree.place_of(c).as_ref() == Some(at))
+            .map(|(seq, _)| seq)
+            .collect()
+    }
+}
+
+impl Tree {
+    /// Where a change takes or gives up a name, else where its object is: from the root of the home.
+    pub fn place_of(&mut self, change: &Change) -> Option<HomePath> {
+        let place = queue::names(change).last();
+        let named = place.and_then(|(dir, name)| Some(self.local_path(dir).ok()?.join(&name)));
+        let path = named.or_else(|| self.local_path(change.object).ok());
+        path.or_else(|| self.home_path(change.object).ok())
+    }
+
+    /// Finds out which changes wait because an earlier one in their folder is stopped.
+    pub fn mark_frozen(&mut self) {
+        self.queue.find_stops();
+        let all: Vec<(u64, Change)> = self.queue.iter().map(|(seq, p)| (seq, p.change.clone())).collect();
+        for (seq, change) in all {
+            let frozen = self.is_frozen(seq, &change);
+            if let Some(op) = self.queue.get_mut(seq) {
+                op.frozen = frozen && op.stopped.is_none();
+            }
+        }
+    }
+
+    /// The same, where a stopped change has gone since.
+    pub fn thaw(&mut self) {
+        if self.queue.take_thaw() {
+            self.mark_frozen();
+        }
+    }
+
+    /// Whether a change is in the folder of an earlier one that is stopped; costs nothing where none is.
+    pub fn is_frozen(&mut self, seq: u64, change: &Change) -> bool {
+        let stops: Vec<HomePath> = self.queue.stops(seq).cloned().collect();
+        if stops.is_empty() {
+            return false;
+        }
+        let mut places: Vec<HomePath> = Vec::new();
+        for (dir, name) in queue::names(change) {
+            places.extend(self.local_path(dir).or_else(|_| self.home_path(dir)).ok().map(|p| p.join(&name)));
+        }
+        let object = change.object;
+        places.extend(self.local_path(object).or_else(|_| self.home_path(object)));
+        stops.iter().any(|folder| places.iter().any(|path| contains(folder, path)))
+    }
+}
