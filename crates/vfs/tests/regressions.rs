@@ -31,6 +31,35 @@ async fn removing_our_copy_leaves_theirs_alone() {
     assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"theirs");
 }
 
+/// The home reads, another program writes, a younger look sees that, and only then the bytes arrive.
+#[tokio::test]
+async fn bytes_that_arrive_late_are_not_taken_for_a_younger_version() {
+    let mut world = World::new(Mode::Wb);
+    world.staleness = Duration::ZERO;
+    world.write("f", b"before");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.vfs.getattr(e.ctx(), f).await.unwrap();
+    world.fault(Fault::LateBytes);
+    let calls = world.fault.calls();
+    let (ctx, vfs) = (e.ctx(), &e.vfs);
+    let late = async {
+        let read = vfs.read(ctx, f, 0, 100).await.unwrap();
+        read.data.concat()
+    };
+    let meanwhile = async {
+        while world.fault.calls() < calls + 2 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        world.write("f", b"behind");
+        vfs.getattr(ctx, f).await.unwrap();
+        world.fault(Fault::None);
+    };
+    let (read, ()) = tokio::join!(late, meanwhile);
+    assert_eq!((&read[..], &e.read(f).await.unwrap()[..]), (&b"behind"[..], &b"behind"[..]));
+}
+
 #[tokio::test]
 async fn renaming_our_copy_leaves_theirs_alone() {
     let world = World::new(Mode::Wb);

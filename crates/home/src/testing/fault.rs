@@ -47,6 +47,8 @@ pub enum Fault {
     Sftp,
     /// What was staged is always missed.
     NothingStaged,
+    /// Bytes of files are read at once, and arrive under another fault.
+    LateBytes,
 }
 
 /// A home with faults.
@@ -111,7 +113,8 @@ impl FaultHome {
             | Fault::Refuse(_)
             | Fault::NoLinks
             | Fault::Sftp
-            | Fault::NothingStaged => call.await,
+            | Fault::NothingStaged
+            | Fault::LateBytes => call.await,
         }
     }
 }
@@ -187,7 +190,10 @@ impl Home for FaultHome {
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        self.through(self.inner.read(file, at, len)).await
+        let chunk = self.through(self.inner.read(file, at, len)).await;
+        let mut fault = self.fault.subscribe();
+        let _ = fault.wait_for(|f| *f != Fault::LateBytes).await;
+        chunk
     }
 
     async fn read_known(
