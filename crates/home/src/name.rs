@@ -115,6 +115,12 @@ impl HomePath {
         self.0.split(|b| *b == b'/').filter(|p| !p.is_empty()).map(|p| Name(p.into()))
     }
 
+    /// Whether a path is this one or leads through it.
+    pub fn contains(&self, path: &HomePath) -> bool {
+        let rest = path.0.strip_prefix(&self.0[..]);
+        rest.is_some_and(|rest| self.is_root() || rest.is_empty() || rest[0] == b'/')
+    }
+
     /// The bytes without a leading slash.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0

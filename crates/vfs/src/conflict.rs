@@ -2,7 +2,7 @@
 
 mod policy;
 
-pub use policy::{Policies, Policy, contains};
+pub use policy::{Policies, Policy};
 
 use home::{Attr, Name, New, Op, Piece, Time};
 

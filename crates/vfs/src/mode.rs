@@ -6,7 +6,7 @@
 //! the whole home, its journal, the order of what goes home, and whether it is connected, folders cannot choose:
 //! [`Modes::new`] refuses that.
 
-use home::{Error, ErrorKind, HomePath, Name, Result};
+use home::{Error, ErrorKind, HomePath, Result};
 use std::fmt;
 
 /// What an acknowledgement promises. In the order of caution: of an object with names under several modes the last one
@@ -139,13 +139,13 @@ impl Modes {
 
     /// The mode in force at a path. A home that is left alone is so in all its folders.
     pub fn at(&self, path: &HomePath) -> Mode {
-        let nearest = self.below.iter().find(|(folder, _)| contains(folder, path)).map(|(_, mode)| *mode);
+        let nearest = self.below.iter().find(|(folder, _)| folder.contains(path)).map(|(_, mode)| *mode);
         nearest.filter(|mode| self.whole.connects() || mode.is_read_only()).unwrap_or(self.whole)
     }
 
     /// The folders below a path that have a mode of their own, from there, with what is in force in them.
     pub fn inside<'a>(&'a self, path: &'a HomePath) -> impl Iterator<Item = (HomePath, Mode)> + 'a {
-        let inside = self.below.iter().filter(move |(folder, _)| folder != path && contains(path, folder));
+        let inside = self.below.iter().filter(move |(folder, _)| folder != path && path.contains(folder));
         inside.map(move |(folder, _)| {
             let mut rest = HomePath::root();
             folder.names().skip(path.names().count()).for_each(|name| rest.push(&name));
@@ -155,14 +155,8 @@ impl Modes {
 
     /// Whether what is at a path is a folder whose content must not change, or leads to one: it keeps its name.
     pub fn is_fixed(&self, path: &HomePath) -> bool {
-        self.below.iter().any(|(folder, mode)| mode.is_read_only() && contains(path, folder))
+        self.below.iter().any(|(folder, mode)| mode.is_read_only() && path.contains(folder))
     }
-}
-
-/// Whether a path is that of a folder, or below it.
-fn contains(folder: &HomePath, path: &HomePath) -> bool {
-    let mut names = path.names();
-    folder.names().all(|name: Name| names.next() == Some(name))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Policies of conflicts: what a person wants where both sides changed something, by folder. A policy is a value that the
 //! table is asked with; no other module tells policies apart by name.
 
-use home::{Error, ErrorKind, HomePath, Name, Result};
+use home::{Error, ErrorKind, HomePath, Result};
 use std::fmt;
 
 /// What becomes of a conflict. In force for a name is the policy of the nearest folder on its path when the conflict is
@@ -69,25 +69,19 @@ impl Policies {
 
     /// The policy in force at a path, and the folder that has it.
     pub fn at(&self, path: &HomePath) -> (Policy, HomePath) {
-        let nearest = self.folders.iter().find(|(folder, _)| contains(folder, path));
+        let nearest = self.folders.iter().find(|(folder, _)| folder.contains(path));
         nearest.map_or((Policy::default(), HomePath::root()), |(folder, policy)| (*policy, folder.clone()))
     }
 
     /// The folders below a path that have a policy of their own, from there.
     pub fn inside<'a>(&'a self, path: &'a HomePath) -> impl Iterator<Item = (HomePath, Policy)> + 'a {
-        let inside = self.folders.iter().filter(move |(folder, _)| folder != path && contains(path, folder));
+        let inside = self.folders.iter().filter(move |(folder, _)| folder != path && path.contains(folder));
         inside.map(move |(folder, policy)| {
             let mut rest = HomePath::root();
             folder.names().skip(path.names().count()).for_each(|name| rest.push(&name));
             (rest, *policy)
         })
     }
-}
-
-/// Whether a path is that of a folder, or below it.
-pub fn contains(folder: &HomePath, path: &HomePath) -> bool {
-    let mut names = path.names();
-    folder.names().all(|name: Name| names.next() == Some(name))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! folder after it. The journal holds all of it; after a restart the conflict is met again, before anything that waits.
 
 use super::queue::{self, Group};
-use crate::conflict::{Policy, contains};
+use crate::conflict::Policy;
 use crate::inode::Tree;
 use crate::journal::{Body, Change};
 use crate::limits;
@@ -139,6 +139,6 @@ impl Tree {
         }
         let object = change.object;
         places.extend(self.local_path(object).or_else(|_| self.home_path(object)));
-        stops.iter().any(|folder| places.iter().any(|path| contains(folder, path)))
+        stops.iter().any(|folder| places.iter().any(|path| folder.contains(path)))
     }
 }

@@ -39,8 +39,9 @@ struct Trace {
     /// What is where it leaves its mark, and what has the name that it takes away.
     there: Option<Attr>,
     at_old_name: Option<Attr>,
-    /// Where it leaves its mark.
+    /// Where it leaves its mark, and the name that it takes away.
     place: Option<HomePath>,
+    old_place: Option<HomePath>,
     /// It has two steps, and the second may be missing: what had the name goes away only after the mark is there.
     half: bool,
     /// What has the old name of a move that is half done: what it was to replace.
@@ -199,7 +200,11 @@ impl Volume {
             executed = self.came_to(&course, &mut traces, &seen.found).await?;
             return Ok((traces, executed));
         }
-        let nowhere = if cut { self.nowhere(&traces, last_shown(&traces, executed)) } else { HashSet::new() };
+        let nowhere = if cut {
+            nowhere(&traces, last_shown(&traces, executed), |id| self.known(id))
+        } else {
+            HashSet::new()
+        };
         let gone = self.gone(&traces, &nowhere);
         for t in &mut traces {
             let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. });
@@ -232,6 +237,7 @@ impl Volume {
         let there = place.as_ref().and_then(|place| *seen.found.get(place)?);
         let mark = there.filter(|attr| self.is_marked(&change, attr, was_there, seen));
         let at_old_name = old.and_then(|place| *seen.found.get(place)?);
+        let old_place = old.cloned();
         // Also an earlier move of another file over this one gives it that name, and may be half done.
         let has_both = |mark: &Attr| at_old_name.is_some_and(|old| old.id == mark.id);
         let mark = mark.filter(|mark| seen.class == Class::Sftp || !has_both(mark));
@@ -242,7 +248,8 @@ impl Volume {
         };
         let replaced = at_old_name.filter(is_replaced);
         let (moot, half) = (false, replaces.is_some());
-        let mut t = Trace { seq, change, late, mark, there, at_old_name, place, half, replaced, moot };
+        let mut t =
+            Trace { seq, change, late, mark, there, at_old_name, place, old_place, half, replaced, moot };
         t.half = half && !(seen.cut && t.has_left());
         Some(t)
     }
@@ -284,24 +291,6 @@ impl Volume {
             t.half = false;
         }
         Ok(last)
-    }
-
-    /// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
-    /// never seen to have it, because nothing is there. All up to `last` was done. What is to be made only now and then to
-    /// replace another, is not among them.
-    fn nowhere(&self, traces: &[Trace], last: u64) -> HashSet<u64> {
-        let mut somewhere = HashSet::new();
-        let to_be_made = |t: &&Trace| t.seq > last && matches!(t.change.op, Op::Create { .. });
-        let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
-        for t in traces {
-            let known = self.known(t.change.object);
-            let is_it = |there: &Attr| known.is_none_or(|id| id == there.id);
-            let is_there = t.there.iter().chain(&t.at_old_name).any(is_it);
-            if is_there || replaced(&t.change).is_some() && to_be_made.contains(&t.change.object) {
-                somewhere.insert(t.change.object);
-            }
-        }
-        traces.iter().map(|t| t.change.object).filter(|id| !somewhere.contains(id)).collect()
     }
 
     fn times(&self, sent: impl Iterator<Item = u64>) -> Times {
@@ -414,6 +403,31 @@ impl Volume {
         let same_kind = |(id, attr): &(u64, Attr)| tree.get(*id).is_ok_and(|n| n.kind == attr.kind);
         Ok(seen.into_iter().flatten().filter(same_kind).collect())
     }
+}
+
+/// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
+/// never seen to have it, because nothing is there. All up to `last` was done. What is to be made only now and then to
+/// replace another, is not among them, nor what has a place in a directory that may not have come there: it may be where
+/// that was.
+fn nowhere(traces: &[Trace], last: u64, known: impl Fn(u64) -> Option<home::HomeId>) -> HashSet<u64> {
+    let mut somewhere = HashSet::new();
+    let to_be_made = |t: &&Trace| t.seq > last && matches!(t.change.op, Op::Create { .. });
+    let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
+    let mut moved: Vec<&HomePath> = Vec::new();
+    for t in traces {
+        let known = known(t.change.object);
+        let is_it = |there: &Attr| known.is_none_or(|id| id == there.id);
+        // A mark is its own, also where it got another identity by being written to.
+        let is_there = t.mark.is_some() || t.there.iter().chain(&t.at_old_name).any(is_it);
+        let mut places = t.place.iter().chain(&t.old_place);
+        let is_led_astray = places.any(|place| moved.iter().any(|dir| *dir != place && dir.contains(place)));
+        moved.extend(t.place.iter().filter(|_| t.seq > last && matches!(t.change.op, Op::Rename { .. })));
+        if is_there || is_led_astray || replaced(&t.change).is_some() && to_be_made.contains(&t.change.object)
+        {
+            somewhere.insert(t.change.object);
+        }
+    }
+    traces.iter().map(|t| t.change.object).filter(|id| !somewhere.contains(id)).collect()
 }
 
 /// The last record that is proven by its place before another.
@@ -576,10 +590,42 @@ mod tests {
             verifier: None,
             plain: false,
         };
-        let place = Some(HomePath::root().join(&Name::new(at.as_bytes()).unwrap()));
-        let (there, at_old_name, replaced) = (mark, None, None);
+        let place = Some(HomePath::parse(at.as_bytes()).unwrap());
+        let (there, at_old_name, old_place, replaced) = (mark, None, None, None);
         let (late, half, moot) = (false, false, false);
-        Trace { seq, change, late, mark, there, at_old_name, place, half, replaced, moot }
+        Trace { seq, change, late, mark, there, at_old_name, place, old_place, half, replaced, moot }
+    }
+
+    fn rename(seq: u64, object: u64, (from, to): (&str, &str)) -> Trace {
+        let name = |path: &str| HomePath::parse(path.as_bytes()).unwrap().split().unwrap().1;
+        let (name, new_name) = (name(from), name(to));
+        let op = Op::Rename { from: 1, name, object, to: 2, new_name, replaced: None };
+        let mut t = trace(seq, op, to, None);
+        t.change.object = object;
+        t.old_place = Some(HomePath::parse(from.as_bytes()).unwrap());
+        t
+    }
+
+    #[test]
+    fn what_is_in_a_directory_that_was_not_moved_is_somewhere() {
+        let mut traces = [rename(3, 5, ("old", "new")), rename(4, 7, ("new/f", "g"))];
+        let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
+        assert!(!nowhere(&traces, 0, known).contains(&7), "it may still be old/f");
+        assert!(nowhere(&traces, 3, known).contains(&7), "it would be new/f");
+        traces[1].old_place = HomePath::parse(b"new").ok();
+        assert!(nowhere(&traces, 0, known).contains(&7), "the directory itself is no place in it");
+    }
+
+    #[test]
+    fn what_got_another_identity_by_a_write_is_somewhere() {
+        let write = Op::Write { file: 7, base: None, pieces: vec![] };
+        let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
+        let mut traces = [trace(3, write, "f", None), rename(4, 7, ("f", "g"))];
+        assert!(nowhere(&traces, 0, known).contains(&7));
+        let copied = attr(Kind::File, 9);
+        (traces[0].mark, traces[0].there, traces[1].at_old_name) = (Some(copied), Some(copied), Some(copied));
+        assert_ne!(known(7), Some(copied.id));
+        assert!(!nowhere(&traces, 0, known).contains(&7));
     }
 
     #[test]
