@@ -182,6 +182,13 @@ impl Queue {
         self.lost.iter().filter_map(|seq| Some((*seq, self.ops.get(seq)?)))
     }
 
+    /// Operations that a claim asks about, in order: those whose answers are lost, and those that were looked for and not
+    /// found. A home forgets what it knows of others.
+    pub fn in_question(&self) -> Vec<u64> {
+        let all: BTreeSet<u64> = self.lost.iter().chain(&self.half).copied().collect();
+        all.into_iter().filter(|seq| self.ops.contains_key(seq)).collect()
+    }
+
     /// Record `record` says that an operation was refused, given up, or has another form. Nothing may be sent before it
     /// is durable: after a power cut what was executed later would seem to prove that the operation was executed as it
     /// had been.

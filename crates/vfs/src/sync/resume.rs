@@ -92,7 +92,7 @@ impl Volume {
             if claimed && !queue.is_unasked() {
                 return Ok(());
             }
-            queue.lost().map(|(seq, _)| seq).collect()
+            queue.in_question()
         };
         // Until the look is over: one that fails is repeated.
         self.claimed.store(false, Ordering::Relaxed);
