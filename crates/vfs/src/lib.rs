@@ -33,6 +33,7 @@ mod data;
 mod earlier;
 pub mod env;
 mod fetch;
+mod folders;
 mod freshness;
 mod guard;
 mod inode;

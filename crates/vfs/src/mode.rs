@@ -6,6 +6,7 @@
 //! the whole home, its journal, the order of what goes home, and whether it is connected, folders cannot choose:
 //! [`Modes::new`] refuses that.
 
+use crate::folders::Folders;
 use home::{Error, ErrorKind, HomePath, Result};
 use std::fmt;
 
@@ -95,16 +96,15 @@ impl fmt::Display for Mode {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Modes {
     whole: Mode,
-    /// Folders with a mode of their own, the deepest first.
-    below: Vec<(HomePath, Mode)>,
+    /// Folders with a mode of their own.
+    below: Folders<Mode>,
 }
 
 impl Modes {
     /// The mode of the home, and those of folders of it. [`ErrorKind::Invalid`] where they do not go together.
-    pub fn new(whole: Mode, mut below: Vec<(HomePath, Mode)>) -> Result<Modes> {
+    pub fn new(whole: Mode, below: Vec<(HomePath, Mode)>) -> Result<Modes> {
         let no = |why: String| Err(Error::new(ErrorKind::Invalid, why));
-        below.sort_by_key(|(path, _)| std::cmp::Reverse(path.names().count()));
-        for (at, (path, mode)) in below.iter().enumerate() {
+        for (path, mode) in &below {
             if mode.is_whole() {
                 return no(format!(
                     "{path} cannot be {mode}: only a home as a whole can, because it has one journal"
@@ -115,11 +115,8 @@ impl Modes {
                     "{path} cannot be {mode}: in a home that is {whole} a folder can be ro at most"
                 ));
             }
-            if below[..at].iter().any(|(other, _)| other == path) {
-                return no(format!("{path} has two modes"));
-            }
         }
-        Ok(Modes { whole, below })
+        Ok(Modes { whole, below: Folders::new(below, "modes")? })
     }
 
     /// The mode of the home as a whole.
@@ -129,33 +126,28 @@ impl Modes {
 
     /// Folders with a mode of their own.
     pub fn below(&self) -> &[(HomePath, Mode)] {
-        &self.below
+        self.below.all()
     }
 
     /// The mode that all objects have, if they have one.
     pub fn only(&self) -> Option<Mode> {
-        self.below.is_empty().then_some(self.whole)
+        self.below.all().is_empty().then_some(self.whole)
     }
 
     /// The mode in force at a path. A home that is left alone is so in all its folders.
     pub fn at(&self, path: &HomePath) -> Mode {
-        let nearest = self.below.iter().find(|(folder, _)| folder.contains(path)).map(|(_, mode)| *mode);
+        let nearest = self.below.nearest(path).map(|(_, mode)| *mode);
         nearest.filter(|mode| self.whole.connects() || mode.is_read_only()).unwrap_or(self.whole)
     }
 
     /// The folders below a path that have a mode of their own, from there, with what is in force in them.
     pub fn inside<'a>(&'a self, path: &'a HomePath) -> impl Iterator<Item = (HomePath, Mode)> + 'a {
-        let inside = self.below.iter().filter(move |(folder, _)| folder != path && path.contains(folder));
-        inside.map(move |(folder, _)| {
-            let mut rest = HomePath::root();
-            folder.names().skip(path.names().count()).for_each(|name| rest.push(&name));
-            (rest, self.at(folder))
-        })
+        self.below.inside(path).map(|(rest, (folder, _))| (rest, self.at(folder)))
     }
 
     /// Whether what is at a path is a folder whose content must not change, or leads to one: it keeps its name.
     pub fn is_fixed(&self, path: &HomePath) -> bool {
-        self.below.iter().any(|(folder, mode)| mode.is_read_only() && path.contains(folder))
+        self.below.all().iter().any(|(folder, mode)| mode.is_read_only() && path.contains(folder))
     }
 }
 

@@ -122,59 +122,55 @@ async fn change(e: &Engine, how: Change) -> &'static str {
     }
 }
 
+/// How ours got its content, whether theirs is another file, and what goes wrong when they meet.
+type Case = (Change, bool, Trouble);
+
+fn cases() -> impl Iterator<Item = Case> {
+    let hows = [Change::Write, Change::Create, Change::SaveByRename].into_iter();
+    let with_theirs = hows.flat_map(|how| [false, true].map(|replaced| (how, replaced)));
+    with_theirs.flat_map(|(how, replaced)| TROUBLES.map(|trouble| (how, replaced, trouble)))
+}
+
+/// Both sides change a file, and ours gets its name; answers that, and what the case is called.
+async fn ours_wins(policy: Policy, (how, replaced, trouble): Case) -> (World, Engine, &'static str, String) {
+    let what = format!("{how:?}, replaced {replaced}, {trouble:?}");
+    let mut world = world(policy);
+    let e = prepared(&world).await;
+    world.fault(Fault::Unreachable);
+    let name = change(&e, how).await;
+    if replaced && name == "d/f" {
+        world.remove(name);
+    }
+    world.write(name, b"theirs and longer");
+    let e = meet(&mut world, e, trouble).await;
+    assert_eq!(at_home(&world, name).await, "ours!", "{what}");
+    assert_eq!(read(&e, &format!("/lab/{name}")).await, "ours!", "{what}");
+    (world, e, name, what)
+}
+
 #[tokio::test]
 async fn prefer_local_gives_ours_the_name_and_theirs_a_copy() {
-    for how in [Change::Write, Change::Create, Change::SaveByRename] {
-        for replaced in [false, true] {
-            for trouble in TROUBLES {
-                let what = format!("{how:?}, replaced {replaced}, {trouble:?}");
-                let mut world = world(Policy::PreferLocal);
-                let e = prepared(&world).await;
-                world.fault(Fault::Unreachable);
-                let name = change(&e, how).await;
-                if replaced && name == "d/f" {
-                    world.remove(name);
-                }
-                world.write(name, b"theirs and longer");
-                let e = meet(&mut world, e, trouble).await;
-                assert_eq!(at_home(&world, name).await, "ours!", "{what}");
-                assert_eq!(read(&e, &format!("/lab/{name}")).await, "ours!", "{what}");
-                let all = copies(&e).await;
-                let [copy] = &all[..] else { panic!("{what}: {all:?}") };
-                assert!(copy.of.is_theirs, "{what}: {copy:?}");
-                let at = format!("d/{}", copy.name);
-                assert_eq!(at_home(&world, &at).await, "theirs and longer", "{what}");
-                // Ours has the name already: only the copy goes.
-                e.vfs.settle_conflict(e.ctx(), copy.dir, &copy.name, Keep::Mine).await.unwrap();
-                e.sync().await;
-                assert_eq!(world.names_at_home("d").await.len(), 1 + usize::from(name == "d/new"), "{what}");
-                assert_eq!(at_home(&world, name).await, "ours!", "{what}");
-            }
-        }
+    for case in cases() {
+        let (world, e, name, what) = ours_wins(Policy::PreferLocal, case).await;
+        let all = copies(&e).await;
+        let [copy] = &all[..] else { panic!("{what}: {all:?}") };
+        assert!(copy.of.is_theirs, "{what}: {copy:?}");
+        let at = format!("d/{}", copy.name);
+        assert_eq!(at_home(&world, &at).await, "theirs and longer", "{what}");
+        // Ours has the name already: only the copy goes.
+        e.vfs.settle_conflict(e.ctx(), copy.dir, &copy.name, Keep::Mine).await.unwrap();
+        e.sync().await;
+        assert_eq!(world.names_at_home("d").await.len(), 1 + usize::from(name == "d/new"), "{what}");
+        assert_eq!(at_home(&world, name).await, "ours!", "{what}");
     }
 }
 
 #[tokio::test]
 async fn strict_last_writer_writes_ours_over_theirs() {
-    for how in [Change::Write, Change::Create, Change::SaveByRename] {
-        for replaced in [false, true] {
-            for trouble in TROUBLES {
-                let what = format!("{how:?}, replaced {replaced}, {trouble:?}");
-                let mut world = world(Policy::LastWriter);
-                let e = prepared(&world).await;
-                world.fault(Fault::Unreachable);
-                let name = change(&e, how).await;
-                if replaced && name == "d/f" {
-                    world.remove(name);
-                }
-                world.write(name, b"theirs and longer");
-                let e = meet(&mut world, e, trouble).await;
-                assert_eq!(at_home(&world, name).await, "ours!", "{what}");
-                assert_eq!(read(&e, &format!("/lab/{name}")).await, "ours!", "{what}");
-                assert!(copies(&e).await.is_empty(), "{what}");
-                assert_eq!(world.names_at_home("d").await.len(), 1 + usize::from(name == "d/new"), "{what}");
-            }
-        }
+    for case in cases() {
+        let (world, e, name, what) = ours_wins(Policy::LastWriter, case).await;
+        assert!(copies(&e).await.is_empty(), "{what}");
+        assert_eq!(world.names_at_home("d").await.len(), 1 + usize::from(name == "d/new"), "{what}");
     }
 }
 

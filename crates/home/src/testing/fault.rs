@@ -11,8 +11,9 @@ use crate::{
 };
 use crate::{XattrName, Xattrs};
 use bytes::Bytes;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -74,7 +75,7 @@ impl FaultHome {
 
     /// As soon as a conflict was answered, this goes wrong.
     pub fn set_after_conflict(&self, fault: Fault) {
-        *lock(&self.after_conflict) = Some(fault);
+        *self.after_conflict.lock() = Some(fault);
     }
 
     /// From now on this goes wrong; calls that hang go on under it.
@@ -117,10 +118,6 @@ impl FaultHome {
             | Fault::LateBytes => call.await,
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait::async_trait]
@@ -267,7 +264,7 @@ impl Home for FaultHome {
         let answer = self.through(self.inner.apply(ops)).await;
         let conflict = |outcome: &Outcome| matches!(outcome, Outcome::Conflict(_));
         if answer.as_ref().is_ok_and(|outcomes| outcomes.iter().any(conflict))
-            && let Some(fault) = lock(&self.after_conflict).take()
+            && let Some(fault) = self.after_conflict.lock().take()
         {
             self.set(fault);
         }

@@ -1,7 +1,8 @@
 //! Policies of conflicts: what a person wants where both sides changed something, by folder. A policy is a value that the
 //! table is asked with; no other module tells policies apart by name.
 
-use home::{Error, ErrorKind, HomePath, Result};
+use crate::folders::Folders;
+use home::{HomePath, Result};
 use std::fmt;
 
 /// What becomes of a conflict. In force for a name is the policy of the nearest folder on its path when the conflict is
@@ -44,43 +45,30 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The policies of a home: of folders, the deepest first; all else is [`Policy::KeepBoth`].
+/// The policies of a home; where no folder has one it is [`Policy::KeepBoth`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Policies {
-    folders: Vec<(HomePath, Policy)>,
-}
+pub struct Policies(Folders<Policy>);
 
 impl Policies {
-    /// Those of these folders. [`ErrorKind::Invalid`] where a folder has two.
-    pub fn new(mut folders: Vec<(HomePath, Policy)>) -> Result<Policies> {
-        folders.sort_by_key(|(path, _)| std::cmp::Reverse(path.names().count()));
-        for (at, (path, _)) in folders.iter().enumerate() {
-            if folders[..at].iter().any(|(other, _)| other == path) {
-                return Err(Error::new(ErrorKind::Invalid, format!("{path} has two policies")));
-            }
-        }
-        Ok(Policies { folders })
+    /// Those of these folders. [`home::ErrorKind::Invalid`] where a folder has two.
+    pub fn new(folders: Vec<(HomePath, Policy)>) -> Result<Policies> {
+        Folders::new(folders, "policies").map(Policies)
     }
 
     /// Folders with a policy, the deepest first.
     pub fn folders(&self) -> &[(HomePath, Policy)] {
-        &self.folders
+        self.0.all()
     }
 
     /// The policy in force at a path, and the folder that has it.
     pub fn at(&self, path: &HomePath) -> (Policy, HomePath) {
-        let nearest = self.folders.iter().find(|(folder, _)| folder.contains(path));
+        let nearest = self.0.nearest(path);
         nearest.map_or((Policy::default(), HomePath::root()), |(folder, policy)| (*policy, folder.clone()))
     }
 
     /// The folders below a path that have a policy of their own, from there.
     pub fn inside<'a>(&'a self, path: &'a HomePath) -> impl Iterator<Item = (HomePath, Policy)> + 'a {
-        let inside = self.folders.iter().filter(move |(folder, _)| folder != path && path.contains(folder));
-        inside.map(move |(folder, policy)| {
-            let mut rest = HomePath::root();
-            folder.names().skip(path.names().count()).for_each(|name| rest.push(&name));
-            (rest, *policy)
-        })
+        self.0.inside(path).map(|(rest, (_, policy))| (rest, *policy))
     }
 }
 

@@ -728,3 +728,47 @@ pub fn payload(change: &Change) -> u64 {
         pieces.iter().map(|p| if let Piece::Data(_, stored) = p { length(stored) as u64 } else { 0 });
     lengths.sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use home::New;
+
+    fn created(object: u64) -> Pending {
+        let name = Name::new(b"n").unwrap();
+        let op = Op::Create { dir: 1, name, new: New::Dir, mode: 0 };
+        let time = Default::default();
+        let change = Change { time, object, after: None, op, retry: None, verifier: None, plain: false };
+        Pending {
+            change,
+            origin: 0,
+            bytes: 0,
+            since: Duration::ZERO,
+            resent: false,
+            parked: None,
+            again: None,
+            refusals: 0,
+            late: false,
+            stopped: None,
+            frozen: false,
+            said: None,
+            overlaid: true,
+            waiter: None,
+        }
+    }
+
+    #[test]
+    fn a_claim_asks_again_for_what_was_looked_for_and_not_found() {
+        let mut queue = Queue::default();
+        (1..=3).for_each(|seq| queue.push(seq, created(seq)));
+        queue.begin([1, 2]);
+        queue.end(true);
+        assert_eq!(queue.in_question(), [1, 2]);
+        queue.told(&Claimed { begun: vec![2], unknown: vec![1], torn: vec![], ran: 0, restarted: true });
+        queue.looked_for();
+        assert!(queue.lost().next().is_none(), "no answer is lost that is not known to be");
+        assert_eq!(queue.in_question(), [1, 2]);
+        queue.remove(2);
+        assert_eq!(queue.in_question(), [1]);
+    }
+}

@@ -40,6 +40,7 @@ const ENGINE: &[(&str, &[&str])] = &[
     ("locks", ACTIVE),
     ("watch", ACTIVE),
     ("conflict", PURE),
+    ("folders", PURE),
     ("mode", PURE),
     ("env", PURE),
 ];
