@@ -333,24 +333,29 @@ impl Volume {
             },
             seen => seen,
         };
-        self.take_attr(id, seen, asked, &here.path)
+        self.take_attr(&mut self.tree.lock(), id, seen, (asked, &here.path))
     }
 
     /// Takes in what the home said of the object that it had at `place`.
-    fn take_attr(&self, id: u64, seen: Result<Seen>, asked: Asked, place: &HomePath) -> Result<()> {
-        let mut tree = self.tree.lock();
+    fn take_attr(
+        &self,
+        tree: &mut Tree,
+        id: u64,
+        seen: Result<Seen>,
+        (asked, place): (Asked, &HomePath),
+    ) -> Result<()> {
         match seen {
             Ok(seen) => {
                 let asked = Asked { applied: seen.applied, ..asked };
                 if tree.get(id)?.kind != seen.attr.kind {
                     return Err(ErrorKind::Stale.into());
                 }
-                let content = meta::observe(&mut tree, id, &seen.attr, asked)?;
+                let content = meta::observe(tree, id, &seen.attr, asked)?;
                 self.content(id, content);
                 Ok(())
             }
             Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
-            Err(e) if is_missing(&e) && has_moved(&mut tree, id, place) => Err(moved()),
+            Err(e) if is_missing(&e) && has_moved(tree, id, place) => Err(moved()),
             Err(e) if is_missing(&e) => {
                 if let Ok(inode) = tree.get(id)
                     && inode.attr.take().is_some()
@@ -405,11 +410,17 @@ impl Volume {
             if let Some(epoch) = epoch {
                 tree.names_mut(dir)?.told.begins(epoch, asked.at);
             }
-            let changed = meta::merge_page(&mut tree, dir, page, asked)?;
+            let changed = meta::with_names(&mut tree, dir, |tree| {
+                let changed = meta::merge_page(tree, dir, page, asked)?;
+                if !more {
+                    meta::finish_listing(tree, dir, Asked { applied, ..asked })?;
+                }
+                Ok(changed)
+            })?;
             changed.into_iter().for_each(|id| self.content(id, Content::Changed));
             self.log_bindings_if_room(&mut tree)?;
             if !more {
-                return meta::finish_listing(&mut tree, dir, Asked { applied, ..asked });
+                return Ok(());
             }
             if extent == Extent::Small {
                 tree.names_mut(dir)?.big = true;
@@ -425,7 +436,9 @@ impl Volume {
             (self.asked(&tree), tree.home_path(dir)?)
         };
         let seen = self.home.stat(&Loc { path: place.join(name), id: None }).await;
-        self.take_name((dir, name), seen, asked, &place)
+        let mut tree = self.tree.lock();
+        meta::with_names(&mut tree, dir, |tree| self.take_name(tree, (dir, name), seen, (asked, &place)))?;
+        self.log_bindings_if_room(&mut tree)
     }
 
     /// The directory's attributes, and then the name, in one question.
@@ -436,8 +449,12 @@ impl Volume {
         };
         match self.home.look(&at, name).await {
             Ok((above, named)) => {
-                self.take_attr(dir, Ok(above), asked, &at.path)?;
-                self.take_name((dir, name), named, asked, &at.path)
+                let mut tree = self.tree.lock();
+                meta::with_names(&mut tree, dir, |tree| {
+                    self.take_attr(tree, dir, Ok(above), (asked, &at.path))?;
+                    self.take_name(tree, (dir, name), named, (asked, &at.path))
+                })?;
+                self.log_bindings_if_room(&mut tree)
             }
             // It may be found elsewhere.
             Err(e) if is_missing(&e) => self.fetch_attr(dir).await,
@@ -448,15 +465,13 @@ impl Volume {
     /// Takes in what the home said of a name in the directory that it had at `place`.
     fn take_name(
         &self,
+        tree: &mut Tree,
         (dir, name): (u64, &Name),
         seen: Result<Seen>,
-        asked: Asked,
-        place: &HomePath,
+        (asked, place): (Asked, &HomePath),
     ) -> Result<()> {
         let missing = matches!(&seen, Err(e) if e.kind == ErrorKind::NotFound);
-        let doubt = missing && self.is_in_doubt();
-        let mut tree = self.tree.lock();
-        if doubt || has_moved(&mut tree, dir, place) {
+        if missing && tree.queue.is_in_doubt() || has_moved(tree, dir, place) {
             return Err(moved());
         }
         let (attr, applied) = match &seen {
@@ -464,11 +479,10 @@ impl Volume {
             Err(e) if e.kind == ErrorKind::NotFound => (None, 0),
             Err(e) => return Err(e.clone()),
         };
-        if let Some((id, content)) = meta::merge_name(&mut tree, dir, name, attr, Asked { applied, ..asked })?
-        {
+        if let Some((id, content)) = meta::merge_name(tree, dir, name, attr, Asked { applied, ..asked })? {
             self.content(id, content);
         }
-        self.log_bindings_if_room(&mut tree)
+        Ok(())
     }
 
     async fn fetch_target(&self, id: u64) -> Result<()> {

@@ -130,6 +130,8 @@ pub struct DirNode {
     pub big: bool,
     /// It was asked in vain whether the listing is true.
     pub doubted: bool,
+    /// Others changed a name in it, as the answer says that is being laid over it.
+    pub others: bool,
     /// What the home has told of it.
     pub told: Told,
     /// Who lists the directories in it.

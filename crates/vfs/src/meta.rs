@@ -172,7 +172,7 @@ pub fn merge_name(
         set_slot(tree, dir, name, None, asked)?;
         if let Some(old) = slot.child {
             tree.unlink(dir, name, old);
-            note_unlinked(tree, dir, name, old);
+            note_unlinked(tree, dir, name, old)?;
         }
         return Ok(None);
     };
@@ -182,7 +182,7 @@ pub fn merge_name(
         tree.notes.attributes(old, 0);
     }
     if known.is_some_and(|child| child != Some(id)) {
-        tree.notes.entry(dir, name, 0);
+        note_other(tree, dir, name)?;
     }
     set_slot(tree, dir, name, Some(id), asked)?;
     Ok(Some((id, observe(tree, id, attr, asked)?)))
@@ -280,15 +280,42 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
         tree.names_mut(dir)?.forget(&name);
         if let Some(id) = child {
             tree.unlink(dir, &name, id);
-            note_unlinked(tree, dir, &name, id);
+            note_unlinked(tree, dir, &name, id)?;
         }
     }
     Ok(())
 }
 
-fn note_unlinked(tree: &mut Tree, dir: u64, name: &Name, id: u64) {
-    tree.notes.entry(dir, name, 0);
+fn note_unlinked(tree: &mut Tree, dir: u64, name: &Name, id: u64) -> Result<()> {
     tree.notes.attributes(id, 0);
+    note_other(tree, dir, name)
+}
+
+/// Others have given a name to another object, or to none.
+fn note_other(tree: &mut Tree, dir: u64, name: &Name) -> Result<()> {
+    tree.notes.entry(dir, name, 0);
+    tree.names_mut(dir)?.others = true;
+    Ok(())
+}
+
+/// Lays an answer about names over a directory, and moves its ctime on if it finds that others changed some and clients
+/// have seen that ctime before: an NFS client believes what it knows of names until the directory's times are others.
+/// An outcome of ours may have brought the time of a change by others, of which nothing else was known then.
+pub fn with_names<T>(tree: &mut Tree, dir: u64, lay: impl FnOnce(&mut Tree) -> Result<T>) -> Result<T> {
+    let before = tree.peek(dir).and_then(ctime);
+    let laid = lay(tree);
+    let others = std::mem::take(&mut tree.names_mut(dir)?.others);
+    let inode = tree.get(dir)?;
+    if let Some(attr) = inode.attr.filter(|_| others && before.is_some() && before == ctime(inode)) {
+        let version = inode.shown.map_or(Some(attr.version()), |(version, _)| version);
+        inode.shown = Some((version, shown_ctime(inode, &attr).next()));
+        tree.note(dir);
+    }
+    laid
+}
+
+fn ctime(inode: &Inode) -> Option<Time> {
+    Some(shown_ctime(inode, inode.attr.as_ref()?))
 }
 
 #[cfg(test)]
@@ -302,6 +329,36 @@ mod tests {
 
     fn asked(seconds: u64) -> Asked {
         Asked { at: Duration::from_secs(seconds), tick: 1, applied: 0 }
+    }
+
+    /// An outcome of ours has brought the time of another program's change before its names were told.
+    #[test]
+    fn a_name_of_others_moves_the_ctime_on_that_was_seen_without_it() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let (dir, file) = (attr(Kind::Dir, 2), attr(Kind::File, 3));
+        let page = |names: &[&[u8]]| {
+            let entry = |name: &&[u8]| Entry {
+                name: Name::new(name).unwrap(),
+                attr: Some(file),
+                target: None,
+                bare: false,
+            };
+            Page { dir, entries: names.iter().map(entry).collect(), more: false, applied: 0 }
+        };
+        let mut list = |names: &[&[u8]], at| {
+            with_names(&mut tree, ROOT_ID, |tree| {
+                merge_page(tree, ROOT_ID, page(names), asked(at))?;
+                finish_listing(tree, ROOT_ID, asked(at))
+            })
+            .unwrap();
+            tree.peek(ROOT_ID).and_then(ctime).unwrap()
+        };
+        assert_eq!(list(&[], 1), dir.ctime, "the first answer is the home's");
+        assert_eq!(list(&[], 2), dir.ctime, "nothing has changed");
+        let came = list(&[b"f"], 3);
+        assert!(came > dir.ctime, "a name that came");
+        assert_eq!(list(&[b"f"], 4), came);
+        assert!(list(&[], 5) > came, "one that went");
     }
 
     /// Questions wait for a home that hangs, and are answered in any order when it goes on.

@@ -158,10 +158,13 @@ impl Volume {
             tree.names_mut(dir)?.told.begins(epoch, asked.at);
         }
         let applied = watched.page.applied;
-        let changed = meta::merge_page(&mut tree, dir, watched.page, asked)?;
+        let changed = meta::with_names(&mut tree, dir, |tree| {
+            let changed = meta::merge_page(tree, dir, watched.page, asked)?;
+            meta::finish_listing(tree, dir, Asked { applied, ..asked })?;
+            Ok(changed)
+        })?;
         changed.into_iter().for_each(|id| self.content(id, Content::Changed));
         self.log_bindings_if_room(&mut tree)?;
-        meta::finish_listing(&mut tree, dir, Asked { applied, ..asked })?;
         Ok(true)
     }
 
