@@ -10,7 +10,6 @@ use crate::inode::{Tree, local};
 use crate::limits;
 use crate::meta::{self, Asked, Content};
 use crate::volume::Volume;
-use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
 use home::xattr::may_have;
@@ -209,25 +208,36 @@ impl Volume {
         flight
     }
 
-    /// Asks, and asks again where our own operations moved the object while the question was under way, or may have.
     async fn fetch(self: &Arc<Self>, want: Want) -> Result<()> {
         self.greeted().await?;
-        let id = want.about();
+        self.persist(want.about(), || self.put(&want)).await
+    }
+
+    async fn put(self: &Arc<Self>, want: &Want) -> Result<()> {
+        match want.turn() {
+            (Want::Attr(id), _) => self.fetch_attr(*id).await,
+            (Want::List(dir, extent), turn) => self.fetch_listing(*dir, *extent, turn).await,
+            (Want::Name(dir, name), _) => self.fetch_name(*dir, name).await,
+            (Want::Look(dir, name), _) => self.fetch_look(*dir, name).await,
+            (Want::Data(id, at), turn) => self.fetch_data(*id, *at, turn).await,
+            (Want::Target(id), _) => self.fetch_target(*id).await,
+            (Want::Xattrs(id, name), _) => self.fetch_xattrs(*id, name.as_ref()).await,
+            (Want::Later(_), _) => Err(ErrorKind::Invalid.into()),
+        }
+    }
+
+    /// Asks about an object, and asks again where our own operations moved it while the question was under way, or may
+    /// have.
+    async fn persist<T, F>(&self, id: u64, ask: impl Fn() -> F) -> Result<T>
+    where
+        F: Future<Output = Result<T>>,
+    {
         let mut outcomes = self.outcomes.subscribe();
         for _ in 0..limits::QUESTIONS {
             outcomes.borrow_and_update();
             let place = self.tree.lock().home_path(id).ok();
             let doubtful = self.is_in_doubt();
-            let answer = match want.turn() {
-                (Want::Attr(id), _) => self.fetch_attr(*id).await,
-                (Want::List(dir, extent), turn) => self.fetch_listing(*dir, *extent, turn).await,
-                (Want::Name(dir, name), _) => self.fetch_name(*dir, name).await,
-                (Want::Look(dir, name), _) => self.fetch_look(*dir, name).await,
-                (Want::Data(id, at), turn) => self.fetch_data(*id, *at, turn).await,
-                (Want::Target(id), _) => self.fetch_target(*id).await,
-                (Want::Xattrs(id, name), _) => self.fetch_xattrs(*id, name.as_ref()).await,
-                (Want::Later(_), _) => Err(ErrorKind::Invalid.into()),
-            };
+            let answer = ask().await;
             match &answer {
                 Err(e) if is_out_of_reach(e) => self.suspect(e),
                 _ => {
@@ -514,8 +524,7 @@ impl Volume {
                 tree.note_xattrs(fs, false, asked.at);
                 Ok(())
             }
-            Err(e) if e.kind == ErrorKind::NotFound => Err(Error::new(ErrorKind::Stale, e.detail)),
-            Err(e) => Err(e),
+            Err(e) => Err(gone(e)),
         }
     }
 
@@ -531,10 +540,7 @@ impl Volume {
             (None, Turn::Now) => self.home.read(&loc, at, len as u32).await,
             (None, Turn::Later) => self.home.read_later(&loc, at, len as u32).await,
         };
-        let chunk = chunk.map_err(|e| match e.kind {
-            ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.detail),
-            _ => e,
-        })?;
+        let chunk = chunk.map_err(gone)?;
         self.keep_chunk(id, at, &chunk, asked)
     }
 
@@ -576,13 +582,24 @@ impl Volume {
         Ok(())
     }
 
-    /// Reads bytes around the cache, where the cache cannot take them.
-    pub async fn read_through(&self, id: u64, at: u64, len: u32) -> Result<Bytes> {
+    /// Reads bytes around the cache, where the cache cannot take them; of whatever version the home has now.
+    pub async fn read_through(&self, id: u64, at: u64, len: u32) -> Result<Chunk> {
         if !self.connects() {
             return Err(self.offline());
         }
-        let loc = Self::loc(&mut self.tree.lock(), id)?;
-        Ok(self.home.read(&loc, at, len).await?.data)
+        self.persist(id, || self.read_home(id, at, len)).await
+    }
+
+    async fn read_home(&self, id: u64, at: u64, len: u32) -> Result<Chunk> {
+        let (asked, loc) = {
+            let mut tree = self.tree.lock();
+            (self.asked(&tree), Self::loc(&mut tree, id)?)
+        };
+        let chunk = self.home.read(&loc, at, len).await.map_err(gone)?;
+        let mut tree = self.tree.lock();
+        let content = meta::observe(&mut tree, id, &chunk.attr, asked)?;
+        self.content(id, content);
+        Ok(chunk)
     }
 
     /// Space of the file system of an object, as the home says now.
@@ -715,6 +732,14 @@ fn moved() -> Error {
 
 fn in_doubt() -> Error {
     Error::new(ErrorKind::Busy, "it is not known yet which changes have arrived")
+}
+
+/// What the home says of an object that it does not have any more where it was.
+fn gone(e: Error) -> Error {
+    match e.kind {
+        ErrorKind::NotFound => Error::new(ErrorKind::Stale, e.detail),
+        _ => e,
+    }
 }
 
 fn is_missing(e: &Error) -> bool {

@@ -4,7 +4,7 @@
 //! operations keeps what we made of it, and one whose last outcome came after the question keeps that.
 
 use crate::inode::{Inode, Settled, Tree};
-use home::{Attr, Kind, Name, Page, Result, Time, Version, Xattrs};
+use home::{Attr, HomeId, Kind, Name, Page, Result, Time, Version, Xattrs};
 use std::time::Duration;
 
 /// When and at which point of our own history the home was asked.
@@ -165,6 +165,9 @@ pub fn merge_name(
     if slot.pending > 0 || !asked.knows(&slot.settled) || asked.at < slot.at {
         return Ok(None);
     }
+    if was_changed(tree, slot.child, asked, attr.map(|a| a.id)) {
+        return Ok(None);
+    }
     let Some(attr) = attr else {
         if slot.child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0)) {
             return Ok(None);
@@ -186,6 +189,13 @@ pub fn merge_name(
     }
     set_slot(tree, dir, name, Some(id), asked)?;
     Ok(Some((id, observe(tree, id, attr, asked)?)))
+}
+
+/// Whether an answer says that a name stands for another object than this, or for none, because it does not know yet what
+/// came of our last operation on the object: a write may have given it another identity at the home.
+fn was_changed(tree: &Tree, child: Option<u64>, asked: Asked, seen: Option<HomeId>) -> bool {
+    let inode = child.and_then(|id| tree.peek(id));
+    inode.is_some_and(|inode| Some(inode.home_id) != seen && !asked.knows(&inode.settled))
 }
 
 /// The home does not have an object by the name that it is asked for by. Answers whether it was seen by another one, too:
@@ -274,7 +284,9 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
         .collect();
     for (name, child) in missing {
         // What is unsent for it brings it back or finds out that it is gone.
-        if child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0)) {
+        if child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0))
+            || was_changed(tree, child, asked, None)
+        {
             continue;
         }
         tree.names_mut(dir)?.forget(&name);
@@ -359,6 +371,31 @@ mod tests {
         assert!(came > dir.ctime, "a name that came");
         assert_eq!(list(&[b"f"], 4), came);
         assert!(list(&[], 5) > came, "one that went");
+    }
+
+    /// A write that replaces the file at the home gives it another identity there.
+    #[test]
+    fn an_answer_from_before_a_write_takes_no_name_away_from_what_was_written() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let name = Name::new(b"f").unwrap();
+        let (dir, before, after) = (attr(Kind::Dir, 2), attr(Kind::File, 3), attr(Kind::File, 4));
+        let (file, _) = merge_name(&mut tree, ROOT_ID, &name, Some(&before), asked(1)).unwrap().unwrap();
+        tree.rebind(file, after.id, Some((ROOT_ID, name.clone())));
+        tree.get(file).unwrap().settled = Settled { tick: 2, seq: 9 };
+        for attr in [Some(before), None] {
+            let entry =
+                attr.map(|attr| Entry { name: name.clone(), attr: Some(attr), target: None, bare: false });
+            let page = Page { dir, entries: entry.into_iter().collect(), more: false, applied: 8 };
+            merge_page(&mut tree, ROOT_ID, page, asked(2)).unwrap();
+            finish_listing(&mut tree, ROOT_ID, asked(2)).unwrap();
+            merge_name(&mut tree, ROOT_ID, &name, attr.as_ref(), asked(2)).unwrap();
+            let slot = tree.names(ROOT_ID).unwrap().slot(&name);
+            assert_eq!(slot.and_then(|slot| slot.child), Some(file), "{attr:?}");
+            assert!(!tree.get(file).unwrap().gone);
+        }
+        let known = Asked { applied: 9, ..asked(2) };
+        merge_name(&mut tree, ROOT_ID, &name, None, known).unwrap();
+        assert!(tree.get(file).unwrap().gone, "what is not there after the write is gone");
     }
 
     /// Questions wait for a home that hangs, and are answered in any order when it goes on.

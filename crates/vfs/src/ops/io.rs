@@ -13,7 +13,7 @@ use crate::types::{AppendOk, CommitOk, Ctx, Oid, ReadOk, Stability, Verifier, Wr
 use crate::volume::Volume;
 use crate::{Vfs, limits, meta};
 use bytes::Bytes;
-use home::{Attr, Error, ErrorKind, Kind, Op, Piece, Result};
+use home::{Attr, Chunk, Error, ErrorKind, Kind, Op, Piece, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -222,11 +222,13 @@ impl Volume {
 
     /// Reads past the cache: it is full of what must not be dropped.
     async fn read_around(self: &Arc<Self>, ctx: Ctx<'_>, id: u64, at: u64, len: u32) -> Result<ReadOk> {
-        let (shown, base_len) = {
+        let (shown, base, base_len) = {
             let mut tree = self.tree.lock();
             let attr = Volume::attr_of(&mut tree, id)?;
             self.may_read_as(ctx, id, &attr)?;
-            (self.shown(&mut tree, id)?, tree.get(id)?.base_len)
+            let shown = self.shown(&mut tree, id)?;
+            let inode = tree.get(id)?;
+            (shown, inode.base.filter(|_| inode.pending == 0), inode.base_len)
         };
         let end = shown.size.min(at.saturating_add(u64::from(len.min(limits::IO_MAX))));
         let mut data = Vec::new();
@@ -234,8 +236,9 @@ impl Volume {
             match part {
                 Part::Have(bytes) => data.push(bytes),
                 Part::Gap { at, len } => {
-                    let bytes = self.read_through(id, at, len as u32).await?;
-                    if (bytes.len() as u64) < len {
+                    let Chunk { attr, data: bytes } = self.read_through(id, at, len as u32).await?;
+                    let other = base.is_some_and(|base| base != attr.version());
+                    if other || (bytes.len() as u64) < len {
                         return Err(Error::new(ErrorKind::Busy, "the file changed while it was read"));
                     }
                     data.push(bytes);
