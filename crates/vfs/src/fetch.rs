@@ -324,8 +324,15 @@ impl Volume {
         }
     }
 
+    /// A question that is asked now.
     fn asked(&self, tree: &Tree) -> Asked {
-        Asked { at: self.env.clock.instant(), tick: tree.tick, applied: 0 }
+        let (at, heard) = (self.env.clock.instant(), self.env.clock.now());
+        Asked { at, tick: tree.tick, applied: 0, heard }
+    }
+
+    /// The same, answered now with what operations up to `applied` left.
+    fn answered(&self, asked: Asked, applied: u64) -> Asked {
+        Asked { applied, heard: self.env.clock.now(), ..asked }
     }
 
     async fn fetch_attr(&self, id: u64) -> Result<()> {
@@ -356,7 +363,7 @@ impl Volume {
     ) -> Result<()> {
         match seen {
             Ok(seen) => {
-                let asked = Asked { applied: seen.applied, ..asked };
+                let asked = self.answered(asked, seen.applied);
                 if tree.get(id)?.kind != seen.attr.kind {
                     return Err(ErrorKind::Stale.into());
                 }
@@ -420,10 +427,11 @@ impl Volume {
             if let Some(epoch) = epoch {
                 tree.names_mut(dir)?.told.begins(epoch, asked.at);
             }
+            let asked = self.answered(asked, applied);
             let changed = meta::with_names(&mut tree, dir, |tree| {
                 let changed = meta::merge_page(tree, dir, page, asked)?;
                 if !more {
-                    meta::finish_listing(tree, dir, Asked { applied, ..asked })?;
+                    meta::finish_listing(tree, dir, asked)?;
                 }
                 Ok(changed)
             })?;
@@ -489,7 +497,8 @@ impl Volume {
             Err(e) if e.kind == ErrorKind::NotFound => (None, 0),
             Err(e) => return Err(e.clone()),
         };
-        if let Some((id, content)) = meta::merge_name(tree, dir, name, attr, Asked { applied, ..asked })? {
+        let asked = self.answered(asked, applied);
+        if let Some((id, content)) = meta::merge_name(tree, dir, name, attr, asked)? {
             self.content(id, content);
         }
         Ok(())
@@ -515,7 +524,7 @@ impl Volume {
                 if may_have(answer.attr.kind) {
                     tree.note_xattrs(fs, true, asked.at);
                 }
-                let asked = Asked { applied: answer.applied, ..asked };
+                let asked = self.answered(asked, answer.applied);
                 let content = meta::merge_xattrs(&mut tree, id, answer, asked)?;
                 self.content(id, content);
                 Ok(())
@@ -548,7 +557,7 @@ impl Volume {
     fn keep_chunk(&self, id: u64, at: u64, chunk: &Chunk, asked: Asked) -> Result<()> {
         let mut tree = self.tree.lock();
         let version = chunk.attr.version();
-        let content = meta::observe(&mut tree, id, &chunk.attr, asked)?;
+        let content = meta::observe(&mut tree, id, &chunk.attr, self.answered(asked, asked.applied))?;
         self.content(id, content);
         let inode = tree.get(id)?;
         self.alike.touch(id, inode.base_len);
@@ -597,7 +606,7 @@ impl Volume {
         };
         let chunk = self.home.read(&loc, at, len).await.map_err(gone)?;
         let mut tree = self.tree.lock();
-        let content = meta::observe(&mut tree, id, &chunk.attr, asked)?;
+        let content = meta::observe(&mut tree, id, &chunk.attr, self.answered(asked, asked.applied))?;
         self.content(id, content);
         Ok(chunk)
     }

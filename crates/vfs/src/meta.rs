@@ -16,6 +16,8 @@ pub struct Asked {
     pub tick: u64,
     /// The last operation that the answer contains.
     pub applied: u64,
+    /// Wall-clock time of the answer.
+    pub heard: Time,
 }
 
 impl Asked {
@@ -49,7 +51,7 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     if let Some(dir) = &mut inode.dir {
         dir.told.shows(attr.mtime, asked.at);
     }
-    adopt(inode, attr, asked.at);
+    adopt(inode, attr, asked.at, asked.heard);
     let moved = inode.home_id != attr.id;
     if moved {
         let binding = inode.binding.clone();
@@ -88,19 +90,22 @@ pub fn seen(inode: &Inode) -> Option<Seen> {
     })
 }
 
-/// Takes over the home's attributes. The ctime that is shown never goes back.
-pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration) {
+/// Takes over the home's attributes, heard at the wall-clock time `now`. The ctime that is shown never goes back, and is
+/// none that is yet to come: what we have shown by the clock of a home that is ahead of ours we could not count on from
+/// after a crash.
+pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration, now: Time) {
     let version = attr.version();
-    if let Some((shown_for, time)) = inode.shown {
+    let ctime = attr.ctime.min(now);
+    inode.shown = match (inode.kind, inode.shown) {
         // Where the home shows what we made, clients see no other ctime: after a power cut it would be ours again.
-        let ours = shown_for == Some(version) || is_ours(inode, attr);
-        inode.shown = match inode.kind {
-            _ if ours => Some((Some(version), time)),
-            Kind::Dir => Some((Some(version), time.max(attr.ctime))),
-            // It changed at the home since: clients must see another ctime than the last one.
-            _ => (attr.ctime <= time).then(|| (Some(version), time.next())),
-        };
-    }
+        (_, Some((shown_for, time))) if shown_for == Some(version) || is_ours(inode, attr) => {
+            Some((Some(version), time))
+        }
+        (Kind::Dir, Some((_, time))) => Some((Some(version), time.max(ctime))),
+        // It changed at the home since: clients must see another ctime than the last one.
+        (_, Some((_, time))) if ctime <= time => Some((Some(version), time.next())),
+        _ => (ctime < attr.ctime).then_some((Some(version), ctime)),
+    };
     (inode.attr, inode.recalled) = (Some(*attr), false);
     inode.xattrs.keep_as_of(attr.ctime);
     inode.at = at;
@@ -340,7 +345,12 @@ mod tests {
     use std::sync::Arc;
 
     fn asked(seconds: u64) -> Asked {
-        Asked { at: Duration::from_secs(seconds), tick: 1, applied: 0 }
+        Asked {
+            at: Duration::from_secs(seconds),
+            tick: 1,
+            applied: 0,
+            heard: Time { sec: i64::MAX, nsec: 0 },
+        }
     }
 
     /// An outcome of ours has brought the time of another program's change before its names were told.
@@ -371,6 +381,24 @@ mod tests {
         assert!(came > dir.ctime, "a name that came");
         assert_eq!(list(&[b"f"], 4), came);
         assert!(list(&[], 5) > came, "one that went");
+    }
+
+    /// Else a change that is made after a crash would count on from an earlier ctime than clients have seen.
+    #[test]
+    fn no_ctime_is_shown_that_is_yet_to_come() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        for (kind, ino, name) in [(Kind::Dir, 3, b"d"), (Kind::File, 4, b"f")] {
+            let name = Name::new(name).unwrap();
+            let mut seen = Vec::new();
+            for (ahead, now) in [(1000, 10), (1000, 20), (2000, 30), (2000, 3000), (3000, 3000)] {
+                let at = |sec| Time { sec, nsec: 0 };
+                let there = Attr { ctime: at(ahead), ..attr(kind, ino) };
+                let asked = Asked { heard: at(now), ..asked(now as u64) };
+                let (id, _) = merge_name(&mut tree, ROOT_ID, &name, Some(&there), asked).unwrap().unwrap();
+                seen.push(tree.peek(id).and_then(ctime).unwrap().sec);
+            }
+            assert_eq!(seen, [10, 10, 30, 30, 3000], "{kind:?}");
+        }
     }
 
     /// A write that replaces the file at the home gives it another identity there.

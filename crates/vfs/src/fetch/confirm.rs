@@ -157,10 +157,10 @@ impl Volume {
         if let Some(epoch) = watched.epoch {
             tree.names_mut(dir)?.told.begins(epoch, asked.at);
         }
-        let applied = watched.page.applied;
+        let asked = self.answered(asked, watched.page.applied);
         let changed = meta::with_names(&mut tree, dir, |tree| {
             let changed = meta::merge_page(tree, dir, watched.page, asked)?;
-            meta::finish_listing(tree, dir, Asked { applied, ..asked })?;
+            meta::finish_listing(tree, dir, asked)?;
             Ok(changed)
         })?;
         changed.into_iter().for_each(|id| self.content(id, Content::Changed));

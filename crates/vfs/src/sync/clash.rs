@@ -145,7 +145,7 @@ impl Volume {
         let id = tree.bind(dir, name, attr, None)?;
         let inode = tree.get(id)?;
         if known.is_none() {
-            meta::adopt(inode, attr, self.env.clock.instant());
+            meta::adopt(inode, attr, self.env.clock.instant(), self.env.clock.now());
         }
         inode.base = Some(attr.version());
         inode.drop_link(&(dir, name.clone()));
