@@ -226,8 +226,8 @@ impl Volume {
         }
     }
 
-    /// Asks about an object, and asks again where our own operations moved it while the question was under way, or may
-    /// have.
+    /// Asks about an object, and asks again where our own operations moved it, or gave it another identity, while the
+    /// question was under way, or may have.
     async fn persist<T, F>(&self, id: u64, ask: impl Fn() -> F) -> Result<T>
     where
         F: Future<Output = Result<T>>,
@@ -251,7 +251,8 @@ impl Volume {
                 Err(e) if e.kind == ErrorKind::Busy => true,
                 Err(e) if is_missing(e) => {
                     let mut tree = self.tree.lock();
-                    let moved = place.is_some_and(|place| has_moved(&mut tree, id, &place));
+                    let moved = place.is_some_and(|place| has_moved(&mut tree, id, &place))
+                        || tree.queue.is_writing(id);
                     let doubtful = doubtful || tree.queue.is_in_doubt();
                     // Another program has given its name to another one, at which nobody has looked yet.
                     if !moved && !doubtful && meta::look_elsewhere(&mut tree, id)? {

@@ -284,6 +284,12 @@ impl Queue {
         self.moves.get(&id).is_some_and(|seqs| seqs.iter().any(moving))
     }
 
+    /// Whether a write to an object may have been executed already: the home may know it by another identity since.
+    pub fn is_writing(&self, id: u64) -> bool {
+        let mut sent = self.under_way.iter().chain(&self.lost).filter_map(|seq| self.ops.get(seq));
+        sent.any(|p| p.change.object == id && matches!(p.change.op, Op::Write { .. }) && p.parked.is_none())
+    }
+
     /// The name that an unsent operation took away from an object, the last one.
     pub fn taken_from(&self, id: u64) -> Option<(u64, Name)> {
         let op = self.ops.get(self.moves.get(&id)?.last()?)?;
@@ -755,6 +761,22 @@ mod tests {
             overlaid: true,
             waiter: None,
         }
+    }
+
+    #[test]
+    fn a_write_may_have_been_executed_from_when_it_is_sent_until_it_has_an_outcome() {
+        let mut queue = Queue::default();
+        let op = Op::Write { file: 7, base: None, pieces: Vec::new() };
+        let mut write = created(7);
+        write.change.op = op;
+        queue.push(1, write);
+        assert!(!queue.is_writing(7), "it has not been sent");
+        queue.begin([1]);
+        assert!(queue.is_writing(7) && !queue.is_writing(8));
+        queue.end(true);
+        assert!(queue.is_writing(7), "its answer is lost");
+        queue.remove(1);
+        assert!(!queue.is_writing(7));
     }
 
     #[test]
