@@ -55,6 +55,13 @@ impl Trace {
     fn has_left(&self) -> bool {
         name_that_is_left(&self.change.op).is_some() && self.at_old_name.is_none()
     }
+
+    /// Whether its object is at one of the places that it names: by the identity that it is known by, any where there is
+    /// none. A mark is its own, also where it got another identity by being written to.
+    fn shows(&self, known: Option<home::HomeId>) -> bool {
+        let mut there = self.there.iter().chain(&self.at_old_name);
+        self.mark.is_some() || there.any(|there| known.is_none_or(|id| id == there.id))
+    }
 }
 
 /// How far a home came for certain, by numbers of operations in order.
@@ -317,10 +324,12 @@ impl Volume {
     }
 
     /// Objects that have no name any more, with the number of the operation that took it: the only one of what the home
-    /// has had was removed, or another object has it. What the home was never seen to have cannot be told from what has
+    /// has had was removed, or another object has it, and no trace shows it elsewhere, as where it was to be moved before. What the home was never seen to have cannot be told from what has
     /// its name: it is gone if that is nothing, wherever it was; and once it is another object, as the mark of a rename
     /// shows, nothing more is written there for it, though the rename may be half done.
     fn gone(&self, traces: &[Trace], nowhere: &HashSet<u64>) -> HashMap<u64, u64> {
+        let shown = traces.iter().filter(|t| t.shows(self.known(t.change.object)));
+        let shown: HashSet<u64> = shown.map(|t| t.change.object).collect();
         let mut tree = self.tree.lock();
         let linked: HashSet<u64> = tree.queue.iter().filter_map(|(_, p)| linked(&p.change)).collect();
         let mut gone = HashMap::new();
@@ -333,7 +342,7 @@ impl Volume {
             let Ok(inode) = tree.get(id) else { continue };
             let seen = inode.home_id.ino != 0;
             let alone = !linked.contains(&id) && inode.more_bindings.is_empty();
-            let is_vacant = t.has_left() && (seen || nowhere.contains(&id));
+            let is_vacant = t.has_left() && if seen { !shown.contains(&id) } else { nowhere.contains(&id) };
             let has_gone = is_vacant || !(seen || is_removal);
             if alone && has_gone {
                 gone.insert(id, t.seq);
@@ -415,10 +424,7 @@ fn nowhere(traces: &[Trace], last: u64, known: impl Fn(u64) -> Option<home::Home
     let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
     let mut moved: Vec<&HomePath> = Vec::new();
     for t in traces {
-        let known = known(t.change.object);
-        let is_it = |there: &Attr| known.is_none_or(|id| id == there.id);
-        // A mark is its own, also where it got another identity by being written to.
-        let is_there = t.mark.is_some() || t.there.iter().chain(&t.at_old_name).any(is_it);
+        let is_there = t.shows(known(t.change.object));
         let mut places = t.place.iter().chain(&t.old_place);
         let is_led_astray = places.any(|place| moved.iter().any(|dir| *dir != place && dir.contains(place)));
         moved.extend(t.place.iter().filter(|_| t.seq > last && matches!(t.change.op, Op::Rename { .. })));
