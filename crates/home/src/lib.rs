@@ -92,8 +92,8 @@ oncrpc::xdr! {
     /// What has changed in a watched directory. Each part is told once, until the directory is listed again.
     #[derive(Debug, Clone, PartialEq, Eq, Default)]
     pub struct Changed {
-        /// The number that the directory was given when it was listed: [`Home::watch`].
-        pub mark: u64,
+        /// Of which directory.
+        pub mark: Mark,
         /// Anything in it, and it is not watched any more.
         pub all: bool,
         /// Its own attributes.
@@ -171,6 +171,45 @@ impl Hello {
     }
 }
 
+/// Of which directory changes are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mark {
+    /// The number that it was given when it was listed, never 0: [`Home::watch`].
+    Given(u64),
+    /// The directory itself: [`Home::walk`] came to it.
+    Walked(HomeId),
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Mark::Walked(HomeId::default())
+    }
+}
+
+impl From<u64> for Mark {
+    fn from(given: u64) -> Mark {
+        Mark::Given(given)
+    }
+}
+
+impl Xdr for Mark {
+    fn encode(&self, w: &mut Writer) {
+        match self {
+            Mark::Given(number) => number.encode(w),
+            Mark::Walked(id) => {
+                0u64.encode(w);
+                id.encode(w);
+            }
+        }
+    }
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        match u64::decode(r)? {
+            0 => HomeId::decode(r).map(Mark::Walked),
+            number => Ok(Mark::Given(number)),
+        }
+    }
+}
+
 /// The first page of a directory, and whether its changes are told from now on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Watched {
@@ -179,6 +218,15 @@ pub struct Watched {
     /// Everything that changed after the question was asked is told, as long as [`Home::epoch`] is this; `None`: nothing
     /// is told of this directory.
     pub epoch: Option<u64>,
+}
+
+/// Directories that a walk came to, in its order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Walked {
+    /// How many of those that it began with it came to. What of them is not among `dirs` could not be listed, or is large.
+    pub came: u32,
+    /// Where each of them lies, and the whole of it.
+    pub dirs: Vec<(HomePath, Watched)>,
 }
 
 /// What a home says of a page that was believed to be that of a directory.
@@ -390,6 +438,21 @@ pub trait Home: Send + Sync {
 
     /// Whether [`Home::confirm`] works, as far as is known without using the connection.
     fn confirms(&self) -> bool {
+        false
+    }
+
+    /// The same as [`Home::watch`] of several directories, at most [`limits::agent::WALK_FROM`], one after the other, and then
+    /// of those in them, and so on, until about so many bytes of names and attributes have come together, at most
+    /// [`limits::agent::WALK_BYTES`]. It stays on the file system that a directory is on, follows no symbolic link, and
+    /// leaves alone what says that it has no size: to list it might mount something. Told of by [`Mark::Walked`].
+    /// `later`: for somebody who can wait. [`ErrorKind::Unsupported`] where the home cannot.
+    async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
+        let _ = (from, bytes, later);
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Whether [`Home::walk`] works, as far as is known without using the connection.
+    fn walks(&self) -> bool {
         false
     }
 

@@ -30,7 +30,7 @@ use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, Link, Loc, Name,
     OpId, Outcome, Page,
 };
-use crate::{Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
+use crate::{Placed, Result, Seen, StatFs, Status, Walked, Watched, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -542,6 +542,15 @@ impl Home for RemoteHome {
     fn confirms(&self) -> bool {
         let state = self.shared.state.lock();
         state.foreign.is_none() && state.up().is_some_and(|connection| connection.confirms())
+    }
+
+    async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
+        self.same_account().await?.walk(from, bytes, later).await
+    }
+
+    fn walks(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.foreign.is_none() && state.up().is_some_and(|connection| connection.walks())
     }
 
     async fn changes(&self) -> Vec<Changed> {

@@ -14,7 +14,7 @@ use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::sparse::Sparse;
 use home::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, HomePath, Link,
-    Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs,
+    Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Walked, Watched, XattrName, Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -268,6 +268,17 @@ impl Home for Gate {
 
     fn confirms(&self) -> bool {
         self.inner.home.confirms()
+    }
+
+    async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
+        let calls: Result<Vec<_>> = from.iter().map(|dir| self.call_at(&dir.path)).collect();
+        // As for `confirm`. The walk does not come to what is mounted, which is on another file system.
+        let _calls = calls.map_err(|_| Error::from(ErrorKind::Unsupported))?;
+        self.inner.home.walk(from, bytes, later).await
+    }
+
+    fn walks(&self) -> bool {
+        self.inner.home.walks()
     }
 
     async fn changes(&self) -> Vec<Changed> {

@@ -3,6 +3,9 @@
 
 mod confirm;
 mod sparse;
+mod walk;
+
+pub use walk::Walks;
 
 use crate::data::Part;
 use crate::freshness;
@@ -14,7 +17,8 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
 use home::xattr::may_have;
 use home::{
-    Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Result, Seen, StatFs, Watched, XattrName,
+    Changed, Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Result, Seen, StatFs, Watched,
+    XattrName,
 };
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
@@ -700,8 +704,12 @@ pub async fn listen(volume: Weak<Volume>, home: Arc<dyn Home>) {
         for some in changes.chunks(limits::TOLD_AT_ONCE) {
             let new = {
                 let mut tree = volume.tree.lock();
-                some.iter().for_each(|changed| freshness::hear(&mut tree, changed, now));
-                new_names(&mut tree, some)
+                let mut told: Vec<(u64, &Changed)> = Vec::with_capacity(some.len());
+                for changed in some {
+                    told.extend(volume.told_of(&mut tree, changed.mark).map(|dir| (dir, changed)));
+                }
+                told.iter().for_each(|(dir, changed)| freshness::hear(&mut tree, *dir, changed, now));
+                new_names(&mut tree, &told)
             };
             // Each may be one more of a file that is known, which then has another link count and is told of no more.
             new.into_iter().for_each(|(dir, name)| volume.ask_ahead(Want::Name(dir, name)));
@@ -710,16 +718,13 @@ pub async fn listen(volume: Weak<Volume>, home: Arc<dyn Home>) {
 }
 
 /// Names that were told to have changed and that nothing was known by.
-fn new_names(tree: &mut Tree, changes: &[home::Changed]) -> Vec<(u64, Name)> {
+fn new_names(tree: &mut Tree, changes: &[(u64, &Changed)]) -> Vec<(u64, Name)> {
     let mut new = Vec::new();
-    for changed in changes {
-        if tree.peek(changed.mark).is_none() {
-            continue;
-        }
-        let Ok(node) = tree.names(changed.mark) else { continue };
+    for (dir, changed) in changes {
+        let Ok(node) = tree.names(*dir) else { continue };
         let free =
             |name: &&Name| node.slot(name).is_none_or(|slot| slot.child.is_none() && slot.pending == 0);
-        new.extend(changed.names.iter().filter(free).map(|name| (changed.mark, name.clone())));
+        new.extend(changed.names.iter().filter(free).map(|name| (*dir, name.clone())));
     }
     new
 }

@@ -189,12 +189,8 @@ fn places<'a>(tree: &'a Tree, inode: &'a Inode) -> impl Iterator<Item = (&'a Tol
     links.filter_map(|(dir, name)| Some((&tree.peek(*dir)?.dir.as_ref()?.told, name)))
 }
 
-/// Takes in what the home has told by now.
-pub fn hear(tree: &mut Tree, changed: &Changed, now: Duration) {
-    let dir = changed.mark;
-    if tree.peek(dir).is_none() {
-        return;
-    }
+/// Takes in what the home has told by now of a directory in memory.
+pub fn hear(tree: &mut Tree, dir: u64, changed: &Changed, now: Duration) {
     let Ok(node) = tree.names_mut(dir) else { return };
     node.told.hear(changed, now);
     let children: Vec<Option<u64>> =
@@ -230,7 +226,7 @@ mod tests {
 
     fn changed(names: &[&str]) -> Changed {
         let names: Vec<Name> = names.iter().map(|n| name(n)).collect();
-        Changed { mark: 1, all: names.is_empty(), itself: true, names }
+        Changed { mark: 1.into(), all: names.is_empty(), itself: true, names }
     }
 
     fn told_since(asked: u64) -> Told {

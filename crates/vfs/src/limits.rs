@@ -34,7 +34,19 @@ pub const LISTS_AHEAD_BYTES: u64 = 1 << 20;
 /// Names of a directory up to which it is looked in which order its files are read.
 pub const AHEAD_SORTED: usize = 4096;
 /// Directories whose own ones are asked for before somebody who walks through a tree comes to them.
-pub const WALKS_AHEAD: usize = 2;
+pub const WALKS_AHEAD: usize = 4;
+/// Listings that are asked for ahead of somebody who has gone down two directories one after the other.
+pub const DOWN_AHEAD: usize = 16;
+/// The same as [`LISTS_AHEAD`] where the home walks by itself.
+pub const WALKED_AHEAD: usize = 512;
+/// The same as [`LISTS_AHEAD_BYTES`] there.
+pub const WALKED_AHEAD_BYTES: u64 = 4 << 20;
+/// Such walks at a time: less than an agent has threads.
+pub const WALKS_AT_ONCE: usize = 3;
+/// Bytes of names and attributes that a walk brings for each directory that it begins with.
+pub const WALK_BYTES_EACH: usize = 8 << 10;
+/// Directories of which something was told during a walk before it had come to them; with more nothing it brings is believed.
+pub const WALKS_TOLD: usize = 1024;
 /// Directories with their names that are asked for together because what is known of them is from before.
 pub const CONFIRM_NAMES: usize = 1 << 18;
 /// A file of at most this many bytes is asked for ahead when its neighbours are read one after another.
@@ -53,8 +65,10 @@ pub const AHEAD_SCAN: usize = 512;
 pub const PREFETCH_PATHS: usize = 64;
 /// Symbolic links that it follows in one path.
 pub const PREFETCH_LINKS: usize = 40;
-/// Directories that it lists at once.
+/// Directories that it lists at once, or walks where the home does that.
 pub const PREFETCH_LISTS: usize = 64;
+/// Such walks at once, each from as many directories as may be.
+pub const PREFETCH_WALKS: usize = 8;
 /// Parts of files that it asks for at once: half of what an agent takes, so that others find room.
 pub const PREFETCH_PARTS: usize = 128;
 /// Their bytes together, about: twice what a home 60 ms away sends at 1 Gbit/s in a round trip.

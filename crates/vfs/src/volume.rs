@@ -13,7 +13,7 @@ use crate::conflict::Policies;
 use crate::data::{Budget, DataLog};
 use crate::earlier::Chunks;
 use crate::env::Env;
-use crate::fetch::Flights;
+use crate::fetch::{Flights, Walks};
 use crate::guard::Guard;
 use crate::inode::{Tree, TreeLock, local};
 use crate::journal::{Binding, Body, Change, Fate, Journal, Lane, Stored};
@@ -157,6 +157,8 @@ pub struct Volume {
     pub tree: TreeLock,
     /// Questions under way.
     pub flights: Flights,
+    /// Walks under way.
+    pub walks: Walks,
     /// Whether the home answers.
     pub health: Health,
     /// What the home said of itself when it was last greeted.
@@ -227,6 +229,7 @@ impl Volume {
             alike: Alike::default(),
             tree: TreeLock::new(tree),
             flights: Flights::default(),
+            walks: Walks::default(),
             health: Health::default(),
             hello: Mutex::new(hello),
             record: Mutex::new(record),

@@ -8,6 +8,7 @@
 mod lists;
 #[cfg(test)]
 mod older;
+mod pages;
 mod sane;
 mod table;
 #[cfg(test)]
@@ -19,10 +20,10 @@ mod window;
 use self::lists::{batches, in_requests};
 use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
-use super::verbs::{Accept, CODEC_NONE, FEATURES, ListArgs, Offer, ReadArgs, Reply, Request, StageArgs};
+use super::verbs::{Accept, CODEC_NONE, FEATURES, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
     BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedStage, ClaimArgs, CopyArgs, KNOWN, KnownArgs, News,
-    ORDERED, WATCHES, WatchArgs, XATTRS, XattrsArgs,
+    ORDERED, WALKS, WATCHES, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{
@@ -35,7 +36,7 @@ use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Copied, Error, ErrorKind, Hello, Home,
     Loc, Name, OpId, Outcome,
 };
-use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Watched, XattrName, Xattrs};
+use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Walked, Watched, XattrName, Xattrs};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use parking_lot::Mutex;
@@ -210,33 +211,6 @@ impl Session {
         }
     }
 
-    async fn list_as(&self, class: Class, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
-        let args = ListArgs { dir: dir.clone(), after: after.cloned(), max };
-        let request = if self.has_xattrs() { Request::Listx(args) } else { Request::List(args) };
-        let most = max.max(1) as usize;
-        match self.call(class, request).await? {
-            Reply::List(page) if page.entries.len() <= most && !self.has_xattrs() => Ok(page),
-            Reply::Listx(page) if page.page.entries.len() <= most && self.has_xattrs() => Ok(page.joined()),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn watch_as(&self, class: Class, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
-        if self.accept.features & WATCHES == 0 || !self.has_xattrs() {
-            return Ok(Watched::not(self.list_as(class, dir, None, max).await?));
-        }
-        let epoch = self.epoch();
-        let args = WatchArgs { dir: dir.clone(), max, mark };
-        match self.call(class, Request::Watch(args)).await? {
-            Reply::Watch(answer) if answer.page.page.entries.len() <= max.max(1) as usize => {
-                // Anything may have gone untold since the question if the span is another one now.
-                let epoch = epoch.filter(|epoch| answer.watched && self.epoch() == Some(*epoch));
-                Ok(Watched { page: answer.page.joined(), epoch })
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-
     async fn stage_part(&self, args: StageArgs) -> Result<()> {
         match &self.wide {
             Some(wide) if self.accept.features & ORDERED != 0 => wide.stage(self, args).await,
@@ -307,6 +281,8 @@ impl Session {
             Request::Stage(args) | Request::Stagec(CheckedStage { stage: args, .. }) => args.data.len(),
             // Most of them need not go.
             Request::Readk(args) => args.read.len as usize / 8,
+            // Names and attributes are packed, where the window counts.
+            Request::Walk(args) => args.bytes as usize / 8,
             // A listing is short, but many together are not.
             Request::Watch(_) | Request::Listx(_) | Request::List(_) if class == Class::Bulk => LISTING,
             _ => 0,
@@ -592,6 +568,15 @@ impl Home for Session {
     fn confirms(&self) -> bool {
         let both = XATTRS | WATCHES | CONFIRMS;
         self.accept.features & both == both
+    }
+
+    async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
+        self.walk_as(if later { Class::Bulk } else { Class::Data }, from, bytes).await
+    }
+
+    fn walks(&self) -> bool {
+        let all = XATTRS | WATCHES | WALKS;
+        self.accept.features & all == all
     }
 
     async fn changes(&self) -> Vec<Changed> {

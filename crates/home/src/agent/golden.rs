@@ -8,8 +8,8 @@ use crate::op::Staged;
 use crate::sparse::{KnownPart, Sparse, SparsePart};
 use crate::{
     Access, Attr, Believed, Changed, Chunk, Claimed, Class, Copied, Done, Entry, Error, ErrorKind, Hello,
-    HomeId, HomePath, Kind, Loc, Name, New, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, SetAttr,
-    SetTime, StatFs, Time, Version, Writable, Xattr, XattrHow, XattrName, Xattrs,
+    HomeId, HomePath, Kind, Loc, Mark, Name, New, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen,
+    SetAttr, SetTime, StatFs, Time, Version, Writable, Xattr, XattrHow, XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Xdr, XdrError};
@@ -151,6 +151,7 @@ fn requests() -> Vec<Body> {
     let read = ReadArgs { file: known(b"f"), at: 1 << 40, len: 1 << 20 };
     let parts = vec![Copied { at: 258, from: 3, len: 4, hash: [0xab; 32] }];
     let copy = CopyArgs { op: op_id(3), places: vec![known(b"f"), loc(b"g")], parts };
+    let walk = WalkArgs { from: vec![known(b"d"), loc(b"e")], bytes: 258 };
     let offer = Offer { codecs: vec![CODEC_LZ4, CODEC_NONE], features: 127 };
     vec![
         body("HELLO", Request::Hello(offer)),
@@ -171,6 +172,7 @@ fn requests() -> Vec<Body> {
         body("READC", Request::Readc(read.clone())),
         body("STAGEC", Request::Stagec(CheckedStage { stage: stage(), check: CHECK })),
         body("READK", Request::Readk(KnownArgs { read, known: vec![258, 3] })),
+        body("WALK", Request::Walk(walk)),
     ]
 }
 
@@ -221,6 +223,8 @@ fn replies() -> Vec<Body> {
         ConfirmResult::Page(watched.clone()),
         ConfirmResult::Failed(failure()),
     ];
+    let below = WalkedPage { path: HomePath::parse(b"d/e").unwrap(), page: watched.clone() };
+    let walked = WalkedPages { came: 2, pages: vec![below] };
     vec![
         body("failed", Reply::Failed(failure())),
         body("HELLO's answer", Reply::Hello(hello())),
@@ -242,12 +246,17 @@ fn replies() -> Vec<Body> {
         body("READC's answer", Reply::Readc(CheckedChunk { chunk: chunk(), check: CHECK })),
         body("STAGEC's answer", Reply::Stagec(258)),
         body("READK's answer", Reply::Readk(sparse)),
+        body("WALK's answer", Reply::Walk(walked)),
     ]
 }
 
 fn news() -> Vec<Body> {
-    let changed = Changed { mark: 258, all: false, itself: true, names: vec![name(b"ab")] };
-    vec![body("news", News::Changed(vec![changed])), body("news lost", News::Lost)]
+    let changed = |mark| Changed { mark, all: false, itself: true, names: vec![name(b"ab")] };
+    vec![
+        body("news", News::Changed(vec![changed(258.into())])),
+        body("news lost", News::Lost),
+        body("news of what a walk came to", News::Changed(vec![changed(Mark::Walked(id(1)))])),
+    ]
 }
 
 #[test]

@@ -17,25 +17,26 @@ use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, Preambl
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, ClaimArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
 use super::verbs::{
-    CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS, ReadArgs,
-    WatchArgs, WatchedPage,
+    CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS, ReadArgs, WalkArgs,
+    WalkedPage, WalkedPages, WatchArgs, WatchedPage,
 };
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
     LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
-use crate::limits::agent::{STATS_MAX, WATCH_PAUSE, WORKERS};
+use crate::limits::agent::{STATS_MAX, WALK_BYTES, WALK_FROM, WATCH_PAUSE, WORKERS};
 use crate::posix::{Posix, sys::Sys};
 use crate::sparse::{AROUND, Sparse};
 use crate::{
-    Believed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed,
-    Result, Seen,
+    Attr, Believed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Kind, Loc, Name, OpId, Outcome, Page,
+    Placed, Result, Seen,
 };
 use crate::{StatFs, XattrName, Xattrs};
 use bytes::Bytes;
 use jobs::{For, Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
 use outbox::Outbox;
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -49,7 +50,7 @@ pub trait Serve: Send + Sync + 'static {
     /// See [`crate::Home::list`].
     fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page>;
     /// See [`Posix::watch`].
-    fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<(Page, bool)>;
+    fn watch(&self, dir: &Loc, max: u32, mark: Option<u64>) -> Result<(Page, bool)>;
     /// See [`Posix::changes`].
     fn changes(&self) -> Result<crate::posix::watch::News>;
     /// See [`crate::Home::read`].
@@ -83,7 +84,7 @@ impl<S: Sys> Serve for Posix<S> {
     fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
         self.list(dir, after, max)
     }
-    fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<(Page, bool)> {
+    fn watch(&self, dir: &Loc, max: u32, mark: Option<u64>) -> Result<(Page, bool)> {
         self.watch(dir, max, mark)
     }
     fn changes(&self) -> Result<crate::posix::watch::News> {
@@ -377,7 +378,10 @@ impl<S: Serve> Server<S> {
             }
             Request::Claim(a) => Reply::Claim(self.claim(a)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
-            Request::Watch(args) => Reply::Watch(self.watch(&args)?),
+            Request::Watch(WatchArgs { dir, max, mark }) => {
+                Reply::Watch(self.watch(&dir, max, Some(mark))?)
+            }
+            Request::Walk(args) => Reply::Walk(self.walk(args)?),
             Request::Confirm(dirs) => Reply::Confirm(self.confirm(dirs)?),
         })
     }
@@ -413,8 +417,7 @@ impl<S: Serve> Server<S> {
         }
         let mut room = LIST_BYTES_MAX;
         let mut one = |Believed { dir, mark, digest }| {
-            let WatchedPage { page, watched } =
-                self.watch(&WatchArgs { dir, max: LIST_ENTRIES_MAX, mark })?;
+            let WatchedPage { page, watched } = self.watch(&dir, LIST_ENTRIES_MAX, Some(mark))?;
             let BarePage { page: Page { applied, .. }, bare } = &page;
             let found = page.page.digest();
             if found == Some(digest) {
@@ -433,8 +436,39 @@ impl<S: Serve> Server<S> {
         Ok(dirs.into_iter().map(one).collect())
     }
 
-    fn watch(self: &Arc<Self>, WatchArgs { dir, max, mark }: &WatchArgs) -> Result<WatchedPage> {
-        let (page, watched) = self.home.watch(dir, (*max).clamp(1, LIST_ENTRIES_MAX), *mark)?;
+    /// Whole directories, those that it begins with before those below them, until there is no room for the next one.
+    fn walk(self: &Arc<Self>, WalkArgs { from, bytes }: WalkArgs) -> Result<WalkedPages> {
+        if from.len() > WALK_FROM {
+            return Err(Error::new(ErrorKind::Invalid, "too many directories in one WALK"));
+        }
+        let most = WALK_BYTES.min(bytes as usize);
+        let (mut room, mut left) = (most, from.len());
+        let mut walked = WalkedPages { came: 0, pages: Vec::new() };
+        let mut todo: VecDeque<Loc> = from.into();
+        while room > 0
+            && let Some(dir) = todo.pop_front()
+        {
+            let page = self.watch(&dir, LIST_ENTRIES_MAX, None);
+            let page = page.map(|page| WalkedPage { path: dir.path, page });
+            let len = page.as_ref().map_or(0, |page| page.to_bytes().len());
+            let fits = page.as_ref().is_ok_and(|page| !page.page.page.page.more && len <= most);
+            if fits && len > room {
+                break;
+            }
+            // What does not come was read, too.
+            room = room.saturating_sub(len);
+            walked.came += u32::from(left > 0);
+            left = left.saturating_sub(1);
+            if let Some(page) = page.ok().filter(|_| fits) {
+                todo.extend(below(&page));
+                walked.pages.push(page);
+            }
+        }
+        Ok(walked)
+    }
+
+    fn watch(self: &Arc<Self>, dir: &Loc, max: u32, mark: Option<u64>) -> Result<WatchedPage> {
+        let (page, watched) = self.home.watch(dir, max.clamp(1, LIST_ENTRIES_MAX), mark)?;
         let told = watched
             && *self.tells.get_or_init(|| {
                 let teller = self.clone();
@@ -482,6 +516,17 @@ impl<S: Serve> Server<S> {
         };
         Ok(locs.iter().map(one).collect())
     }
+}
+
+/// The directories in one to which a walk goes on.
+fn below(WalkedPage { path, page }: &WalkedPage) -> impl Iterator<Item = Loc> {
+    let Page { dir, entries, .. } = &page.page.page;
+    let goes = |attr: &&Attr| {
+        let may = attr.access.read && attr.access.exec;
+        attr.kind == Kind::Dir && may && attr.size > 0 && attr.id.fs == dir.id.fs
+    };
+    let at = |name, attr: &Attr| Loc { path: path.join(name), id: Some(attr.id) };
+    entries.iter().filter_map(move |entry| Some(at(&entry.name, entry.attr.as_ref().filter(goes)?)))
 }
 
 /// The page without the entries that would make it longer than [`LIST_BYTES_MAX`].

@@ -3,8 +3,8 @@
 use crate::limits::agent::TEXT_MAX;
 use crate::sparse::Sparse;
 use crate::{
-    Believed, Changed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page,
-    Placed, Seen, StatFs, XattrName, Xattrs,
+    Believed, Changed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, HomePath, Loc, Name, OpId, Outcome,
+    Page, Placed, Seen, StatFs, XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
@@ -36,9 +36,21 @@ pub const CHECKS: u64 = 256;
 pub const KNOWN: u64 = 512;
 /// A feature: [`Claimed`] tells which operations left their names and attributes.
 pub const PROGRESS: u64 = 1024;
+/// A feature: WALK, with WATCH.
+pub const WALKS: u64 = 2048;
 /// All features that we have.
-pub const FEATURES: u64 =
-    XATTRS | CLAIMS | BASES | WATCHES | CONFIRMS | ORDERED | JOINS | COPIES | CHECKS | KNOWN | PROGRESS;
+pub const FEATURES: u64 = XATTRS
+    | CLAIMS
+    | BASES
+    | WATCHES
+    | CONFIRMS
+    | ORDERED
+    | JOINS
+    | COPIES
+    | CHECKS
+    | KNOWN
+    | PROGRESS
+    | WALKS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -78,6 +90,8 @@ oncrpc::xdr! {
         Stagec(CheckedStage) = 16,
         /// As READ, without what is known; where the feature [`KNOWN`] is agreed on.
         Readk(KnownArgs) = 17,
+        /// As WATCH of several directories and those below them; where the feature [`WALKS`] is agreed on.
+        Walk(WalkArgs) = 18,
     }
 
     /// What the server answers.
@@ -119,6 +133,8 @@ oncrpc::xdr! {
         Stagec(u64) = 16,
         /// The bytes that are not known.
         Readk(Sparse) = 17,
+        /// The directories that it came to.
+        Walk(WalkedPages) = 18,
     }
 
     /// What the server says without having been asked.
@@ -223,6 +239,33 @@ oncrpc::xdr! {
         pub max: u32,
         /// Under which number its changes are told.
         pub mark: u64,
+    }
+
+    /// Arguments of WALK: see [`crate::Home::walk`].
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct WalkArgs {
+        /// Where to begin; at most [`WALK_FROM`](crate::limits::agent::WALK_FROM).
+        pub from: Vec<Loc>,
+        /// Most bytes of pages; at most [`WALK_BYTES`](crate::limits::agent::WALK_BYTES).
+        pub bytes: u32,
+    }
+
+    /// The answer of WALK: see [`crate::Walked`].
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct WalkedPages {
+        /// How many of those that it began with it came to.
+        pub came: u32,
+        /// Whole directories.
+        pub pages: Vec<WalkedPage>,
+    }
+
+    /// A directory that a walk came to.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct WalkedPage {
+        /// Where it lies.
+        pub path: HomePath,
+        /// All of it.
+        pub page: WatchedPage,
     }
 
     /// A page, and whether its directory is watched.
@@ -498,7 +541,8 @@ mod tests {
         let asked = Request::Watch(WatchArgs { dir: loc(b"d"), max: 5, mark: 258 });
         let golden = b"\0\0\0\x0c\0\0\0\x01d\0\0\0\0\0\0\0\0\0\0\x05\0\0\0\0\0\0\x01\x02";
         assert_eq!(&asked.to_bytes()[..], golden);
-        let changed = Changed { mark: 258, all: false, itself: true, names: vec![Name::new(b"ab").unwrap()] };
+        let changed =
+            Changed { mark: 258.into(), all: false, itself: true, names: vec![Name::new(b"ab").unwrap()] };
         let news = News::Changed(vec![changed]);
         let golden = b"\0\0\0\x01\0\0\0\x01\0\0\0\0\0\0\x01\x02\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x02ab\0\0";
         assert_eq!(&news.to_bytes()[..], golden);

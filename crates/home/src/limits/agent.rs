@@ -35,6 +35,10 @@ pub const LIST_ENTRIES_MAX: u32 = 4096;
 pub const LIST_BYTES_MAX: usize = 1 << 20;
 /// Most directories of one CONFIRM: a thread of the server is busy with them for some ten milliseconds.
 pub const CONFIRM_MAX: usize = 64;
+/// Most directories that one WALK begins with.
+pub const WALK_FROM: usize = 64;
+/// Most bytes of pages that one WALK answers: a thread of the server is busy with them for some hundred milliseconds.
+pub const WALK_BYTES: usize = 1 << 20;
 /// Most objects of one STAT.
 pub const STATS_MAX: usize = 512;
 /// Pieces of memory that one system call writes: what Linux takes (`IOV_MAX`).

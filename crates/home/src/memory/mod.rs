@@ -6,18 +6,21 @@
 mod apply;
 mod tree;
 
+use crate::Kind;
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
 use crate::sparse::{AROUND, Sparse, SparsePart};
 use crate::testing::Outside;
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entry, Hello, Home, HomePath, Link, Loc, Name,
-    Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, Status, Watched, Xattr, XattrName, Xattrs, limits,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entry, Hello, Home, HomePath, Link, Loc, Mark,
+    Name, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, Status, Walked, Watched, Xattr, XattrName,
+    Xattrs, limits,
 };
 use bytes::Bytes;
+use oncrpc::xdr::Xdr;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use tokio::sync::Notify;
@@ -34,6 +37,10 @@ pub struct Counters {
     pub list: u64,
     /// Calls of [`Home::confirm`].
     pub confirm: u64,
+    /// Calls of [`Home::walk`].
+    pub walk: u64,
+    /// Directories that these came to.
+    pub walked: u64,
     /// Calls of [`Home::read`].
     pub read: u64,
     /// Calls of [`Home::readlink`].
@@ -67,6 +74,7 @@ impl Counters {
             + self.stat
             + self.list
             + self.confirm
+            + self.walk
             + self.read
             + self.readlink
             + self.statfs
@@ -91,8 +99,10 @@ struct State {
     confirms: bool,
     /// See [`MemoryHome::set_copies`].
     copies: bool,
+    /// See [`MemoryHome::set_walks`].
+    walks: bool,
     /// Marks of watched directories.
-    watched: HashMap<u64, u64>,
+    watched: HashMap<u64, Mark>,
     told: Vec<Changed>,
     token: [u8; 16],
     token_is_new: bool,
@@ -141,6 +151,7 @@ impl MemoryHome {
             keeps_log: false,
             epoch: None,
             confirms: false,
+            walks: false,
             copies: false,
             watched: HashMap::new(),
             told: Vec::new(),
@@ -181,6 +192,11 @@ impl MemoryHome {
     /// From now on it can be asked whether what is known of directories is true.
     pub fn set_confirms(&self) {
         self.state.lock().confirms = true;
+    }
+
+    /// From now on it walks.
+    pub fn set_walks(&self) {
+        self.state.lock().walks = true;
     }
 
     /// From now on it is worth looking for bytes that it has, and for those that it need not send.
@@ -317,10 +333,35 @@ impl Home for MemoryHome {
         let epoch = {
             let mut state = self.state.lock();
             let ino = state.find(dir)?;
-            state.watched.insert(ino, mark);
+            state.watched.insert(ino, mark.into());
             state.epoch
         };
         Ok(Watched { page: self.list(dir, None, max).await?, epoch })
+    }
+
+    async fn walk(&self, from: Vec<Loc>, bytes: u32, _: bool) -> Result<Walked> {
+        let (before, mut todo) = (self.counters(), VecDeque::from(from));
+        let mut walked = Walked { came: 0, dirs: Vec::new() };
+        let (mut left, mut room) = (todo.len(), bytes as usize);
+        while let Some(at) = todo.pop_front().filter(|_| room > 0) {
+            let found = self.watch(&at, limits::PAGE_MAX, 1).await.ok();
+            (walked.came, left) = (walked.came + u32::from(left > 0), left.saturating_sub(1));
+            let Some(Watched { page, epoch }) = found.filter(|found| !found.page.more) else { continue };
+            self.state.lock().watched.insert(page.dir.id.ino, Mark::Walked(page.dir.id));
+            room = room.saturating_sub(page.to_bytes().len());
+            let dirs = page.entries.iter().filter_map(|e| Some((&e.name, e.attr?)));
+            let dirs = dirs.filter(|(_, attr)| attr.kind == Kind::Dir && attr.access.exec && attr.size > 0);
+            todo.extend(dirs.map(|(name, attr)| Loc { path: at.path.join(name), id: Some(attr.id) }));
+            walked.dirs.push((at.path, Watched { page, epoch }));
+        }
+        let counters = &mut self.state.lock().counters;
+        (counters.list, counters.walk) = (before.list, before.walk + 1);
+        counters.walked += walked.dirs.len() as u64;
+        Ok(walked)
+    }
+
+    fn walks(&self) -> bool {
+        self.state.lock().walks
     }
 
     async fn confirm(&self, dirs: Vec<Believed>, _: bool) -> Result<Vec<Result<Belief>>> {

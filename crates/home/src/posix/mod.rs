@@ -144,8 +144,8 @@ impl<S: Sys> Posix<S> {
     }
 
     /// The first page of a directory, and whether it is watched since before the page was taken: then [`Posix::changes`]
-    /// tells of it under the number `mark`.
-    pub fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<(Page, bool)> {
+    /// tells of it under the number `mark`, or without one under its identity.
+    pub fn watch(&self, dir: &Loc, max: u32, mark: Option<u64>) -> Result<(Page, bool)> {
         watch::list(self, dir, max, mark)
     }
 

@@ -19,7 +19,7 @@ use crate::attr::{Attr, HomeId, Kind, Time, Version};
 use crate::error::{ErrorKind, Result};
 use crate::limits::agent::{OWN_KEPT, WATCH_KEPT, WATCH_NAMES, WATCH_PAUSE, WATCHES_MAX, WATCHES_SHARE};
 use crate::op::{Op, Outcome, Payload, Placed};
-use crate::{Changed, HomePath, Loc, Name, Page};
+use crate::{Changed, HomePath, Loc, Mark, Name, Page};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, OnceLock};
 
@@ -36,7 +36,7 @@ pub(super) struct Watches<S: Sys> {
 struct State {
     dirs: HashMap<i32, Dir>,
     /// Marks of directories whose watches went to others.
-    dropped: Vec<u64>,
+    dropped: Vec<Mark>,
     /// No directory gives its watch away before this second.
     full_until: i64,
     /// The kernel tells nothing any more.
@@ -56,7 +56,7 @@ struct State {
 /// A watched directory.
 #[derive(Clone)]
 struct Dir {
-    mark: u64,
+    mark: Mark,
     path: HomePath,
     /// As it was when it was listed.
     attr: Attr,
@@ -157,7 +157,7 @@ fn names(op: &Op<Loc, Payload>) -> impl Iterator<Item = HomePath> {
 }
 
 /// The first page of a directory, and whether it is watched since before the page was taken.
-pub(super) fn list<S: Sys>(home: &Posix<S>, at: &Loc, max: u32, mark: u64) -> Result<(Page, bool)> {
+pub(super) fn list<S: Sys>(home: &Posix<S>, at: &Loc, max: u32, mark: Option<u64>) -> Result<(Page, bool)> {
     let applied = home.applied();
     let mut dir = home.find_dir(at)?;
     let watched = is_local(home, &dir) && arm(home, &dir, &at.path, mark);
@@ -173,7 +173,7 @@ fn is_local<S: Sys>(home: &Posix<S>, dir: &Found<S>) -> bool {
 }
 
 /// From now on everything is told of a directory once. Answers false where it cannot be watched.
-fn arm<S: Sys>(home: &Posix<S>, dir: &Found<S>, path: &HomePath, mark: u64) -> bool {
+fn arm<S: Sys>(home: &Posix<S>, dir: &Found<S>, path: &HomePath, mark: Option<u64>) -> bool {
     let kernel = home.watches.kernel.get_or_init(|| {
         let kernel = home.sys.watches().ok();
         lock(&home.watches.state).mounts = mounts(home);
@@ -196,6 +196,7 @@ fn arm<S: Sys>(home: &Posix<S>, dir: &Found<S>, path: &HomePath, mark: u64) -> b
         return false;
     }
     let (path, attr) = (path.clone(), dir.attr);
+    let mark = mark.map_or(Mark::Walked(attr.id), Mark::Given);
     state.dirs.insert(watch, Dir { mark, path, attr, listed: now, told: Touched::default() });
     true
 }

@@ -49,7 +49,7 @@ impl Home for Fake {
         if self.told.swap(true, Ordering::Relaxed) {
             std::future::pending::<()>().await;
         }
-        vec![Changed { mark: self.token(), ..Changed::default() }]
+        vec![Changed { mark: self.token().into(), ..Changed::default() }]
     }
     fn epoch(&self) -> Option<u64> {
         Some(self.token())
@@ -292,7 +292,7 @@ async fn who_waits_for_changes_hears_those_of_the_next_connection() {
     for _ in 0..2 {
         assert_eq!(home.epoch(), None);
         assert_eq!(home.stat(&at()).await.unwrap_err().kind, ErrorKind::NotFound);
-        assert_eq!((home.epoch(), listening.await.unwrap()), (Some(1), 1));
+        assert_eq!((home.epoch(), listening.await.unwrap()), (Some(1), 1.into()));
         let listener = home.clone();
         listening = tokio::spawn(async move { listener.changes().await[0].mark });
         tokio::time::sleep(Duration::from_secs(11)).await;

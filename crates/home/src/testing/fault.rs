@@ -7,7 +7,7 @@ use crate::remote::Connection;
 use crate::sparse::Sparse;
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Hello, Home, Link, Loc, Name, Page, Seen,
-    Status, Watched,
+    Status, Walked, Watched,
 };
 use crate::{XattrName, Xattrs};
 use bytes::Bytes;
@@ -50,6 +50,8 @@ pub enum Fault {
     NothingStaged,
     /// Bytes of files are read at once, and arrive under another fault.
     LateBytes,
+    /// The same of walks.
+    LateWalks,
 }
 
 /// A home with faults.
@@ -115,7 +117,8 @@ impl FaultHome {
             | Fault::NoLinks
             | Fault::Sftp
             | Fault::NothingStaged
-            | Fault::LateBytes => call.await,
+            | Fault::LateBytes
+            | Fault::LateWalks => call.await,
         }
     }
 }
@@ -176,6 +179,17 @@ impl Home for FaultHome {
 
     fn confirms(&self) -> bool {
         self.inner.confirms()
+    }
+
+    async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
+        let walked = self.through(self.inner.walk(from, bytes, later)).await;
+        let mut fault = self.fault.subscribe();
+        let _ = fault.wait_for(|f| *f != Fault::LateWalks).await;
+        walked
+    }
+
+    fn walks(&self) -> bool {
+        self.inner.walks()
     }
 
     async fn changes(&self) -> Vec<Changed> {

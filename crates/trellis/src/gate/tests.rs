@@ -102,7 +102,7 @@ impl Home for Dirs {
         true
     }
     async fn changes(&self) -> Vec<Changed> {
-        vec![Changed { mark: 5, ..Changed::default() }]
+        vec![Changed { mark: 5.into(), ..Changed::default() }]
     }
     fn epoch(&self) -> Option<u64> {
         Some(9)
@@ -168,7 +168,10 @@ async fn what_the_home_tells_gets_through() {
     let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
     assert_eq!(gate.epoch(), None, "nothing is told without a connection");
     assert_eq!(gate.watch(&at(""), 1, 5).await.unwrap().epoch, Some(9));
-    assert_eq!((gate.epoch(), gate.changes().await[0].mark, gate.status().watches), (Some(9), 5, true));
+    assert_eq!(
+        (gate.epoch(), gate.changes().await[0].mark, gate.status().watches),
+        (Some(9), 5.into(), true)
+    );
 }
 
 #[tokio::test]

@@ -12,7 +12,7 @@ use crate::meta::{self, Asked, Content};
 use crate::volume::Volume;
 use futures_util::future::FutureExt;
 use home::limits::agent::{CONFIRM_MAX, LIST_ENTRIES_MAX};
-use home::{Belief, Believed, Entry, Error, ErrorKind, Kind, Page, Result, Watched};
+use home::{Belief, Believed, Entry, Error, ErrorKind, HomePath, Kind, Page, Result, Watched};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -83,7 +83,19 @@ impl Volume {
     }
 
     /// Asks for directories that nobody waits for yet; whoever wants one of them waits for the same answer.
-    fn confirm_ahead(self: &Arc<Self>, mut dirs: Vec<u64>) {
+    fn confirm_ahead(self: &Arc<Self>, dirs: Vec<u64>) {
+        self.together(dirs, |volume, dirs| async move { volume.confirm_known(dirs, true).await.map(drop) });
+    }
+
+    /// Asks in one question for listings of directories that are not asked for yet. Whoever wants one of them waits for the
+    /// same answer.
+    pub(super) fn together<F>(
+        self: &Arc<Self>,
+        mut dirs: Vec<u64>,
+        ask: impl FnOnce(Arc<Volume>, Vec<u64>) -> F + Send + 'static,
+    ) where
+        F: Future<Output = Result<()>> + Send,
+    {
         use super::Extent::{Small, Whole};
         let wants = |dir| [Want::List(dir, Small), Want::List(dir, Whole)];
         let mut flights = self.flights.0.lock();
@@ -93,10 +105,10 @@ impl Volume {
         }
         let (volume, asked) = (self.clone(), dirs.clone());
         let task = tokio::spawn(async move {
-            let answer = volume.confirm_known(asked.clone(), true).await;
+            let answer = ask(volume.clone(), asked.clone()).await;
             let mut flights = volume.flights.0.lock();
             asked.into_iter().flat_map(wants).for_each(|want| drop(flights.remove(&want)));
-            answer.map(drop)
+            answer
         });
         let given_up = |_| Err(Error::new(ErrorKind::Io, "a question to the home was given up"));
         let flight = task.map(move |r| r.unwrap_or_else(given_up)).boxed().shared();
@@ -137,7 +149,7 @@ impl Volume {
                 Some(Ok(Belief::Unlike) | Err(_)) | None => None,
             };
             let taken = match watched {
-                Some(watched) => self.take_listing(dir, &believed, watched, asked)?,
+                Some(watched) => self.take_listing(dir, &believed.dir.path, watched, asked)?,
                 None => false,
             };
             if !taken {
@@ -149,23 +161,34 @@ impl Volume {
     }
 
     /// Lays a whole listing over a directory, unless that was moved meanwhile.
-    fn take_listing(&self, dir: u64, asked_at: &Believed, watched: Watched, asked: Asked) -> Result<bool> {
+    fn take_listing(&self, dir: u64, place: &HomePath, watched: Watched, asked: Asked) -> Result<bool> {
         let mut tree = self.tree.lock();
-        if has_moved(&mut tree, dir, &asked_at.dir.path) {
+        if has_moved(&mut tree, dir, place) {
             return Ok(false);
         }
+        self.lay_listing(&mut tree, dir, watched, asked)?;
+        Ok(true)
+    }
+
+    /// Lays a whole listing over a directory.
+    pub(super) fn lay_listing(
+        &self,
+        tree: &mut Tree,
+        dir: u64,
+        watched: Watched,
+        asked: Asked,
+    ) -> Result<()> {
         if let Some(epoch) = watched.epoch {
             tree.names_mut(dir)?.told.begins(epoch, asked.at);
         }
         let asked = self.answered(asked, watched.page.applied);
-        let changed = meta::with_names(&mut tree, dir, |tree| {
+        let changed = meta::with_names(tree, dir, |tree| {
             let changed = meta::merge_page(tree, dir, watched.page, asked)?;
             meta::finish_listing(tree, dir, asked)?;
             Ok(changed)
         })?;
         changed.into_iter().for_each(|id| self.content(id, Content::Changed));
-        self.log_bindings_if_room(&mut tree)?;
-        Ok(true)
+        self.log_bindings_if_room(tree)
     }
 
     fn doubt(&self, dir: u64) {

@@ -54,6 +54,12 @@ impl Walk {
         self.window
     }
 
+    /// He goes straight down: at least so many are worth asking for.
+    pub fn goes_down(&mut self, least: usize) -> usize {
+        self.window = self.window.max(least);
+        self.window
+    }
+
     /// So many are on their way.
     pub fn asks(&mut self, count: usize) {
         (self.asked, self.used) = (count, 0);

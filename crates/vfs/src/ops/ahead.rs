@@ -1,11 +1,13 @@
 //! Asking ahead for whoever walks through a tree: for the listings of the directories that come next, and for the
 //! small files beside those that are read. One after the other each would cost a round trip.
 //!
-//! Somebody walks where, within the bound of staleness, he uses one child of a directory after another. The more of
+//! Somebody walks where, within the bound of staleness, he uses one child of a directory after another, or lists a
+//! directory, one in it, and one in that. The more of
 //! them he has used, the further ahead the home is asked, and below the directory where he is as well. Who reads files
 //! goes on so in the next directories; more is asked for when half of it is used, so that he need not stop. Nobody waits for
 //! these questions, and what they bring is as old as any other answer. What is not of the same file system is left
-//! alone, and so is what is in a directory that says it has no size: to list it might mount something.
+//! alone, and so is what is in a directory that says it has no size: to list it might mount something. A home that walks
+//! by itself is asked for many directories, and those below them, in one question.
 
 use crate::fetch::{Extent, Want};
 use crate::freshness::{Need, is_listed};
@@ -39,8 +41,19 @@ impl Volume {
         if self.plain() || self.is_silent() {
             return;
         }
-        let wanted = next_listings(&mut self.tree.lock(), dir, need);
-        wanted.into_iter().for_each(|id| self.ask_ahead(Want::List(id, Extent::Small)));
+        let walks = self.home.walks() && self.connects();
+        let most = match walks {
+            true => Room { count: limits::WALKED_AHEAD, bytes: limits::WALKED_AHEAD_BYTES },
+            false => Room { count: limits::LISTS_AHEAD, bytes: limits::LISTS_AHEAD_BYTES },
+        };
+        let (known, unknown) = {
+            let mut tree = self.tree.lock();
+            let wanted = next_listings(&mut tree, dir, most, need);
+            let is_known = |id: &u64| !walks || tree.names(*id).is_ok_and(|node| node.complete);
+            wanted.into_iter().partition::<Vec<u64>, _>(is_known)
+        };
+        known.into_iter().for_each(|id| self.ask_ahead(Want::List(id, Extent::Small)));
+        self.walk_ahead(unknown);
     }
 
     /// Somebody reads a file from its beginning. `missed`: the home has to be asked for it.
@@ -208,28 +221,37 @@ fn next_dirs(tree: &Tree, way: &[(u64, u64)]) -> Vec<u64> {
 }
 
 /// The directories whose listings may be wanted next by one who lists `dir`.
-fn next_listings(tree: &mut Tree, dir: u64, need: &Need) -> Vec<u64> {
+fn next_listings(tree: &mut Tree, dir: u64, most: Room, need: &Need) -> Vec<u64> {
     let Some((parent, cookie)) = place(tree, dir) else { return Vec::new() };
+    let goes_down = place(tree, parent).is_some_and(|(above, cookie)| {
+        tree.names(above).is_ok_and(|node| node.lists.last(need.since) == Some(cookie))
+    });
     let Ok(above) = tree.names_mut(parent) else { return Vec::new() };
-    let count = above.lists.step(cookie, true, limits::LISTS_AHEAD, need.now, need.since);
+    let mut count = above.lists.step(cookie, true, most.count, need.now, need.since);
+    if goes_down {
+        count = above.lists.goes_down(limits::DOWN_AHEAD);
+    }
     let walk = above.lists;
     if count > 0
         && let Ok(here) = tree.names_mut(dir)
     {
         here.lists.follow(walk);
     }
-    let mut room = Room { count, bytes: limits::LISTS_AHEAD_BYTES };
-    let mut is_next = |_, attr: &Attr, node: Option<&DirNode>| {
+    let is_next = |attr: &Attr, node: Option<&DirNode>| {
         node.is_some_and(|n| !n.big && !is_listed(n, need))
             && attr.access.read
             && attr.access.exec
             && (1..=limits::SMALL_DIR_BYTES).contains(&attr.size)
-            && room.take(attr.size)
     };
-    let mut wanted = neighbours(tree, parent, (Order::Listed, cookie), &mut is_next);
-    wanted.extend(neighbours(tree, dir, (Order::Listed, 0), &mut is_next));
+    // He may go down first, or on: half of the room is for what is below.
+    let mut room = Room { count: count.div_ceil(2), bytes: most.bytes / 2 };
+    let below = |_, attr: &Attr, node: Option<&DirNode>| is_next(attr, node) && room.take(attr.size);
+    let mut wanted = neighbours(tree, dir, (Order::Listed, 0), below);
+    room = Room { count: count - wanted.len(), bytes: room.bytes + most.bytes / 2 };
+    let mut further = |_, attr: &Attr, node: Option<&DirNode>| is_next(attr, node) && room.take(attr.size);
+    wanted.extend(neighbours(tree, parent, (Order::Listed, cookie), &mut further));
     for next in listed_next(tree, parent, need) {
-        wanted.extend(neighbours(tree, next, (Order::Listed, 0), &mut is_next));
+        wanted.extend(neighbours(tree, next, (Order::Listed, 0), &mut further));
     }
     wanted
 }

@@ -2,7 +2,8 @@
 //! what it does not know.
 
 use super::super::server::tests::{Gated, attr};
-use super::super::verbs::{BarePage, CheckedChunk, ConfirmResult, Confirmed, JOINS, StatResult, WatchedPage};
+use super::super::verbs::{BarePage, CheckedChunk, ConfirmResult, Confirmed, JOINS, ListArgs, StatResult};
+use super::super::verbs::{WalkedPage, WalkedPages, WatchedPage};
 use super::tests::session_on;
 use super::*;
 use crate::agent::server::Serve;
@@ -26,12 +27,17 @@ fn needs(request: &Request) -> u64 {
         Request::Claim(_) => CLAIMS,
         Request::Watch(_) => WATCHES,
         Request::Confirm(_) => WATCHES | CONFIRMS,
+        Request::Walk(_) => XATTRS | WATCHES | WALKS,
         Request::Copy(_) => COPIES,
         Request::Readk(_) => KNOWN,
         Request::Readc(_) | Request::Stagec(_) => CHECKS,
         Request::Apply(ops) => ops.iter().map(op).fold(0, |all, one| all | one),
         _ => 0,
     }
+}
+
+fn dir() -> crate::Attr {
+    crate::Attr { kind: crate::Kind::Dir, ..attr(0) }
 }
 
 /// What an agent with these features says.
@@ -80,6 +86,15 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
         Request::Confirm(dirs) => {
             let same = || Confirmed { applied: 0, watched: true, bare: Bytes::new() };
             Reply::Confirm(dirs.iter().map(|_| ConfirmResult::Same(same())).collect())
+        }
+        Request::Walk(args) => {
+            let page = BarePage {
+                page: Page { dir: dir(), ..home.list(&args.from[0], None, 3)? },
+                bare: Bytes::new(),
+            };
+            let page =
+                WalkedPage { path: args.from[0].path.clone(), page: WatchedPage { page, watched: true } };
+            Reply::Walk(WalkedPages { came: 1, pages: vec![page] })
         }
         #[allow(unreachable_patterns)]
         other => panic!("what is {other:?}?"),
@@ -136,6 +151,11 @@ async fn every_call(s: &Session, features: u64) {
     match has(XATTRS | WATCHES | CONFIRMS) {
         true => assert!(matches!(&confirmed.unwrap()[..], [Ok(crate::Belief::True { .. })])),
         false => assert_eq!(confirmed.unwrap_err().kind, ErrorKind::Unsupported),
+    }
+    let walked = s.walk(vec![d.clone()], 9, false).await;
+    match has(XATTRS | WATCHES | WALKS) {
+        true => assert_eq!(walked.unwrap().dirs[0].1.page.entries.len(), 3),
+        false => assert_eq!(walked.unwrap_err().kind, ErrorKind::Unsupported),
     }
     assert_eq!(s.epoch().is_some(), has(WATCHES));
     for chunk in [s.read(&f, 3, 10).await.unwrap(), s.read_later(&f, 3, 10).await.unwrap()] {

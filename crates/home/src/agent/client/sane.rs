@@ -3,7 +3,7 @@
 
 use super::super::verbs::{ConfirmResult, Reply, StatResult};
 use crate::limits::{BEGUN_MAX, SYMLINK_MAX, agent::LIST_ENTRIES_MAX};
-use crate::{Attr, Claimed, Done, Outcome, Page, Time};
+use crate::{Attr, Claimed, Done, Kind, Outcome, Page, Time};
 use bytes::Bytes;
 
 /// What of the answer cannot be true, if anything. A target in a listing that is none is only dropped.
@@ -28,6 +28,10 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
         Reply::List(page) => (is_page(page), "listing"),
         Reply::Listx(page) => (is_page(&mut page.page), "listing"),
         Reply::Watch(watched) => (is_page(&mut watched.page.page), "listing"),
+        Reply::Walk(walked) => {
+            let whole = |page: &mut Page| !page.more && page.dir.kind == Kind::Dir && is_page(page);
+            (walked.pages.iter_mut().all(|walked| whole(&mut walked.page.page.page)), "listing")
+        }
         Reply::Confirm(results) => {
             let sound = |r: &mut ConfirmResult| match r {
                 ConfirmResult::Page(watched) => is_page(&mut watched.page.page),

@@ -4,7 +4,7 @@ use super::super::server::tests::{Gated, start};
 use super::super::verbs::JOINS;
 use super::*;
 use crate::limits::agent::{APPLY_MAX, CHANGES_MAX, CHANNEL_GIVEN, CHANNELS_MORE, COPY_PARTS, READ_PART};
-use crate::{HomePath, Link, Op, SetAttr, Time};
+use crate::{HomePath, Link, Mark, Op, SetAttr, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -548,15 +548,76 @@ async fn what_changes_in_a_watched_directory_is_told_over_the_pipe() {
     assert!(watched.epoch.is_some() && s.status().watches);
     std::fs::write(temp.path().join("d/a"), b"two").unwrap();
     let changes = tokio::time::timeout(Duration::from_secs(10), s.changes()).await.unwrap();
-    assert_eq!(changes, [Changed { mark: 5, names: vec![Name::new(b"a").unwrap()], ..Changed::default() }]);
+    assert_eq!(
+        changes,
+        [Changed { mark: 5.into(), names: vec![Name::new(b"a").unwrap()], ..Changed::default() }]
+    );
     assert_eq!(s.epoch(), watched.epoch);
     assert_eq!(s.watch(&loc(b"missing"), 10, 6).await.unwrap_err().kind, ErrorKind::NotFound);
+}
+
+/// A tree with `d`, `d/sub` with three files, and a symbolic link to the latter.
+fn tree(root: &std::path::Path) {
+    std::fs::create_dir_all(root.join("d/sub")).unwrap();
+    (0..3).for_each(|i| std::fs::write(root.join(format!("d/sub/f{i}")), b"one").unwrap());
+    std::os::unix::fs::symlink("sub", root.join("d/link")).unwrap();
+}
+
+#[tokio::test]
+async fn a_walk_goes_into_directories_and_what_it_came_to_is_told_of() {
+    let temp = tempfile::tempdir().unwrap();
+    tree(temp.path());
+    let root = std::os::unix::ffi::OsStrExt::as_bytes(temp.path().as_os_str());
+    let (stream, _server) = start(Arc::new(crate::posix::Posix::open(root).unwrap().with_home_dir(root)));
+    let (s, _) = session_on(stream).await;
+    let paths =
+        |walked: &Walked| -> Vec<String> { walked.dirs.iter().map(|(at, _)| at.to_string()).collect() };
+    let walk = |from: Vec<Loc>, bytes| s.walk(from, bytes, false);
+    let walked = walk(vec![loc(b"d"), loc(b"missing")], 1 << 20).await.unwrap();
+    assert_eq!((walked.came, paths(&walked)), (2, vec!["/d".to_string(), "/d/sub".to_string()]));
+    let (_, sub) = &walked.dirs[1];
+    assert_eq!(sub.page.digest(), s.list(&loc(b"d/sub"), None, 10).await.unwrap().digest());
+    assert!(sub.epoch.is_some() && sub.epoch == s.epoch());
+    std::fs::write(temp.path().join("d/sub/f1"), b"two").unwrap();
+    let changes = tokio::time::timeout(Duration::from_secs(10), s.changes()).await.unwrap();
+    let mark = Mark::Walked(sub.page.dir.id);
+    assert_eq!(changes, [Changed { mark, names: vec![Name::new(b"f1").unwrap()], ..Changed::default() }]);
+    let [dir, sub] = [0, 1].map(|i: usize| walked.dirs[i].1.page.to_bytes().len() as u32);
+    // With room for one of them.
+    let walked = walk(vec![loc(b"d"), loc(b"d/sub")], dir + sub).await.unwrap();
+    assert_eq!((walked.came, paths(&walked)), (1, vec!["/d".to_string()]));
+    // One that has no room at all is passed over.
+    let walked = walk(vec![loc(b"d/sub"), loc(b"d")], sub).await.unwrap();
+    assert_eq!((walked.came, paths(&walked)), (1, vec![]));
+    assert_eq!(walk(vec![loc(b"d"); 65], 9).await.unwrap_err().kind, ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn of_a_walk_that_is_cut_off_nothing_comes() {
+    let sent = Mutex::new(false);
+    let s = liar_with(XATTRS | WATCHES | WALKS, move |header| {
+        match std::mem::replace(&mut *sent.lock(), true) {
+            // A part of the answer, and then a frame that no agent sends.
+            false => {
+                let part = Frame::new(
+                    Type::ReplyPart,
+                    header.class,
+                    header.id,
+                    vec![Bytes::from_static(b"\0\0\0\x12")],
+                );
+                vec![part, Frame::new(Type::News, Class::Metadata, 0, vec![Bytes::from_static(b"?")])]
+            }
+            true => vec![],
+        }
+    })
+    .await;
+    assert_eq!(s.walk(vec![loc(b"d")], 9, false).await.unwrap_err().kind, ErrorKind::Unreachable);
 }
 
 #[tokio::test]
 async fn what_went_untold_begins_another_span() {
     let news = |news: News| Frame::new(Type::News, Class::Metadata, 0, vec![news.to_bytes()]);
-    let changed = || Changed { mark: 1, all: true, ..Changed::default() };
+    let changed = || Changed { mark: 1.into(), all: true, ..Changed::default() };
     let says = [News::Changed(vec![changed()]), News::Lost, News::Changed(vec![changed(); CHANGES_MAX + 1])];
     let said = Mutex::new(says.into_iter());
     let s = liar(move |header| {

@@ -81,7 +81,7 @@ impl Serve for Gated {
         };
         Ok(Page { applied: 0, dir: attr(0), entries: (0..max).map(entry).collect(), more: false })
     }
-    fn watch(&self, dir: &Loc, max: u32, _: u64) -> Result<(Page, bool)> {
+    fn watch(&self, dir: &Loc, max: u32, _: Option<u64>) -> Result<(Page, bool)> {
         Ok((self.list(dir, None, max)?, false))
     }
     fn changes(&self) -> Result<crate::posix::watch::News> {

@@ -1,14 +1,14 @@
 //! Watched directories, on the kernel's real inotify.
 
 use super::*;
-use crate::Changed;
 use crate::op::SetAttr;
+use crate::{Changed, Mark};
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::Duration;
 
-const MARK: u64 = 77;
+const MARK: Mark = Mark::Given(77);
 
 /// A home whose directory `w` is watched, and has a file `last`.
 fn watched(place: &Place) -> Arc<Posix> {
@@ -19,7 +19,7 @@ fn watched(place: &Place) -> Arc<Posix> {
 }
 
 fn list(home: &Posix) -> Page {
-    let (page, watched) = home.watch(&at("w"), 100, MARK).unwrap();
+    let (page, watched) = home.watch(&at("w"), 100, Some(77)).unwrap();
     assert!(watched);
     page
 }
@@ -196,7 +196,7 @@ fn a_kernel_that_lost_events_says_so_and_watches_nothing_any_more() {
 fn the_kernels_own_files_are_not_watched() {
     let place = Place::new();
     let home = Posix::open(b"/").unwrap().with_home_dir(bytes(&place.root));
-    assert!(!home.watch(&at("proc"), 10, MARK).unwrap().1);
+    assert!(!home.watch(&at("proc"), 10, Some(77)).unwrap().1);
 }
 
 #[test]

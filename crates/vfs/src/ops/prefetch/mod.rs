@@ -12,8 +12,9 @@ use crate::types::{Cred, Oid};
 use crate::volume::Volume;
 use crate::{Vfs, limits};
 use bytes::Bytes;
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
+use home::limits::agent::WALK_FROM;
 use home::{Error, ErrorKind, Kind, Result, Time};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -155,7 +156,7 @@ impl File {
 /// What was done.
 enum Step {
     Path(Bytes, Result<(Place, Kind, u64)>),
-    List(Place, Result<Vec<Child>>),
+    Lists(Vec<(Place, Result<Vec<Child>>)>),
     Part(Part, Result<u64>),
 }
 
@@ -173,6 +174,7 @@ struct Part {
 #[derive(Default)]
 struct UnderWay {
     paths: usize,
+    /// Each of one directory, or of a few.
     lists: usize,
     parts: usize,
     /// Of those parts.
@@ -238,15 +240,18 @@ impl Job {
             let step = async move { Step::Path(path.clone(), steps::find(&vfs, &cred, &path).await) };
             self.steps.push(step.boxed());
         }
-        while self.under_way.lists < limits::PREFETCH_LISTS
-            && self.has_time()
-            && let Some(dir) = self.dirs.pop()
+        while self.has_time()
+            && let Some(dirs) = self.next_dirs()
         {
             self.under_way.lists += 1;
             let cred = self.cred.clone();
             let step = async move {
-                let children = steps::list(&dir, &cred).await;
-                Step::List(dir, children)
+                steps::walk(&dirs).await;
+                let list = |dir: Place| async {
+                    let children = steps::list(&dir, &cred).await;
+                    (dir, children)
+                };
+                Step::Lists(join_all(dirs.into_iter().map(list)).await)
             };
             self.steps.push(step.boxed());
         }
@@ -264,6 +269,21 @@ impl Job {
     /// Whether more may be looked for.
     fn has_time(&self) -> bool {
         !self.stopped && self.turn.len() < limits::PREFETCH_FILES
+    }
+
+    /// What is to be listed next, if it may be now: one directory, or a few where a home walks by itself.
+    fn next_dirs(&mut self) -> Option<Vec<Place>> {
+        let volume = self.dirs.last()?.volume.clone();
+        let (at_once, each) = match volume.home.walks() {
+            true => (limits::PREFETCH_WALKS, WALK_FROM),
+            false => (limits::PREFETCH_LISTS, 1),
+        };
+        if self.under_way.lists >= at_once {
+            return None;
+        }
+        let same =
+            self.dirs.iter().rev().take_while(|dir| Arc::ptr_eq(&dir.volume, &volume)).take(each).count();
+        Some(self.dirs.split_off(self.dirs.len() - same))
     }
 
     fn next_path(&self) -> Option<Bytes> {
@@ -309,11 +329,13 @@ impl Job {
                     Err(e) => self.failed(path, e),
                 }
             }
-            Step::List(dir, children) => {
+            Step::Lists(dirs) => {
                 self.under_way.lists -= 1;
-                match children {
-                    Ok(children) => self.listed(&dir, children),
-                    Err(e) => self.lost(&dir, e),
+                for (dir, children) in dirs {
+                    match children {
+                        Ok(children) => self.listed(&dir, children),
+                        Err(e) => self.lost(&dir, e),
+                    }
                 }
             }
             Step::Part(part, came) => {

@@ -8,6 +8,7 @@ use crate::types::{Cred, Ctx, Oid};
 use crate::volume::Volume;
 use crate::{Vfs, limits};
 use bytes::Bytes;
+use home::limits::agent::WALK_BYTES;
 use home::{Error, ErrorKind, Kind, Name, Result};
 use std::collections::VecDeque;
 
@@ -68,6 +69,23 @@ pub async fn find(vfs: &Vfs, cred: &Cred, path: &Bytes) -> Result<(Place, Kind, 
 fn readable(volume: &Volume, cred: &Cred, id: u64) -> Result<bool> {
     let attr = Volume::attr_of(&mut volume.tree.lock(), id)?;
     Ok(volume.access_of(cred, &attr).read)
+}
+
+/// Brings directories of a home of which nothing is known, and what is below them, where the home walks by itself. What does
+/// not come is listed.
+pub async fn walk(dirs: &[Place]) {
+    let Some(volume) = dirs.first().map(|dir| &dir.volume).filter(|volume| volume.home.walks()) else {
+        return;
+    };
+    let is_unknown = |dir: &Place| {
+        let mut tree = volume.tree.lock();
+        let has_size = tree.get(dir.id).is_ok_and(|inode| inode.attr.is_some_and(|attr| attr.size > 0));
+        has_size && tree.names(dir.id).is_ok_and(|node| !node.complete && !node.big)
+    };
+    let unknown: Vec<u64> = dirs.iter().filter(|dir| is_unknown(dir)).map(|dir| dir.id).collect();
+    if let Err(e) = volume.walk(&unknown, WALK_BYTES as u32, true).await {
+        tracing::debug!(why = %e, "a walk came to nothing");
+    }
 }
 
 /// The names in a directory, with what is in them.

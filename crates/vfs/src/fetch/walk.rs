@@ -1,0 +1,158 @@
+//! Listing whole parts of a tree in one question, for somebody who walks through it.
+//!
+//! A walk begins with directories that are known by name alone, and goes on at the home into those below them. What it
+//! brings is taken in directory by directory, as if each had been asked for when the walk was. The home tells of changes in
+//! them by their identities, because it does not know our numbers for them.
+
+use super::{Want, has_moved, is_out_of_reach};
+use crate::inode::Tree;
+use crate::limits;
+use crate::meta::Asked;
+use crate::volume::Volume;
+use hashbrown::HashSet;
+use home::limits::agent::WALK_FROM;
+use home::{HomeId, HomePath, Kind, Loc, Mark, Result, Walked, Watched};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Walks under way.
+#[derive(Default)]
+pub struct Walks(Mutex<UnderWay>);
+
+#[derive(Default)]
+struct UnderWay {
+    count: usize,
+    /// Directories of which something was told meanwhile and nothing was known: a walk may have listed them before that.
+    told: HashSet<HomeId>,
+}
+
+/// A walk is under way as long as this lives.
+struct Walking<'a>(&'a Walks);
+
+impl Walks {
+    fn begin(&self) -> Walking<'_> {
+        self.0.lock().count += 1;
+        Walking(self)
+    }
+
+    /// How many are under way.
+    pub fn count(&self) -> usize {
+        self.0.lock().count
+    }
+
+    /// Something is told of a directory that is not known.
+    fn hear(&self, dir: HomeId) {
+        let mut walks = self.0.lock();
+        if walks.count > 0 && walks.told.len() <= limits::WALKS_TOLD {
+            walks.told.insert(dir);
+        }
+    }
+
+    /// Whether what a walk says of a directory may be older than what was told of it.
+    fn has_told(&self, dir: &HomeId) -> bool {
+        let walks = self.0.lock();
+        walks.told.len() > limits::WALKS_TOLD || walks.told.contains(dir)
+    }
+}
+
+impl Drop for Walking<'_> {
+    fn drop(&mut self) {
+        let mut walks = self.0.0.lock();
+        walks.count -= 1;
+        if walks.count == 0 {
+            walks.told.clear();
+        }
+    }
+}
+
+impl Volume {
+    /// Lists directories that nobody waits for yet, and what is below them; whoever wants one of them waits for the same answer.
+    pub fn walk_ahead(self: &Arc<Self>, mut dirs: Vec<u64>) {
+        let window = dirs.len();
+        {
+            let flights = self.flights.0.lock();
+            dirs.retain(|dir| !flights.contains_key(&Want::List(*dir, super::Extent::Small)));
+        }
+        // Many in one question, not one for each step of the walker.
+        if self.walks.count() > 0 && dirs.len() * 4 < window {
+            return;
+        }
+        let free = limits::WALKS_AT_ONCE.saturating_sub(self.walks.count());
+        for some in dirs.chunks(WALK_FROM).take(free) {
+            let bytes = some.len() * limits::WALK_BYTES_EACH;
+            self.together(some.to_vec(), move |volume, dirs| async move {
+                match volume.walk(&dirs, bytes as u32, false).await {
+                    Err(e) if is_out_of_reach(&e) => Err(e),
+                    // Who waits asks for himself.
+                    _ => Ok(()),
+                }
+            });
+        }
+    }
+
+    /// Lists these directories, at most [`WALK_FROM`], and what is below them, as far as about so many bytes go.
+    pub async fn walk(self: &Arc<Self>, dirs: &[u64], bytes: u32, later: bool) -> Result<()> {
+        self.greeted().await?;
+        let _walking = self.walks.begin();
+        let (asked, from) = {
+            let mut tree = self.tree.lock();
+            (self.asked(&tree), self.beginnings(&mut tree, dirs))
+        };
+        if from.is_empty() {
+            return Ok(());
+        }
+        let at = from.iter().map(|(_, at)| at.clone()).collect();
+        let Walked { came, dirs } = self.home.walk(at, bytes, later).await?;
+        tracing::debug!(from = from.len(), came, listed = dirs.len(), "a walk");
+        self.heard();
+        let came = from.iter().take(came as usize);
+        let left_out = came.filter(|(_, at)| dirs.iter().all(|(path, _)| *path != at.path));
+        let left_out: Vec<u64> = left_out.map(|(dir, _)| *dir).collect();
+        for (path, watched) in dirs {
+            self.take_walked(&path, watched, asked)?;
+        }
+        let mut tree = self.tree.lock();
+        for dir in left_out {
+            // It is not asked for ahead again before somebody has listed it.
+            tree.names_mut(dir)?.big = true;
+        }
+        Ok(())
+    }
+
+    /// Where a walk through these directories begins.
+    fn beginnings(&self, tree: &mut Tree, dirs: &[u64]) -> Vec<(u64, Loc)> {
+        let wants = dirs.iter().filter(|dir| self.wants_told(tree, **dir)).copied().collect::<Vec<_>>();
+        wants.into_iter().filter_map(|dir| Some((dir, Self::loc(tree, dir).ok()?))).collect()
+    }
+
+    /// Takes in the listing of a directory that the home had at `path`, if it is known by now to be there.
+    fn take_walked(&self, path: &HomePath, mut watched: Watched, asked: Asked) -> Result<()> {
+        let id = watched.page.dir.id;
+        let mut tree = self.tree.lock();
+        let Some(dir) = tree.find_home(&id) else { return Ok(()) };
+        if tree.get(dir)?.kind != Kind::Dir || self.walks.has_told(&id) || has_moved(&mut tree, dir, path) {
+            return Ok(());
+        }
+        let node = tree.names(dir)?;
+        if node.complete && node.listed_at > asked.at {
+            return Ok(());
+        }
+        if !self.wants_told(&mut tree, dir) {
+            watched.epoch = None;
+        }
+        self.lay_listing(&mut tree, dir, watched, asked)
+    }
+
+    /// Which directory the home tells of, if it is known.
+    pub(super) fn told_of(&self, tree: &mut Tree, mark: Mark) -> Option<u64> {
+        let found = match mark {
+            Mark::Given(id) => Some(id),
+            Mark::Walked(home_id) => tree.find_home(&home_id),
+        };
+        let found = found.filter(|id| tree.peek(*id).is_some());
+        if let (None, Mark::Walked(home_id)) = (found, mark) {
+            self.walks.hear(home_id);
+        }
+        found
+    }
+}

@@ -1,0 +1,212 @@
+//! Whoever goes through a tree of a home that walks by itself asks it a few questions, and what a walk brings is never
+//! believed where something younger is known.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Engine, Skipping, World};
+use home::HomePath;
+use home::testing::fault::Fault;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+use vfs::env::RealClock;
+use vfs::{Mode, Oid, Prefetch, RenameHow};
+
+const OUTER: u64 = 12;
+const INNER: u64 = 20;
+/// Directories of the tree.
+const DIRS: u64 = 1 + OUTER * (1 + INNER);
+
+/// A home with directories in directories below `tree`, each with a file; and one that tells of changes.
+fn world() -> (World, Arc<Skipping>) {
+    let mut world = World::new(Mode::Wb);
+    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+    world.clock = clock.clone();
+    world.memory.set_watches();
+    world.memory.set_walks();
+    world.mkdir("tree");
+    for outer in 0..OUTER {
+        world.mkdir(&format!("tree/o{outer}"));
+        for inner in 0..INNER {
+            world.mkdir(&format!("tree/o{outer}/i{inner}"));
+            world.write(&format!("tree/o{outer}/i{inner}/f"), b"content");
+        }
+    }
+    (world, clock)
+}
+
+/// Files and directories below one, as `find -ls` tells them. What it comes to first is listed before what is in it.
+async fn find(e: &Engine, dir: Oid) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut todo = vec![(String::new(), dir)];
+    while let Some((path, dir)) = todo.pop() {
+        let entries = e.vfs.readdir(e.ctx(), dir, 0, 1000).await.unwrap().entries.split_off(2);
+        let mut below = Vec::new();
+        for entry in entries {
+            let attr = e.vfs.getattr(e.ctx(), entry.oid).await.unwrap();
+            let path = format!("{path}/{}", entry.name.escape_ascii());
+            lines.push(format!("{path} {}", if attr.kind == home::Kind::Dir { 0 } else { attr.size }));
+            if attr.kind == home::Kind::Dir {
+                below.push((path, entry.oid));
+            }
+        }
+        todo.extend(below.into_iter().rev());
+    }
+    lines.sort();
+    lines
+}
+
+fn path(text: &str) -> HomePath {
+    HomePath::parse(text.as_bytes()).unwrap()
+}
+
+/// Begins a walk through the whole tree whose answer is on its way until [`arrives`].
+async fn late_walk(world: &World, e: &Engine) -> Prefetch {
+    world.fault(Fault::LateWalks);
+    let prefetch = e.vfs.prefetch(e.cred.clone(), true);
+    prefetch.add([b"lab/tree".to_vec().into()]);
+    while world.memory.counters().walked < DIRS {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    prefetch
+}
+
+/// The answer arrives, and is taken in.
+async fn arrives(world: &World, walk: Prefetch) {
+    world.fault(Fault::None);
+    assert!(walk.progress(Duration::from_secs(20)).await.over);
+}
+
+#[tokio::test]
+async fn a_crawl_costs_a_few_questions_and_is_told_of() {
+    let (world, clock) = world();
+    let e = world.start().await;
+    let tree = e.find("/lab/tree").await.unwrap();
+    let before = world.memory.counters();
+    let found = find(&e, tree).await;
+    assert_eq!(found.len() as u64, OUTER * (1 + 2 * INNER));
+    let after = world.memory.counters();
+    let asked = (after.list - before.list, after.walk - before.walk, after.stat - before.stat);
+    assert!(asked.0 <= 4 && asked.1 <= 12 && asked.2 == 0, "{asked:?} listings, walks, stats");
+    assert!(after.walked <= DIRS, "{} directories", after.walked);
+    // All of it is told of: nothing is asked for again, but what has changed is.
+    clock.1.fetch_add(60, Relaxed);
+    let calls = world.memory.counters().calls();
+    assert_eq!(find(&e, tree).await, found);
+    assert_eq!(world.memory.counters().calls(), calls);
+    for dir in ["tree/o3", "tree/o7/i5"] {
+        world.write(&format!("{dir}/new"), b"new");
+        world.memory.tell(&path(dir), &["new"]);
+    }
+    world.write("tree/o2/i2/f", b"longer content");
+    world.memory.tell(&path("tree/o2/i2"), &["f"]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let now = find(&e, tree).await;
+    let has = |line: &str| now.iter().any(|l| l == line);
+    assert!(has("/o3/new 3") && has("/o7/i5/new 3") && has("/o2/i2/f 14") && now.len() == found.len() + 2);
+}
+
+#[tokio::test]
+async fn a_look_into_one_directory_is_no_crawl() {
+    let (world, _) = world();
+    let e = world.start().await;
+    e.names(e.find("/lab/tree").await.unwrap()).await;
+    e.names(e.find("/lab/tree/o1/i1").await.unwrap()).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(world.memory.counters().walk, 0);
+}
+
+#[tokio::test]
+async fn what_is_told_while_a_walk_is_on_its_way_is_not_overridden() {
+    let (world, clock) = world();
+    let e = world.start().await;
+    let walk = late_walk(&world, &e).await;
+    let mut dirs = Vec::new();
+    for (outer, inner) in (0..OUTER).flat_map(|o| (0..INNER).map(move |i| (o, i))) {
+        // Known by its name, or not known at all.
+        let dir = format!("tree/o{outer}/i{inner}");
+        if inner < 5 {
+            e.find(&format!("/lab/{dir}")).await.unwrap();
+        }
+        world.write(&format!("{dir}/f"), b"edited");
+        world.memory.tell(&path(&dir), &["f"]);
+        dirs.push(dir);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    arrives(&world, walk).await;
+    let tree = e.find("/lab/tree").await.unwrap();
+    let lines = find(&e, tree).await;
+    let files = lines.iter().filter(|line| line.contains("/f ")).collect::<Vec<_>>();
+    assert!(files.len() == dirs.len() && files.iter().all(|line| line.ends_with(" 6")), "{files:?}");
+    clock.1.fetch_add(60, Relaxed);
+    assert_eq!(find(&e, tree).await, lines);
+}
+
+#[tokio::test]
+async fn what_we_have_done_meanwhile_stays() {
+    let (world, _) = world();
+    let e = world.start().await;
+    let walk = late_walk(&world, &e).await;
+    let tree = e.find("/lab/tree").await.unwrap();
+    let mut expected = Vec::new();
+    for outer in 0..OUTER {
+        let dir = e.find(&format!("/lab/tree/o{outer}/i0")).await.unwrap();
+        e.create(dir, "made").await.unwrap();
+        e.vfs.remove(e.ctx(), dir, b"f").await.unwrap();
+        let (from, to) = (e.find(&format!("/lab/tree/o{outer}")).await.unwrap(), tree);
+        e.vfs
+            .rename(e.ctx(), from, b"i1", to, format!("moved{outer}").as_bytes(), RenameHow::Replace)
+            .await
+            .unwrap();
+        expected.push(format!("/moved{outer}/f 7"));
+        if outer % 2 == 0 {
+            e.sync().await;
+        }
+    }
+    arrives(&world, walk).await;
+    let lines = find(&e, tree).await;
+    assert_eq!(lines.iter().filter(|line| line.ends_with("/i0/made 0")).count() as u64, OUTER, "{lines:?}");
+    assert!(lines.iter().all(|line| !line.contains("/i0/f ") && !line.contains("/i1 ")), "{lines:?}");
+    assert!(expected.iter().all(|line| lines.contains(line)), "{lines:?}");
+    e.sync().await;
+    assert_eq!(find(&e, tree).await, lines);
+}
+
+#[tokio::test]
+async fn a_younger_listing_stays() {
+    let (world, _) = world();
+    let e = world.start().await;
+    let walk = late_walk(&world, &e).await;
+    for outer in 0..OUTER {
+        world.write(&format!("tree/o{outer}/i0/new"), b"new");
+        world.remove(&format!("tree/o{outer}/i0/f"));
+    }
+    let list = async || {
+        for outer in 0..OUTER {
+            let dir = e.find(&format!("/lab/tree/o{outer}/i0")).await.unwrap();
+            assert_eq!(e.names(dir).await, ["new"]);
+        }
+    };
+    list().await;
+    arrives(&world, walk).await;
+    let asked = world.memory.counters().calls();
+    list().await;
+    assert_eq!(world.memory.counters().calls(), asked, "what is known is not asked for again");
+}
+
+#[tokio::test]
+async fn a_prefetch_of_names_walks() {
+    let (world, _) = world();
+    let e = world.start().await;
+    let prefetch = e.vfs.prefetch(e.cred.clone(), true);
+    prefetch.add([b"lab/tree".to_vec().into()]);
+    let progress = prefetch.progress(Duration::from_secs(20)).await;
+    assert!(progress.over && progress.failed.is_empty(), "{progress:?}");
+    assert_eq!((progress.dirs, progress.files.0), (DIRS, OUTER * INNER));
+    let asked = world.memory.counters();
+    assert!(asked.walk <= 6 && asked.list <= 2 && asked.walked <= DIRS, "{asked:?}");
+    world.fault(Fault::Unreachable);
+    assert_eq!(find(&e, e.find("/lab/tree").await.unwrap()).await.len() as u64, OUTER * (1 + 2 * INNER));
+}
