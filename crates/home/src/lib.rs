@@ -44,6 +44,7 @@ pub use {
 
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 oncrpc::xdr! {
@@ -264,6 +265,17 @@ impl Page {
         }
     }
 
+    /// The directories in it, which lies at `path`, to which [`Home::walk`] goes on.
+    pub fn below<'a>(&'a self, path: &'a HomePath) -> impl Iterator<Item = Loc> + 'a {
+        let goes = |attr: &&Attr| {
+            let may = attr.access.read && attr.access.exec;
+            attr.kind == Kind::Dir && may && attr.size > 0 && attr.id.fs == self.dir.id.fs
+        };
+        let known =
+            self.entries.iter().filter_map(move |entry| Some((entry, entry.attr.as_ref().filter(goes)?)));
+        known.map(|(entry, attr)| Loc { path: path.join(&entry.name), id: Some(attr.id) })
+    }
+
     /// Stands for the page in which a directory is as a whole: 16 bytes of the BLAKE3 of its XDR, without times of access and
     /// operations that were executed. `None` where more names follow.
     pub fn digest(&self) -> Option<[u8; 16]> {
@@ -447,11 +459,29 @@ pub trait Home: Send + Sync {
     /// leaves alone what says that it has no size: to list it might mount something. Told of by [`Mark::Walked`].
     /// `later`: for somebody who can wait. [`ErrorKind::Unsupported`] where the home cannot.
     async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
-        let _ = (from, bytes, later);
-        Err(ErrorKind::Unsupported.into())
+        let _ = later;
+        let (mut room, mut left) = (bytes as usize, from.len());
+        let mut walked = Walked { came: 0, dirs: Vec::new() };
+        let mut todo = VecDeque::from(from);
+        while room > 0
+            && let Some(at) = todo.pop_front()
+        {
+            let page = match self.list(&at, None, limits::agent::LIST_ENTRIES_MAX).await {
+                Err(e) if e.kind.is_of_the_way() => return Err(e),
+                page => page.ok().filter(|page| !page.more),
+            };
+            walked.came += u32::from(left > 0);
+            left = left.saturating_sub(1);
+            if let Some(page) = page {
+                room = room.saturating_sub(page.to_bytes().len());
+                todo.extend(page.below(&at.path));
+                walked.dirs.push((at.path, Watched::not(page)));
+            }
+        }
+        Ok(walked)
     }
 
-    /// Whether [`Home::walk`] works, as far as is known without using the connection.
+    /// Whether [`Home::walk`] takes one question, as far as is known without using the connection.
     fn walks(&self) -> bool {
         false
     }

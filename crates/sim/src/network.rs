@@ -520,6 +520,11 @@ impl Home for Line {
         Ok(Watched::not(self.list(dir, None, max).await?))
     }
 
+    /// By many questions, each with its own troubles, so that what a walk brings is of many moments.
+    fn walks(&self) -> bool {
+        true
+    }
+
     async fn changes(&self) -> Vec<Changed> {
         std::future::pending().await
     }

@@ -17,7 +17,7 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
 use home::xattr::may_have;
 use home::{
-    Changed, Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Result, Seen, StatFs, Watched,
+    Changed, Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Page, Result, Seen, StatFs, Watched,
     XattrName,
 };
 use parking_lot::Mutex;
@@ -412,8 +412,7 @@ impl Volume {
                 None if wants_told => self.home.watch(&at, page_size, dir).await?,
                 after => Watched::not(self.home.list(&at, after.as_ref(), page_size).await?),
             };
-            if !page.entries.is_empty() && page.entries.iter().all(|e| e.attr.is_none()) {
-                // Names alone would be taken for no names.
+            if are_names_alone(&page) {
                 return Err(Error::new(ErrorKind::Access, format!("{} may not be searched", at.path)));
             }
             let last = page.entries.last().map(|e| e.name.clone());
@@ -759,6 +758,11 @@ fn gone(e: Error) -> Error {
 
 fn is_missing(e: &Error) -> bool {
     matches!(e.kind, ErrorKind::NotFound | ErrorKind::Stale | ErrorKind::NotDir)
+}
+
+/// Whether a directory may not be searched: names alone would be taken for no names.
+fn are_names_alone(page: &Page) -> bool {
+    !page.entries.is_empty() && page.entries.iter().all(|e| e.attr.is_none())
 }
 
 /// Whether an error says more about the way to the home than about the home.

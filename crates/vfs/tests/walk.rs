@@ -127,7 +127,7 @@ async fn what_is_told_while_a_walk_is_on_its_way_is_not_overridden() {
     for (outer, inner) in (0..OUTER).flat_map(|o| (0..INNER).map(move |i| (o, i))) {
         // Known by its name, or not known at all.
         let dir = format!("tree/o{outer}/i{inner}");
-        if inner < 5 {
+        if outer % 2 == 0 && inner < 5 {
             e.find(&format!("/lab/{dir}")).await.unwrap();
         }
         world.write(&format!("{dir}/f"), b"edited");

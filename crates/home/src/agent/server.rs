@@ -28,8 +28,8 @@ use crate::limits::agent::{STATS_MAX, WALK_BYTES, WALK_FROM, WATCH_PAUSE, WORKER
 use crate::posix::{Posix, sys::Sys};
 use crate::sparse::{AROUND, Sparse};
 use crate::{
-    Attr, Believed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Kind, Loc, Name, OpId, Outcome, Page,
-    Placed, Result, Seen,
+    Believed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed,
+    Result, Seen,
 };
 use crate::{StatFs, XattrName, Xattrs};
 use bytes::Bytes;
@@ -460,7 +460,7 @@ impl<S: Serve> Server<S> {
             walked.came += u32::from(left > 0);
             left = left.saturating_sub(1);
             if let Some(page) = page.ok().filter(|_| fits) {
-                todo.extend(below(&page));
+                todo.extend(page.page.page.page.below(&page.path));
                 walked.pages.push(page);
             }
         }
@@ -516,17 +516,6 @@ impl<S: Serve> Server<S> {
         };
         Ok(locs.iter().map(one).collect())
     }
-}
-
-/// The directories in one to which a walk goes on.
-fn below(WalkedPage { path, page }: &WalkedPage) -> impl Iterator<Item = Loc> {
-    let Page { dir, entries, .. } = &page.page.page;
-    let goes = |attr: &&Attr| {
-        let may = attr.access.read && attr.access.exec;
-        attr.kind == Kind::Dir && may && attr.size > 0 && attr.id.fs == dir.id.fs
-    };
-    let at = |name, attr: &Attr| Loc { path: path.join(name), id: Some(attr.id) };
-    entries.iter().filter_map(move |entry| Some(at(&entry.name, entry.attr.as_ref().filter(goes)?)))
 }
 
 /// The page without the entries that would make it longer than [`LIST_BYTES_MAX`].

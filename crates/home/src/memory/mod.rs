@@ -6,7 +6,6 @@
 mod apply;
 mod tree;
 
-use crate::Kind;
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::posix::memo::{Memo, StagedStore};
@@ -349,9 +348,7 @@ impl Home for MemoryHome {
             let Some(Watched { page, epoch }) = found.filter(|found| !found.page.more) else { continue };
             self.state.lock().watched.insert(page.dir.id.ino, Mark::Walked(page.dir.id));
             room = room.saturating_sub(page.to_bytes().len());
-            let dirs = page.entries.iter().filter_map(|e| Some((&e.name, e.attr?)));
-            let dirs = dirs.filter(|(_, attr)| attr.kind == Kind::Dir && attr.access.exec && attr.size > 0);
-            todo.extend(dirs.map(|(name, attr)| Loc { path: at.path.join(name), id: Some(attr.id) }));
+            todo.extend(page.below(&at.path));
             walked.dirs.push((at.path, Watched { page, epoch }));
         }
         let counters = &mut self.state.lock().counters;

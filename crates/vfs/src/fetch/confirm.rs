@@ -4,7 +4,7 @@
 //! started again or changes went untold for a while, whoever asks for one directory has those below it asked for as well:
 //! in a tree that has not changed that is few round trips, and a few bytes for each directory.
 
-use super::{Want, has_moved};
+use super::{Want, are_names_alone, has_moved};
 use crate::freshness;
 use crate::inode::Tree;
 use crate::limits;
@@ -160,10 +160,10 @@ impl Volume {
         Ok(rest)
     }
 
-    /// Lays a whole listing over a directory, unless that was moved meanwhile.
+    /// Lays a whole listing over a directory, unless that was moved meanwhile, or may not be searched.
     fn take_listing(&self, dir: u64, place: &HomePath, watched: Watched, asked: Asked) -> Result<bool> {
         let mut tree = self.tree.lock();
-        if has_moved(&mut tree, dir, place) {
+        if has_moved(&mut tree, dir, place) || are_names_alone(&watched.page) {
             return Ok(false);
         }
         self.lay_listing(&mut tree, dir, watched, asked)?;

@@ -4,7 +4,7 @@
 //! brings is taken in directory by directory, as if each had been asked for when the walk was. The home tells of changes in
 //! them by their identities, because it does not know our numbers for them.
 
-use super::{Want, has_moved, is_out_of_reach};
+use super::{Want, are_names_alone, has_moved, is_out_of_reach};
 use crate::inode::Tree;
 use crate::limits;
 use crate::meta::Asked;
@@ -130,7 +130,8 @@ impl Volume {
         let id = watched.page.dir.id;
         let mut tree = self.tree.lock();
         let Some(dir) = tree.find_home(&id) else { return Ok(()) };
-        if tree.get(dir)?.kind != Kind::Dir || self.walks.has_told(&id) || has_moved(&mut tree, dir, path) {
+        let is_of_use = tree.get(dir)?.kind == Kind::Dir && !are_names_alone(&watched.page);
+        if !is_of_use || self.walks.has_told(&id) || has_moved(&mut tree, dir, path) {
             return Ok(());
         }
         let node = tree.names(dir)?;

@@ -52,7 +52,8 @@ impl Volume {
             let is_known = |id: &u64| !walks || tree.names(*id).is_ok_and(|node| node.complete);
             wanted.into_iter().partition::<Vec<u64>, _>(is_known)
         };
-        known.into_iter().for_each(|id| self.ask_ahead(Want::List(id, Extent::Small)));
+        let known = known.into_iter().take(limits::LISTS_AHEAD);
+        known.for_each(|id| self.ask_ahead(Want::List(id, Extent::Small)));
         self.walk_ahead(unknown);
     }
 
