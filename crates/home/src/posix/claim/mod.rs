@@ -26,7 +26,7 @@ use crate::{Claimed, Done, OpId, Outcome};
 use bytes::Bytes;
 use progress::Progress;
 pub(super) use record::{Ended, Intent, Stage, Swap, TakeOut};
-use record::{Record, Unknown, decode, encode};
+use record::{Record, Unknown, decode, encode, in_place};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -283,15 +283,13 @@ impl<S: Sys> Claim<S> {
     fn clear(&mut self, ended: &Ended) {
         self.doubt.remove(&ended.seq);
         self.unknown.remove(&ended.seq);
-        if let (true, Outcome::Done(Done { attr: Some(attr), .. })) = (ended.wrote, &ended.outcome) {
-            let is_it = |file: &HomeId| *file == attr.id || Some(*file) == ended.succeeds;
-            self.left.retain(|version| !is_it(&version.id));
-            let later = |seq: &u64| *seq > ended.seq;
-            self.unknown.retain(|seq, file| later(seq) || !file.as_ref().is_some_and(is_it));
-            let in_place =
-                |intent: &Option<Intent>| matches!(intent, Some(Intent::InPlace(file)) if is_it(file));
-            self.doubt.retain(|seq, intent| later(seq) || !in_place(intent));
-        }
+        self.left.retain(|version| !ended.has_written(&version.id));
+        self.unknown.retain(|seq, file| !file.is_some_and(|file| ended.covers(*seq, &file)));
+        let covered = |seq: &u64, intent: &Option<Intent>| match intent {
+            Some(Intent::InPlace(file)) => ended.covers(*seq, file),
+            _ => false,
+        };
+        self.doubt.retain(|seq, intent| !covered(seq, intent));
     }
 
     /// The outcome of an operation is not known, or not any more.
@@ -578,25 +576,6 @@ fn write_all<S: Sys>(sys: &S, fd: &S::Fd, mut at: u64, mut bytes: &[u8]) -> Sysu
         }
     }
     Ok(())
-}
-
-/// The files that operations were about to write in place that had not become durable when the log ended.
-fn in_place(records: &[Record]) -> BTreeMap<u64, Option<HomeId>> {
-    let (mut current, mut found) = (0, BTreeMap::new());
-    for record in records {
-        match record {
-            Record::Begun(seq) => current = *seq,
-            Record::Intent(Intent::InPlace(file)) => drop(found.insert(current, Some(*file))),
-            Record::Unknown(all) => found.extend(all.iter().map(|one| (one.seq, one.in_place))),
-            Record::Durable => found.clear(),
-            // It was not done, and the file is somebody else's to write.
-            Record::Ended(ended) if !matches!(ended.outcome, Outcome::Done(_)) => {
-                found.remove(&ended.seq);
-            }
-            _ => {}
-        }
-    }
-    found
 }
 
 /// Locks a fence. While somebody else holds it, who is asked to leave by the word in it, `meanwhile` gets the number of

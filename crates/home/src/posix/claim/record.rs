@@ -2,9 +2,10 @@
 //! ends the log.
 
 use crate::attr::{HomeId, Version};
-use crate::{HomePath, Name, Outcome};
+use crate::{Done, HomePath, Name, Outcome};
 use bytes::Bytes;
 use oncrpc::xdr::{Writer, Xdr};
+use std::collections::BTreeMap;
 
 oncrpc::xdr! {
     /// A record of a log.
@@ -99,6 +100,23 @@ oncrpc::xdr! {
     }
 }
 
+impl Ended {
+    /// Whether it determined what this file has in it.
+    pub fn has_written(&self, file: &HomeId) -> bool {
+        match &self.outcome {
+            Outcome::Done(Done { attr: Some(attr), .. }) if self.wrote => {
+                *file == attr.id || Some(*file) == self.succeeds
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it had in it what the operation `seq` was to write to this file.
+    pub fn covers(&self, seq: u64, file: &HomeId) -> bool {
+        seq <= self.seq && self.has_written(file)
+    }
+}
+
 /// Bytes before each record: its length and its checksum.
 const HEAD: usize = 8;
 
@@ -140,10 +158,56 @@ fn checksum(body: &[u8]) -> [u8; 4] {
     [a, b, c, d]
 }
 
+/// The files that operations were about to write in place that had not become durable when the log ended. What becomes
+/// durable is what was ended: an operation at which an agent died stays in doubt, whatever the next one made durable.
+pub fn in_place(records: &[Record]) -> BTreeMap<u64, Option<HomeId>> {
+    let (mut current, mut found): (_, BTreeMap<u64, Option<HomeId>>) = (0, BTreeMap::new());
+    let mut done: Vec<&Ended> = Vec::new();
+    for record in records {
+        match record {
+            Record::Begun(seq) => {
+                current = *seq;
+                done.retain(|ended| ended.seq != *seq);
+            }
+            Record::Intent(Intent::InPlace(file)) => drop(found.insert(current, Some(*file))),
+            Record::Unknown(all) => found.extend(all.iter().map(|one| (one.seq, one.in_place))),
+            Record::Ended(ended) if matches!(ended.outcome, Outcome::Done(_)) => done.push(ended),
+            // It was not done, and the file is somebody else's to write.
+            Record::Ended(ended) => drop(found.remove(&ended.seq)),
+            Record::Durable => done.drain(..).for_each(|ended| {
+                found.retain(|seq, file| *seq != ended.seq && !file.is_some_and(|f| ended.covers(*seq, &f)));
+            }),
+            _ => {}
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::ErrorKind;
+
+    /// An agent died while it wrote a file in place, and the next one made other operations durable before it came to that.
+    #[test]
+    fn what_is_made_durable_says_nothing_of_a_write_that_was_not_ended() {
+        let file = |ino| HomeId { fs: 1, ino, generation: 3 };
+        let begun = |seq, ino| [Record::Begun(seq), Record::Intent(Intent::InPlace(file(ino)))];
+        let ended = |seq| {
+            let outcome = Outcome::Done(Done { attr: None, dirs: vec![] });
+            Record::Ended(Ended { seq, outcome, wrote: true, made: false, succeeds: Some(file(seq)) })
+        };
+        let in_doubt = |records: &[Record]| in_place(records).into_keys().collect::<Vec<_>>();
+        let died = [&begun(7, 7)[..], &[ended(7)], &begun(8, 8), &[Record::Durable]].concat();
+        assert_eq!(in_doubt(&died), [8]);
+        let redone = [&died[..], &[ended(8)]].concat();
+        assert_eq!(in_doubt(&redone), [8], "its end is not durable");
+        assert_eq!(in_doubt(&[&redone[..], &[Record::Durable]].concat()), [0; 0]);
+        let taken_back = [&redone[..], &begun(8, 8), &[Record::Durable]].concat();
+        assert_eq!(in_doubt(&taken_back), [8], "it could not be made durable");
+        let unknown = Record::Unknown(vec![Unknown { seq: 9, in_place: Some(file(9)) }]);
+        assert_eq!(in_doubt(&[unknown, ended(8), Record::Durable]), [9]);
+    }
 
     #[test]
     fn what_is_not_whole_ends_the_log() {
