@@ -67,8 +67,8 @@ pub const PREFETCH_PATHS: usize = 64;
 pub const PREFETCH_LINKS: usize = 40;
 /// Directories that it lists at once, or walks where the home does that.
 pub const PREFETCH_LISTS: usize = 64;
-/// Such walks at once, each from as many directories as may be.
-pub const PREFETCH_WALKS: usize = 8;
+/// Such walks at once, each from as many directories as may be: so many that the agent has threads left for others.
+pub const PREFETCH_WALKS: usize = 2;
 /// Parts of files that it asks for at once: half of what an agent takes, so that others find room.
 pub const PREFETCH_PARTS: usize = 128;
 /// Their bytes together, about: twice what a home 60 ms away sends at 1 Gbit/s in a round trip.

@@ -14,6 +14,7 @@ use home::limits::agent::WALK_FROM;
 use home::{HomeId, HomePath, Kind, Loc, Mark, Result, Walked, Watched};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Walks under way.
 #[derive(Default)]
@@ -92,6 +93,9 @@ impl Volume {
 
     /// Lists these directories, at most [`WALK_FROM`], and what is below them, as far as about so many bytes go.
     pub async fn walk(self: &Arc<Self>, dirs: &[u64], bytes: u32, later: bool) -> Result<()> {
+        if !self.connects() {
+            return Err(self.offline());
+        }
         self.greeted().await?;
         let _walking = self.walks.begin();
         let (asked, from) = {
@@ -114,7 +118,9 @@ impl Volume {
         let mut tree = self.tree.lock();
         for dir in left_out {
             // It is not asked for ahead again before somebody has listed it.
-            tree.names_mut(dir)?.big = true;
+            if let Ok(node) = tree.names_mut(dir) {
+                node.big |= !node.complete;
+            }
         }
         Ok(())
     }
@@ -138,7 +144,7 @@ impl Volume {
         if node.complete && node.listed_at > asked.at {
             return Ok(());
         }
-        if !self.wants_told(&mut tree, dir) {
+        if !self.wants_told(&mut tree, dir) || has_younger(&tree, dir, asked.at) {
             watched.epoch = None;
         }
         self.lay_listing(&mut tree, dir, watched, asked)
@@ -156,4 +162,13 @@ impl Volume {
         }
         found
     }
+}
+
+/// Whether anything of a directory is known from after a question at `at`. The home may have come to it, and begun to tell
+/// of it, long after that, so that what changed in between is not told.
+fn has_younger(tree: &Tree, dir: u64, at: Duration) -> bool {
+    let is_younger = |id: u64| tree.peek(id).is_some_and(|inode| inode.at > at);
+    let node = tree.peek(dir).and_then(|inode| inode.dir.as_deref());
+    let mut slots = node.into_iter().flat_map(|node| node.after(0));
+    is_younger(dir) || slots.any(|(.., slot)| slot.at > at || slot.child.is_some_and(is_younger))
 }

@@ -324,9 +324,10 @@ impl Volume {
     }
 
     /// Objects that have no name any more, with the number of the operation that took it: the only one of what the home
-    /// has had was removed, or another object has it, and no trace shows it elsewhere, as where it was to be moved before. What the home was never seen to have cannot be told from what has
-    /// its name: it is gone if that is nothing, wherever it was; and once it is another object, as the mark of a rename
-    /// shows, nothing more is written there for it, though the rename may be half done.
+    /// has had was removed, or another object has it, and no trace shows it elsewhere, as where it was to be moved before.
+    /// What the home was never seen to have cannot be told from what has its name: it is gone if that is nothing,
+    /// wherever it was; and once it is another object, as the mark of a rename shows, nothing more is written there for
+    /// it, though the rename may be half done.
     fn gone(&self, traces: &[Trace], nowhere: &HashSet<u64>) -> HashMap<u64, u64> {
         let shown = traces.iter().filter(|t| t.shows(self.known(t.change.object)));
         let shown: HashSet<u64> = shown.map(|t| t.change.object).collect();
