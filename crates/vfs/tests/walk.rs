@@ -210,3 +210,41 @@ async fn a_prefetch_of_names_walks() {
     world.fault(Fault::Unreachable);
     assert_eq!(find(&e, e.find("/lab/tree").await.unwrap()).await.len() as u64, OUTER * (1 + 2 * INNER));
 }
+
+/// Directories of which a walk comes to a few: each is as long as what it may bring for several.
+async fn walk_that_ends_early() -> (World, Engine, Vec<String>) {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_walks();
+    world.mkdir("tree");
+    let dirs: Vec<String> = (0..10).map(|n| format!("tree/d{n}")).collect();
+    for dir in &dirs {
+        world.mkdir(dir);
+        (0..500).for_each(|file| world.write(&format!("{dir}/{file}"), b""));
+    }
+    world.staleness = Duration::from_secs(60);
+    let e = world.start().await;
+    let tree = e.find("/lab/tree").await.unwrap();
+    let first = e.names(tree).await.remove(0);
+    world.fault(Fault::LateWalks);
+    e.names(e.find(&format!("/lab/tree/{first}")).await.unwrap()).await;
+    while world.memory.counters().walk == 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(world.memory.counters().walked < dirs.len() as u64 / 2);
+    (world, e, dirs)
+}
+
+#[tokio::test]
+async fn a_directory_that_a_walk_did_not_come_to_is_not_taken_for_an_empty_one() {
+    let (world, e, dirs) = walk_that_ends_early().await;
+    let tree = e.find("/lab/tree").await.unwrap();
+    let removals = dirs.iter().map(|dir| e.vfs.rmdir(e.ctx(), tree, &dir.as_bytes()[5..]));
+    let removals = futures_util::future::join_all(removals);
+    let (removed, ()) = tokio::join!(removals, async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        world.fault(Fault::None);
+    });
+    for (dir, removed) in dirs.iter().zip(removed) {
+        assert_eq!(removed.unwrap_err().kind, home::ErrorKind::NotEmpty, "{dir}");
+    }
+}

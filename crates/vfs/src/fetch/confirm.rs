@@ -88,7 +88,7 @@ impl Volume {
     }
 
     /// Asks in one question for listings of directories that are not asked for yet. Whoever wants one of them waits for the
-    /// same answer.
+    /// same answer, and where that has no listing of it, for an answer of its own.
     pub(super) fn together<F>(
         self: &Arc<Self>,
         mut dirs: Vec<u64>,
@@ -111,8 +111,17 @@ impl Volume {
             answer
         });
         let given_up = |_| Err(Error::new(ErrorKind::Io, "a question to the home was given up"));
-        let flight = task.map(move |r| r.unwrap_or_else(given_up)).boxed().shared();
-        flights.extend(dirs.into_iter().flat_map(wants).map(|want| (want, flight.clone())));
+        let all = task.map(move |r| r.unwrap_or_else(given_up)).boxed().shared();
+        let flight = |want: &Want| {
+            let (volume, all, want) = (self.clone(), all.clone(), want.clone());
+            let one = async move {
+                all.await?;
+                let listed = volume.tree.lock().names(want.about()).is_ok_and(|node| node.complete);
+                if listed { Ok(()) } else { volume.fetch(want).await }
+            };
+            one.boxed().shared()
+        };
+        flights.extend(dirs.into_iter().flat_map(wants).map(|want| (want.clone(), flight(&want))));
     }
 
     /// Asks whether what is known of directories is true, and takes in the answers. Answers those of which it gave nothing.

@@ -172,3 +172,30 @@ fn has_younger(tree: &Tree, dir: u64, at: Duration) -> bool {
     let mut slots = node.into_iter().flat_map(|node| node.after(0));
     is_younger(dir) || slots.any(|(.., slot)| slot.at > at || slot.child.is_some_and(is_younger))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::ROOT_ID;
+    use crate::inode::tests::attr;
+    use crate::meta::merge_name;
+    use crate::store::MemStore;
+    use home::Name;
+
+    /// Else an edit between the younger look and the moment in which the home began to watch would go unseen.
+    #[test]
+    fn what_is_known_from_after_a_walk_began_is_younger_than_it() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let at = Duration::from_secs;
+        let asked = |seconds| Asked { at: at(seconds), tick: 1, applied: 0, heard: home::Time::default() };
+        let name = Name::new(b"f").unwrap();
+        let file = attr(Kind::File, 3);
+        let (id, _) = merge_name(&mut tree, ROOT_ID, &name, Some(&file), asked(1)).unwrap().unwrap();
+        assert!(has_younger(&tree, ROOT_ID, at(0)) && !has_younger(&tree, ROOT_ID, at(1)));
+        tree.get(id).unwrap().at = at(5);
+        assert!(has_younger(&tree, ROOT_ID, at(4)), "a file that was looked at by its handle");
+        tree.get(id).unwrap().at = at(1);
+        tree.get(ROOT_ID).unwrap().at = at(5);
+        assert!(has_younger(&tree, ROOT_ID, at(4)), "the directory itself");
+    }
+}

@@ -438,20 +438,12 @@ impl Volume {
             }
             node.complete
         };
-        for _ in 0..limits::QUESTIONS {
-            match self.ask(Want::List(id, Extent::Small), have && !need.insist).await {
-                // Who may not list a directory may remove it; the home knows whether it is empty.
-                Err(e) if e.kind == ErrorKind::Access && self.plain() => return Ok(()),
-                asked => drop(asked?),
-            }
-            let mut tree = self.tree.lock();
-            let gateway = tree.nameless.gateway;
-            // The answer may have been that of a walk, which need not have come to it.
-            if tree.names(id).is_ok_and(|node| node.complete || node.has_children(gateway)) {
-                return not_empty(&mut tree, id);
-            }
+        match self.ask(Want::List(id, Extent::Small), have && !need.insist).await {
+            // Who may not list a directory may remove it; the home knows whether it is empty.
+            Err(e) if e.kind == ErrorKind::Access && self.plain() => Ok(()),
+            Err(e) => Err(e),
+            Ok(_) => not_empty(&mut self.tree.lock(), id),
         }
-        Err(ErrorKind::Busy.into())
     }
 
     /// The content that may be lost when a name is removed: what was seen last.

@@ -99,15 +99,8 @@ pub async fn list(dir: &Place, cred: &Cred) -> Result<Vec<Child>> {
     }
     let need = volume.need(dir.id);
     let listed = freshness::is_listed(volume.tree.lock().names(dir.id)?, &need);
-    for _ in 0..if listed { 0 } else { limits::QUESTIONS } {
+    if !listed {
         volume.ask_later(Want::List(dir.id, Extent::Whole)).await?;
-        // The answer may have been that of a walk, which need not have come to it.
-        if volume.tree.lock().names(dir.id)?.complete {
-            break;
-        }
-    }
-    if !volume.tree.lock().names(dir.id)?.complete {
-        return Err(ErrorKind::Busy.into());
     }
     let gateway = volume.shared.gateway;
     let (mut children, mut after) = (Vec::new(), 0);
