@@ -185,11 +185,13 @@ impl<S: Sys> Posix<S> {
         Ok(Bytes::from(target))
     }
 
-    /// Space of the file system that holds the object.
+    /// Space of the file system that holds the object; what is free for the account is no more than its quotas leave.
     pub fn statfs(&self, at: &Loc) -> Result<StatFs> {
         let found = self.find(at)?;
         let fs = self.sys.statfs(&found.fd).map_err(|e| failed(e, format_args!("statfs {}", at.path)))?;
-        Ok(fs.space)
+        let (space, left) = (fs.space, self.sys.quota(&found.fd));
+        let (available, files_free) = (space.available.min(left.bytes), space.files_free.min(left.files));
+        Ok(StatFs { available, files_free, ..space })
     }
 
     /// Holds bytes for the operation `op`; answers how many are held from the start without a gap.

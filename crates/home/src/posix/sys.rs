@@ -87,6 +87,20 @@ pub struct Fs {
     pub space: StatFs,
 }
 
+/// What the quotas of a file system leave an account; the largest numbers where it has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Left {
+    /// Bytes.
+    pub bytes: u64,
+    /// Inodes.
+    pub files: u64,
+}
+
+impl Left {
+    /// No quota.
+    pub const ALL: Left = Left { bytes: u64::MAX, files: u64::MAX };
+}
+
 /// One line of the mount table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
@@ -218,6 +232,8 @@ pub trait Sys: Send + Sync + 'static {
     fn access(&self, fd: &Self::Fd, bits: u32) -> Sysult<()>;
     /// The file system that holds the object.
     fn statfs(&self, fd: &Self::Fd) -> Sysult<Fs>;
+    /// What the quotas of that file system leave the effective account.
+    fn quota(&self, fd: &Self::Fd) -> Left;
     /// Where a symbolic link points.
     fn readlink(&self, fd: &Self::Fd) -> Sysult<Vec<u8>>;
     /// The names in a directory opened for reading, without `.` and `..`, at most `max`.

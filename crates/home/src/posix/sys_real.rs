@@ -4,6 +4,7 @@
 //! and replaced by the caller, faccessat2 and `AT_EMPTY_PATH` for times fall back to `/proc/self/fd`.
 
 mod inotify;
+mod quota;
 
 use super::sys::*;
 use crate::attr::{StatFs, Time};
@@ -393,6 +394,17 @@ impl Sys for Linux {
                 files_free: raw.f_ffree,
             },
         })
+    }
+
+    fn quota(&self, fd: &OwnedFd) -> Left {
+        let whose = [
+            (quota::USER, rustix::process::geteuid().as_raw()),
+            (quota::GROUP, rustix::process::getegid().as_raw()),
+        ];
+        whose
+            .into_iter()
+            .filter_map(|(kind, id)| quota::left(fd, kind, id))
+            .fold(Left::ALL, |a, b| Left { bytes: a.bytes.min(b.bytes), files: a.files.min(b.files) })
     }
 
     fn readlink(&self, fd: &OwnedFd) -> Sysult<Vec<u8>> {

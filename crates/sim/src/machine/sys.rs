@@ -3,7 +3,7 @@
 use super::fs::{Change, Ino, ROOT};
 use super::{BLOCK, Call, Fate, Machine, Opens, Process, State, UID, User};
 use home::attr::StatFs;
-use home::posix::sys::{Account, FileType, Fs, Make, Mode, Mount, Rename, Stamp, Stat, Sys, Sysult};
+use home::posix::sys::{Account, FileType, Fs, Left, Make, Mode, Mount, Rename, Stamp, Stat, Sys, Sysult};
 use home::{Time, XattrHow};
 use rand::RngCore;
 use rustix::io::Errno;
@@ -411,6 +411,10 @@ impl Sys for SimSys {
             };
             Ok(Fs { magic: 0xef53, fsid: 0x5eed, space })
         })
+    }
+
+    fn quota(&self, _: &SimFd) -> Left {
+        Left::ALL
     }
 
     fn readlink(&self, fd: &SimFd) -> Sysult<Vec<u8>> {

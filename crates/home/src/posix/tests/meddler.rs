@@ -127,6 +127,9 @@ impl Sys for Meddler {
     fn account(&self) -> Account {
         self.linux.account()
     }
+    fn quota(&self, fd: &OwnedFd) -> Left {
+        self.linux.quota(fd)
+    }
     fn boot_id(&self) -> Vec<u8> {
         match self.restarted {
             false => self.linux.boot_id(),
