@@ -622,9 +622,13 @@ impl Volume {
         }
         self.greeted().await?;
         let at = self.place_at_home(id)?;
+        let (fs, settled) = {
+            let mut tree = self.tree.lock();
+            (tree.get(id)?.home_id.fs, tree.queue.demands().settled)
+        };
         crate::stats::waits();
         let space = self.home.statfs(&at).await?;
-        Ok(self.has_space(Self::file_system(&at), space))
+        Ok(self.has_space(fs, space, settled))
     }
 
     /// The object, or the nearest directory above it that the home has: what it does not have yet will lie there.

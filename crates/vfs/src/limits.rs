@@ -211,6 +211,12 @@ pub const OPENINGS_MAX: usize = 256;
 /// How long the space of a file system is good that the home has told. Whoever asks for it again and again, as the build
 /// of a program does, does not wait each time.
 pub const SPACE_FRESH: Duration = Duration::from_secs(1);
+/// How long nobody who writes there asks for it again.
+pub const SPACE_COUNTED: Duration = Duration::from_secs(5);
+/// What may be unsent, in bytes, before the home has told its space.
+pub const SPACE_UNTOLD: u64 = 1 << 20;
+/// A file system gives space in such blocks, in bytes.
+pub const BLOCK: u64 = 4 << 10;
 /// Between two notes of a home's free space in the store.
 pub const SPACE_KEPT: Duration = Duration::from_secs(60);
 /// Between two checkpoints of identities.

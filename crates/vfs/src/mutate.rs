@@ -5,7 +5,8 @@ use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
 use crate::overlay::{lay_bytes, overlay};
-use crate::sync::queue::{Pending, destroyed, names, objects, payload};
+use crate::sync::queue::demand::{Demand, held, payload};
+use crate::sync::queue::{Pending, destroyed, names, objects};
 use crate::types::Oid;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -73,7 +74,7 @@ impl Volume {
         record: Change,
         laid: bool,
     ) -> Result<Ticket> {
-        let held = crate::sync::queue::held(&change);
+        let held = held(&change);
         if tree.queue.len() >= limits::QUEUE_OPS
             || (held > 0 && tree.queue.held() + held > limits::XATTR_UNSENT)
         {
@@ -273,11 +274,13 @@ pub fn enqueue(
         }
     }
     let bytes = payload(&change);
+    let demand = Demand::of(&change);
     let frozen = tree.is_frozen(seq, &change);
     let op = Pending {
         change,
         origin,
         bytes,
+        demand,
         since,
         resent: false,
         parked: None,

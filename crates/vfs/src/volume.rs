@@ -2,7 +2,7 @@
 
 mod account;
 mod modes;
-mod space;
+pub mod space;
 
 pub use account::Stranger;
 pub use modes::{Alarm, offline};
@@ -23,6 +23,7 @@ use crate::overlay::{Recovery, lay_bytes};
 use crate::replies::Replies;
 use crate::store::MetaStore;
 use crate::sync::prefer::moved_by;
+use crate::sync::queue::demand::Demand;
 use crate::sync::queue::objects;
 use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
@@ -173,6 +174,8 @@ pub struct Volume {
     pub guard: Mutex<Arc<Guard>>,
     /// What the home said of its space.
     pub space: Mutex<space::Space>,
+    /// Held by a change that the home has hardly room for, until it is accepted: so no two count on the same.
+    pub scarce: tokio::sync::Mutex<()>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,
     /// It was sent to before: the account may be another one by now.
@@ -237,6 +240,7 @@ impl Volume {
             stranger: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
             space: Mutex::new(space),
+            scarce: tokio::sync::Mutex::default(),
             claimed: AtomicBool::new(false),
             claims_again: AtomicBool::new(false),
             wake: Notify::new(),
@@ -288,9 +292,10 @@ impl Volume {
     }
 
     /// The home said that a file system of it has this space; answers the same.
-    pub fn has_space(&self, fs: u64, space: home::StatFs) -> home::StatFs {
-        let now = self.shared.env.clock.instant();
-        if self.space.lock().told(fs, space, now) {
+    /// `settled`: see [`space::Told`].
+    pub fn has_space(&self, fs: u64, space: home::StatFs, settled: Demand) -> home::StatFs {
+        let at = self.shared.env.clock.instant();
+        if self.space.lock().told(fs, space::Told { space, at, settled }) {
             keep(&*self.shared.store, space_key(self.id), &space);
         }
         space

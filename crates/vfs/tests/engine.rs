@@ -363,7 +363,7 @@ async fn a_refused_operation_is_parked_and_the_rest_goes_on() {
     let e = world.start().await;
     let lab = e.lab().await;
     e.sync().await;
-    world.memory.set_space(10);
+    world.memory.set_quota(10);
     let big = e.create(lab, "big").await.unwrap();
     e.write(big, 0, &[b'x'; 100]).await.unwrap();
     e.vfs.rename(e.ctx(), lab, b"big", lab, b"bigger", RenameHow::Replace).await.unwrap();
@@ -387,7 +387,7 @@ async fn what_did_not_fit_and_is_not_wanted_any_more_is_in_nobodys_way() {
         let lab = e.lab().await;
         world.write("old", b"0123456789");
         e.sync().await;
-        world.memory.set_space(10);
+        world.memory.set_quota(10);
         if !made {
             world.fault(Fault::Refuse(ErrorKind::NoSpace));
         }
@@ -413,7 +413,7 @@ async fn what_did_not_fit_and_is_not_wanted_any_more_is_in_nobodys_way() {
         world.disk.kill();
         drop(e);
         world.memory.restart();
-        world.memory.set_space(1 << 20);
+        world.memory.set_quota(1 << 20);
         let e = world.start().await;
         e.sync().await;
         assert_eq!(world.names_at_home("").await, ["emptied", "kept", "old"]);

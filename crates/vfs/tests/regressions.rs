@@ -517,7 +517,7 @@ async fn what_the_home_refused_just_before_a_power_cut_is_not_taken_for_done() {
         world.fault(Fault::HangChanges);
         e.write(f, 0, &[7; 5000]).await.unwrap();
         e.create(lab, "done").await.unwrap();
-        world.memory.set_space(100);
+        world.memory.set_quota(100);
         world.fault(Fault::None);
         while world.at_home("done").await.is_none() {
             tokio::task::yield_now().await;
@@ -525,7 +525,7 @@ async fn what_the_home_refused_just_before_a_power_cut_is_not_taken_for_done() {
         assert_eq!(e.vfs.status().volumes[0].parked.len(), 1);
         world.disk.crash(seed);
         drop(e);
-        world.memory.set_space(1 << 20);
+        world.memory.set_quota(1 << 20);
         let e = world.start().await;
         e.sync().await;
         assert!(world.at_home("refused").await.unwrap() == [7; 5000], "an acknowledged write is lost");

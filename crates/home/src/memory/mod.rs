@@ -221,6 +221,12 @@ impl MemoryHome {
 
     /// How many bytes all files together may have; beyond is [`ErrorKind::NoSpace`].
     pub fn set_space(&self, bytes: u64) {
+        let tree = &mut self.state.lock().tree;
+        (tree.space, tree.told) = (bytes, bytes);
+    }
+
+    /// The same, while it tells of as much space as before: a quota that nobody can ask for.
+    pub fn set_quota(&self, bytes: u64) {
         self.state.lock().tree.space = bytes;
     }
 
@@ -446,7 +452,7 @@ impl Home for MemoryHome {
         let mut state = self.state.lock();
         state.counters.statfs += 1;
         state.find(at)?;
-        let (total, used) = (state.tree.space, state.tree.used());
+        let (total, used) = (state.tree.told, state.tree.used());
         let free = total.saturating_sub(used);
         Ok(StatFs { total, free, available: free, files: 1 << 32, files_free: 1 << 31 })
     }

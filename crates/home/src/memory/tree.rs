@@ -44,6 +44,8 @@ pub(super) struct Tree {
     ticks: u64,
     /// Bytes that files may hold together.
     pub space: u64,
+    /// What it says that this is.
+    pub told: u64,
     /// Whether it keeps extended attributes.
     pub has_xattrs: bool,
 }
@@ -76,7 +78,14 @@ impl Body {
 
 impl Tree {
     pub fn new() -> Tree {
-        let mut tree = Tree { nodes: HashMap::new(), next: ROOT, ticks: 0, space: 1 << 40, has_xattrs: true };
+        let mut tree = Tree {
+            nodes: HashMap::new(),
+            next: ROOT,
+            ticks: 0,
+            space: 1 << 40,
+            told: 1 << 40,
+            has_xattrs: true,
+        };
         let root = tree.add(Body::Dir(BTreeMap::new()), 0o755);
         tree.nodes.entry(root).and_modify(|n| n.nlink = 2);
         tree

@@ -8,6 +8,7 @@ use crate::inode::{Inode, local};
 use crate::journal::{INLINE_MAX, Stored};
 use crate::mutate::{Ticket, keep_only_base};
 use crate::overlay::changed;
+use crate::sync::queue::demand::Demand;
 use crate::sync::queue::objects;
 use crate::types::{AppendOk, CommitOk, Ctx, Oid, ReadOk, Stability, Verifier, WriteOk};
 use crate::volume::Volume;
@@ -121,7 +122,10 @@ impl Vfs {
         let count = count.ok_or_else(|| Error::from(ErrorKind::TooBig))?;
         volume.ensure_attr(oid.id, volume.need_of_call(ctx, oid.id)).await?;
         let verifier = self.verifier(&volume);
+        let needs = volume.growth(oid.id, position, u64::from(count))?;
+        let admitted = volume.admit(oid.id, needs).await?;
         let taken = volume.take_write(ctx, oid.id, position, data, want).await?;
+        drop(admitted);
         if want == Stability::Stable
             && let Some(ticket) = taken.ticket
         {
@@ -198,6 +202,15 @@ impl Volume {
         wanted.dedup();
         let asks = wanted.into_iter().map(|at| self.ask(Want::Data(id, at), false));
         futures_util::future::try_join_all(asks).await.map(drop)
+    }
+
+    /// How many of `count` bytes would be behind the end of a file.
+    fn growth(&self, id: u64, position: Position, count: u64) -> Result<Demand> {
+        let mut tree = self.tree.lock();
+        let attr = Volume::attr_of(&mut tree, id)?;
+        let size = length(&tree, id, attr.size);
+        let end = position.in_file(size, count)?.saturating_add(count);
+        Ok(Demand { bytes: end.saturating_sub(size).min(count), files: 0 })
     }
 
     /// Keeps a sequential reader ahead of the home.

@@ -1,6 +1,7 @@
 //! What a front-end may ask, by family. Each call makes sure that what it needs is in the cache and fresh enough,
 //! takes the lock of the volume once, and answers with everything a reply needs.
 
+mod admit;
 mod ahead;
 pub mod copies;
 pub mod dir;

@@ -10,6 +10,7 @@ use crate::journal::Stored;
 use crate::limits;
 use crate::mutate::Ticket;
 use crate::overlay::changed;
+use crate::sync::queue::demand::Demand;
 use crate::types::{CreateHow, Ctx, LinkOk, Made, Oid, RenameHow, RenameOk, SetAttrs, Wcc};
 use crate::volume::Volume;
 use crate::{Vfs, meta};
@@ -460,6 +461,7 @@ impl Volume {
         name: &Name,
         wanted: Wanted,
     ) -> Result<(Made, Option<OpenFile>)> {
+        let admitted = self.admit(dir.id, Demand::INODE).await?;
         let (before, id, tickets, open) = {
             let mut tree = self.tree.lock();
             let before = self.before(&tree, dir.id);
@@ -471,6 +473,7 @@ impl Volume {
             let open = wanted.open.map(|mode| self.count_open(&mut tree, Oid { id, ..dir }, mode));
             (before, id, tickets, open)
         };
+        drop(admitted);
         let first_wcc = self.wcc(&self.tree.lock(), dir.id, before);
         let attr = self.shown_if_known(&self.tree.lock(), id);
         for ticket in tickets {

@@ -188,7 +188,7 @@ impl Volume {
         if need.insist {
             return None;
         }
-        let fs = Self::file_system(&self.place_at_home(id).ok()?);
+        let fs = self.tree.lock().get(id).ok()?.home_id.fs;
         self.space.lock().fresh(fs, need.since.max(need.now.saturating_sub(limits::SPACE_FRESH)))
     }
 

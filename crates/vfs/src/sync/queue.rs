@@ -4,14 +4,17 @@
 //! travel as one operation, without what later ones of them undo. An operation that the home refused is parked: what
 //! depends on it waits, the rest goes on.
 
+pub mod demand;
+
 use crate::conflict::Policy;
 use crate::journal::Change;
 use crate::limits;
-use crate::sync::content::{Content, length};
+use crate::sync::content::Content;
 use crate::sync::frozen::Stopped;
 use bytes::Bytes;
+use demand::{Demand, Demands, held};
 use hashbrown::{HashMap, HashSet};
-use home::{Claimed, ErrorKind, HomePath, Name, Op, Piece, Result, XattrName};
+use home::{Claimed, ErrorKind, HomePath, Name, Op, Result, XattrName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -25,6 +28,8 @@ pub struct Pending {
     pub origin: u64,
     /// Bytes that it carries.
     pub bytes: u64,
+    /// What it may need of the home's space.
+    pub demand: Demand,
     /// When it was accepted; monotonic.
     pub since: Duration,
     /// It may have been executed already.
@@ -71,6 +76,7 @@ impl Pending {
 pub struct Queue {
     ops: BTreeMap<u64, Pending>,
     bytes: u64,
+    demands: Demands,
     /// How many are not laid over the caches.
     hidden: usize,
     /// How many were made in mode `strict`.
@@ -122,6 +128,7 @@ impl Queue {
     /// Adds an operation behind all others.
     pub fn push(&mut self, seq: u64, op: Pending) {
         self.bytes += op.bytes;
+        self.demands.taken = self.demands.taken.and(op.demand);
         self.hidden += usize::from(!op.overlaid);
         self.plain += usize::from(op.change.plain);
         for id in moved(&op.change) {
@@ -332,6 +339,7 @@ impl Queue {
         let op = self.ops.remove(&seq)?;
         self.thaws |= op.stopped.is_some();
         self.bytes -= op.bytes;
+        self.demands.settled = self.demands.settled.and(op.demand);
         self.hidden -= usize::from(!op.overlaid);
         self.plain -= usize::from(op.change.plain);
         self.lost.remove(&seq);
@@ -418,6 +426,11 @@ impl Queue {
     /// Bytes that they carry.
     pub fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// What all that was ever here may have needed of the home's space.
+    pub fn demands(&self) -> &Demands {
+        &self.demands
     }
 
     /// The first number without an outcome.
@@ -719,22 +732,6 @@ pub fn child_after(change: &Change, dir: u64, name: &Name) -> Option<Option<u64>
     }
 }
 
-/// Bytes that a change holds in memory.
-pub fn held(change: &Change) -> usize {
-    match &change.op {
-        Op::SetXattr { value: Some(value), .. } => value.len(),
-        _ => 0,
-    }
-}
-
-/// Bytes that a change carries.
-pub fn payload(change: &Change) -> u64 {
-    let Op::Write { pieces, .. } = &change.op else { return held(change) as u64 };
-    let lengths =
-        pieces.iter().map(|p| if let Piece::Data(_, stored) = p { length(stored) as u64 } else { 0 });
-    lengths.sum()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -749,6 +746,7 @@ mod tests {
             change,
             origin: 0,
             bytes: 0,
+            demand: Demand::default(),
             since: Duration::ZERO,
             resent: false,
             parked: None,

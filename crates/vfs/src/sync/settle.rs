@@ -4,6 +4,7 @@
 use super::decide::describe;
 use super::place::Ready;
 use super::prefer::moved_by;
+use super::queue::demand::{Demand, payload};
 use super::queue::{self, Group, Pending};
 use crate::conflict::Theirs;
 use crate::inode::{Tree, is_hidden, local};
@@ -360,8 +361,8 @@ impl Volume {
         if let Some(after) = &mut change.after {
             after.size += moved;
         }
-        let bytes = queue::payload(&change);
-        let op = Pending { change: change.clone(), resent: false, late: true, bytes, ..old };
+        let (bytes, demand) = (payload(&change), Demand::of(&change));
+        let op = Pending { change: change.clone(), resent: false, late: true, bytes, demand, ..old };
         tree.queue.push(seq, if op.stopped.is_some() { op.resumed() } else { op });
         for id in queue::objects(&change) {
             if let Ok(inode) = tree.get(id) {
