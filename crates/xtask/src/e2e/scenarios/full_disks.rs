@@ -38,13 +38,16 @@ pub fn run(world: &World) -> Result<()> {
     let (client, root) = world.client(&server)?;
     let into = |client: &Client, dir: &Path| client.walk(&root, &format!("ann@lab{}", dir.display()));
 
-    // A home without space, and one that cannot be written, keep nobody from working.
     let (there, shut) = (into(&client, &small)?, into(&client, &locked)?);
+    refused_at_once(&server, (&client, &there), &small)?;
+    // A home that has no space when it is back, and one that cannot be written, keep nobody from working.
+    lab.kill()?;
     let big = Noise::new(1).bytes(3 << 20);
     let file = client.create(&there, "big")?;
     for (n, part) in big.chunks(512 << 10).enumerate() {
         client.write(&file, n as u64 * (512 << 10), part, StableHow::FileSync)?;
     }
+    lab.restart()?;
     client.put(&shut, "early", b"x")?;
     wait_for("the first file", Duration::from_secs(20), || locked.join("early").exists().then_some(()))?;
     mount(&locked, "remount,ro")?;
@@ -86,6 +89,34 @@ pub fn run(world: &World) -> Result<()> {
     server.sync()?;
     ensure!(fs::read(work.join("after"))? == b"there is room again");
     killed_when_full(world, &mut server, &mut lab, &killed)
+}
+
+/// While a home can be asked, what it has no room for is not taken, and all that is taken goes there.
+fn refused_at_once(server: &Server, (client, dir): (&Client, &NfsFh3), at_home: &Path) -> Result<()> {
+    const PART: u64 = 100_000;
+    let bytes = Noise::new(2).bytes(3 << 20);
+    let file = client.create(dir, "taken")?;
+    let mut taken = 0;
+    loop {
+        let part = &bytes[taken as usize..(taken + PART) as usize];
+        let wrote = client.write(&file, taken, part, StableHow::FileSync);
+        match status_of(&wrote) {
+            Some(NfsStat3::Ok) => taken += PART,
+            Some(NfsStat3::NoSpc) => break,
+            _ => return wrote.map(drop),
+        }
+    }
+    println!("{taken} bytes were taken for a home of 2 MiB");
+    server.sync()?;
+    ensure!((1_800_000..2 << 20).contains(&taken), "what fits is taken, and no more");
+    ensure!(fs::read(at_home.join("taken"))? == bytes[..taken as usize]);
+    let status = server.home_status("ann@lab")?;
+    ensure!(status["parked"] == serde_json::json!([]), "what was taken was refused: {status}");
+    // What makes room goes first.
+    client.remove(dir, "taken")?;
+    client.put(dir, "after", &bytes[..1 << 20])?;
+    client.remove(dir, "after")?;
+    server.sync()
 }
 
 /// A home that was never seen has no place on a full disk: that is said at once, and it works when there is room.

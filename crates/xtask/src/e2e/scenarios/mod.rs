@@ -1,5 +1,6 @@
 //! The scenarios. Each is a function over a fresh [`World`]; an error is a failure.
 
+mod bad_days;
 mod basic_tree;
 mod big_file;
 mod commands;
@@ -231,6 +232,13 @@ pub const ALL: &[Scenario] = &[
         ci: false,
         minutes: 90,
         run: kill_clients::run_long,
+    },
+    Scenario {
+        name: "bad-days",
+        shows: "an account is out of quota, clocks are set, a key is withdrawn, two servers start on one state directory: nothing is lost",
+        ci: true,
+        minutes: 8,
+        run: bad_days::run,
     },
     Scenario {
         name: "power-cut",

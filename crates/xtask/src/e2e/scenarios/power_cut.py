@@ -12,22 +12,17 @@ Ends with 3 where a promise was broken.
 
 import json
 import os
-import pwd
 import random
 import select
 import subprocess
 import sys
 import time
 
+from machine import LOGS, STATE, Machine, dmsetup, sh, tail
+
 WORKERS = 3
 NAMES = 6
-STATE = "/state"
-LOGS = "/logs"
 LOGGED = "/dev/mapper/logged"
-
-
-def sh(*args, **kw):
-    return subprocess.run(args, check=True, stdout=subprocess.PIPE, text=True, **kw).stdout
 
 
 # --- the work: each step is told by its number alone
@@ -88,99 +83,6 @@ def write(name, flags, at, data, size=None):
     os.close(fd)
 
 
-# --- the machine: a disk, a home, a gateway
-
-
-class Machine:
-    """What runs on the disk that is mounted. `world` is the scenario's folder."""
-
-    def __init__(self, world, device, new=False):
-        self.world, self.home, self.server = world, None, None
-        self.gateway, self.ann = pwd.getpwnam("gateway"), pwd.getpwnam("ann")
-        half = int(sh("blockdev", "--getsz", device)) // 2
-        parts = (("state", 0, STATE, self.gateway), ("home", half, self.ann.pw_dir, self.ann))
-        for name, at, path, who in parts:
-            dmsetup("create", name, "--table", f"0 {half} linear {device} {at}")
-            if new:
-                options = "lazy_itable_init=0,lazy_journal_init=0,root_owner={}:{}".format(who.pw_uid, who.pw_gid)
-                sh("mkfs.ext4", "-q", "-E", options, f"/dev/mapper/{name}")
-            os.makedirs(path, exist_ok=True)
-            sh("mount", f"/dev/mapper/{name}", path)
-            os.chmod(path, 0o700)
-
-    def unmount(self):
-        for name in ("state", "home"):
-            sh("umount", f"/dev/mapper/{name}")
-            dmsetup("remove", name)
-
-    def start_home(self):
-        os.makedirs("/run/sshd", exist_ok=True)
-        log = open(f"{LOGS}/sshd.log", "ab")
-        args = ["/usr/sbin/sshd", "-D", "-e", "-f", f"{self.world}/sshd-lab/sshd_config"]
-        self.home = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-
-    def end_home(self):
-        kill(self.home)
-        end_all_of(self.ann)
-        self.home = None
-
-    def start_server(self):
-        """Answers its port."""
-        ready = "/tmp/ready.json"
-        if os.path.exists(ready):
-            os.unlink(ready)
-        log = open(f"{LOGS}/serve.log", "ab")
-        config = f"{self.gateway.pw_dir}/ssh_config"
-        args = ["serve", "--state", f"{STATE}/trellis", "--ready", ready, "--hosts", "*", "--ssh-config", config]
-        self.server = subprocess.Popen(self.trellis(*args), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        for _ in range(600):
-            time.sleep(0.1)
-            if self.server.poll() is not None:
-                raise RuntimeError(f"the server ended: {tail(f'{LOGS}/serve.log')}")
-            if os.path.exists(ready):
-                return json.load(open(ready))["nfs"][0].rsplit(":", 1)[1]
-        raise RuntimeError("the server does not begin")
-
-    def end_server(self):
-        kill(self.server)
-        end_all_of(self.gateway)
-        self.server = None
-
-    def trellis(self, *args):
-        """A command of the gateway's account."""
-        who = self.gateway
-        ids = [f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--clear-groups"]
-        env = ["env", "-i", "PATH=/usr/bin:/bin", f"HOME={who.pw_dir}"]
-        return ["setpriv", *ids, *env, f"{self.world}/trellis", *args]
-
-    def ask(self, *args):
-        return sh(*self.trellis(*args, "--state", f"{STATE}/trellis"), stderr=subprocess.STDOUT, cwd="/")
-
-
-def dmsetup(*args):
-    sh("dmsetup", *args)
-    # Nobody else makes the nodes of devices here.
-    sh("dmsetup", "mknodes")
-
-
-def kill(process):
-    if process is not None:
-        process.kill()
-        process.wait()
-
-
-def end_all_of(who):
-    for _ in range(100):
-        if subprocess.run(["pkill", "-KILL", "-U", str(who.pw_uid)]).returncode == 1:
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"processes of {who.pw_name} live on")
-
-
-def tail(path):
-    return open(path, "rb").read()[-3000:].decode(errors="replace") if os.path.exists(path) else ""
-
-
 # --- the record
 
 
@@ -220,10 +122,7 @@ def record(world, steps, options):
         os.chown(f"{machine.ann.pw_dir}/w{n}", machine.ann.pw_uid, machine.ann.pw_gid)
     os.sync()
     machine.start_home()
-    port = machine.start_server()
-    os.makedirs("/trellis", exist_ok=True)
-    options = f"vers=3,tcp,port={port},mountport={port},mountproto=tcp,nolock,soft,timeo=600"
-    sh("mount", "-t", "nfs", "-o", options, "127.0.0.1:/", "/trellis")
+    machine.mount(machine.start_server())
     mark("ready")
     path = f"/trellis/ann@lab{machine.ann.pw_dir}"
     work(machine, [Worker(n, machine.gateway, f"{path}/w{n}", steps) for n in range(WORKERS)], steps)

@@ -44,6 +44,7 @@ pub fn run_unflushed(world: &World) -> Result<()> {
 
 /// So many steps of each worker, and so many cuts; the state is mounted with `options`. Answers whether a promise is broken.
 fn cut_power(world: &World, steps: usize, cuts: usize, options: &str) -> Result<bool> {
+    fs::write(world.dir.join("machine.py"), include_str!("machine.py"))?;
     fs::write(world.dir.join("power_cut.py"), include_str!("power_cut.py"))?;
     // It runs in the guest.
     drop(world.host("lab", "", None)?);

@@ -1,0 +1,114 @@
+"""A guest that is gateway and home at once: each has its state on a file system of its own of one disk.
+
+Runs as root. What the processes say is in /logs.
+"""
+
+import json
+import os
+import pwd
+import subprocess
+import time
+
+STATE = "/state"
+LOGS = "/logs"
+
+
+def sh(*args, **kw):
+    return subprocess.run(args, check=True, stdout=subprocess.PIPE, text=True, **kw).stdout
+
+
+class Machine:
+    """What runs on the disk that is mounted. `world` is the scenario's folder; the home of a new one keeps quotas."""
+
+    def __init__(self, world, device, new=False):
+        self.world, self.home, self.server = world, None, None
+        self.gateway, self.ann = pwd.getpwnam("gateway"), pwd.getpwnam("ann")
+        half = int(sh("blockdev", "--getsz", device)) // 2
+        state = ("state", 0, STATE, self.gateway, [], "defaults")
+        home = ("home", half, self.ann.pw_dir, self.ann, ["-O", "quota"], "usrquota")
+        for name, at, path, who, features, option in (state, home):
+            dmsetup("create", name, "--table", f"0 {half} linear {device} {at}")
+            if new:
+                options = "lazy_itable_init=0,lazy_journal_init=0,root_owner={}:{}".format(who.pw_uid, who.pw_gid)
+                sh("mkfs.ext4", "-q", *features, "-E", options, f"/dev/mapper/{name}")
+            os.makedirs(path, exist_ok=True)
+            sh("mount", "-o", option, f"/dev/mapper/{name}", path)
+            os.chmod(path, 0o700)
+
+    def unmount(self):
+        for name in ("state", "home"):
+            sh("umount", f"/dev/mapper/{name}")
+            dmsetup("remove", name)
+
+    def start_home(self):
+        os.makedirs("/run/sshd", exist_ok=True)
+        log = open(f"{LOGS}/sshd.log", "ab")
+        args = ["/usr/sbin/sshd", "-D", "-e", "-f", f"{self.world}/sshd-lab/sshd_config"]
+        self.home = subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def end_home(self):
+        kill(self.home)
+        end_all_of(self.ann)
+        self.home = None
+
+    def start_server(self):
+        """Answers its port."""
+        ready = "/tmp/ready.json"
+        if os.path.exists(ready):
+            os.unlink(ready)
+        log = open(f"{LOGS}/serve.log", "ab")
+        config = f"{self.gateway.pw_dir}/ssh_config"
+        args = ["serve", "--state", f"{STATE}/trellis", "--ready", ready, "--hosts", "*", "--ssh-config", config]
+        self.server = subprocess.Popen(self.trellis(*args), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        for _ in range(600):
+            time.sleep(0.1)
+            if self.server.poll() is not None:
+                raise RuntimeError(f"the server ended: {tail(f'{LOGS}/serve.log')}")
+            if os.path.exists(ready):
+                return json.load(open(ready))["nfs"][0].rsplit(":", 1)[1]
+        raise RuntimeError("the server does not begin")
+
+    def mount(self, port):
+        """The server's tree, at /trellis."""
+        os.makedirs("/trellis", exist_ok=True)
+        options = f"vers=3,tcp,port={port},mountport={port},mountproto=tcp,nolock,soft,timeo=600"
+        sh("mount", "-t", "nfs", "-o", options, "127.0.0.1:/", "/trellis")
+
+    def end_server(self):
+        kill(self.server)
+        end_all_of(self.gateway)
+        self.server = None
+
+    def trellis(self, *args):
+        """A command of the gateway's account."""
+        who = self.gateway
+        ids = [f"--reuid={who.pw_uid}", f"--regid={who.pw_gid}", "--clear-groups"]
+        env = ["env", "-i", "PATH=/usr/bin:/bin", f"HOME={who.pw_dir}"]
+        return ["setpriv", *ids, *env, f"{self.world}/trellis", *args]
+
+    def ask(self, *args):
+        return sh(*self.trellis(*args, "--state", f"{STATE}/trellis"), stderr=subprocess.STDOUT, cwd="/")
+
+
+def dmsetup(*args):
+    sh("dmsetup", *args)
+    # Nobody else makes the nodes of devices here.
+    sh("dmsetup", "mknodes")
+
+
+def kill(process):
+    if process is not None:
+        process.kill()
+        process.wait()
+
+
+def end_all_of(who):
+    for _ in range(100):
+        if subprocess.run(["pkill", "-KILL", "-U", str(who.pw_uid)]).returncode == 1:
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"processes of {who.pw_name} live on")
+
+
+def tail(path):
+    return open(path, "rb").read()[-3000:].decode(errors="replace") if os.path.exists(path) else ""
