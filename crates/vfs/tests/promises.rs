@@ -501,3 +501,27 @@ async fn a_clock_that_is_set_delays_and_loses_nothing_and_no_ctime_goes_back() {
         assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
     }
 }
+
+/// A home that loses its power in the middle of a write may keep any part of it, and not its time.
+#[tokio::test]
+async fn what_a_power_cut_left_of_a_write_is_no_conflict_also_where_it_was_written_over_since() {
+    for (left, conflicts) in [(&b"first\0\0\0\0\0longer"[..], 0), (b"first", 0), (b"first or longer!", 1)] {
+        let world = World::new(Mode::Wb);
+        world.memory.set_keeps_log(false);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.create(lab, "f").await.unwrap();
+        e.sync().await;
+        world.fault(Fault::HangChanges);
+        e.write(f, 0, b"first and longer").await.unwrap();
+        // It is on its way.
+        e.vfs.sync(None, Duration::from_millis(300)).await.unwrap_err();
+        world.fault(Fault::Unreachable);
+        world.write("f", left);
+        e.write(f, 0, b"other").await.unwrap();
+        world.fault(Fault::None);
+        e.sync().await;
+        assert_eq!(e.vfs.status().volumes[0].conflicts, conflicts, "{}", left.escape_ascii());
+        assert_eq!(e.read(f).await.unwrap(), b"other and longer");
+    }
+}

@@ -3,9 +3,11 @@
 use super::place::Ready;
 use crate::conflict::{self, Theirs};
 use crate::data::Part;
+use crate::journal::Stored;
 use crate::limits;
 use crate::volume::Volume;
-use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Result};
+use bytes::Bytes;
+use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Piece, Result};
 
 impl Volume {
     /// What the home has in the place of our base, which is not that.
@@ -54,8 +56,8 @@ impl Volume {
     }
 
     /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
-    /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, so nothing is lost when
-    /// ours goes over it.
+    /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, or was and is written over
+    /// here since, so nothing is lost when ours goes over it.
     async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let in_steps = self.is_sftp() || {
             let queue = &self.tree.lock().queue;
@@ -70,13 +72,46 @@ impl Volume {
             _ => return Ok(false),
         };
         let (object, size) = self.object_and_size(one)?;
-        let ours_or_zero = |part: Part, theirs: &[u8]| match part {
-            Part::Have(ours) => ours.iter().zip(theirs).all(|(o, t)| o == t || *t == 0),
-            // What we have not seen we do not write either.
-            Part::Gap { .. } => true,
-            Part::Lost { .. } => false,
+        let (sent, longest) = self.sent_bytes(one);
+        let was_sent = |at: u64, byte: u8| {
+            let mut there =
+                sent.iter().filter_map(|(from, bytes)| bytes.get(at.checked_sub(*from)? as usize));
+            there.any(|sent| *sent == byte)
         };
-        Ok(theirs.size <= size && self.compare(object, path, theirs.size, ours_or_zero).await?)
+        let ours_or_zero = |at: u64, part: Part, theirs: &[u8]| {
+            (at..).zip(theirs).enumerate().all(|(n, (at, theirs))| {
+                let is_ours = match &part {
+                    Part::Have(ours) => ours[n] == *theirs,
+                    // What we have not seen we do not write either.
+                    Part::Gap { .. } => at < size,
+                    Part::Lost { .. } => return false,
+                };
+                is_ours || *theirs == 0 || was_sent(at, *theirs)
+            })
+        };
+        Ok(theirs.size <= size.max(longest) && self.compare(object, path, theirs.size, ours_or_zero).await?)
+    }
+
+    /// The bytes of writes that may have been executed, as long as they are few, with their places; and the longest that
+    /// they made the file.
+    fn sent_bytes(&self, one: &Ready) -> (Vec<(u64, Bytes)>, u64) {
+        let tree = self.tree.lock();
+        let sent = one.group.seqs.iter().filter_map(|seq| tree.queue.get(*seq)).filter(|p| p.resent);
+        let (mut bytes, mut longest, mut left) = (Vec::new(), 0, limits::COMPARED_MAX);
+        for write in sent {
+            longest = longest.max(write.change.after.map_or(0, |after| after.size));
+            let Op::Write { pieces, .. } = &write.change.op else { continue };
+            left = left.saturating_sub(write.bytes);
+            for piece in pieces.iter().filter(|_| left > 0) {
+                let Piece::Data(at, stored) = piece else { continue };
+                let read = match stored {
+                    Stored::Inline(bytes) => Ok(bytes.clone()),
+                    Stored::Extent(extent) => self.data.read_extent(extent),
+                };
+                bytes.extend(read.ok().map(|read| (*at, read)));
+            }
+        }
+        (bytes, longest)
     }
 
     /// Whether what the home has is what ours comes to: of a new file, with its permissions too.
@@ -100,7 +135,7 @@ impl Volume {
         if theirs.kind != Kind::File || !ours.is_some_and(|ours| alike(&ours)) {
             return Ok(false);
         }
-        let same = |part: Part, theirs: &[u8]| matches!(part, Part::Have(ours) if ours == theirs);
+        let same = |_, part: Part, theirs: &[u8]| matches!(part, Part::Have(ours) if ours == theirs);
         self.compare(object, path, theirs.size, same).await
     }
 
@@ -110,13 +145,13 @@ impl Volume {
         Ok((object, tree.get(object)?.attr.map_or(0, |a| a.size)))
     }
 
-    /// Whether `holds` for each part of our content, and what the home has at `path` in its place, up to `size`.
+    /// Whether `holds` for each part of our content with its place, and what the home has there at `path`, up to `size`.
     async fn compare(
         &self,
         object: u64,
         path: HomePath,
         size: u64,
-        holds: impl Fn(Part, &[u8]) -> bool,
+        holds: impl Fn(u64, Part, &[u8]) -> bool,
     ) -> Result<bool> {
         let there = Loc { path, id: None };
         let mut at = 0;
@@ -129,16 +164,16 @@ impl Volume {
                 Ok(chunk) if chunk.data.is_empty() => return Ok(false),
                 Ok(chunk) => chunk.data,
             };
-            at += theirs.len() as u64;
-            for part in self.data.get(object, at - theirs.len() as u64, theirs.len() as u32) {
+            for part in self.data.get(object, at, theirs.len() as u32) {
                 let len = match &part {
                     Part::Have(ours) => ours.len(),
                     Part::Gap { len, .. } | Part::Lost { len, .. } => *len as usize,
                 };
                 let len = len.min(theirs.len());
-                if !holds(part, &theirs.split_to(len)) {
+                if !holds(at, part, &theirs.split_to(len)) {
                     return Ok(false);
                 }
+                at += len as u64;
             }
         }
         Ok(true)
