@@ -38,10 +38,10 @@ pub enum Content {
 /// Lays attributes over an object.
 pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Content> {
     let inode = tree.get(id)?;
-    if inode.attr.is_some()
-        && !inode.recalled
-        && (inode.pending > 0 || !asked.knows(&inode.settled) || asked.at < inode.at)
-    {
+    // What was kept from before a restart has no unsent change that could not be laid over the answer once more, but
+    // outcomes that came after the question cannot.
+    let is_ours = !inode.recalled && (inode.pending > 0 || asked.at < inode.at);
+    if inode.attr.is_some() && (is_ours || !asked.knows(&inode.settled)) {
         return Ok(Content::Kept);
     }
     let changed = inode.base.is_some_and(|b| b != attr.version());
@@ -424,6 +424,24 @@ mod tests {
         let known = Asked { applied: 9, ..asked(2) };
         merge_name(&mut tree, ROOT_ID, &name, None, known).unwrap();
         assert!(tree.get(file).unwrap().gone, "what is not there after the write is gone");
+    }
+
+    /// After a restart an answer replaces what was kept, but not what an outcome has made of that meanwhile.
+    #[test]
+    fn an_answer_from_before_an_outcome_gives_no_link_back_that_it_took() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let name = Name::new(b"f").unwrap();
+        let [before, after] = [2, 1].map(|nlink| Attr { nlink, ..attr(Kind::File, 3) });
+        let (file, _) = merge_name(&mut tree, ROOT_ID, &name, Some(&before), asked(1)).unwrap().unwrap();
+        let inode = tree.get(file).unwrap();
+        (inode.attr, inode.recalled, inode.at) = (Some(after), true, Duration::ZERO);
+        inode.settled = Settled { tick: 2, seq: 9 };
+        let links = |tree: &Tree| tree.peek(file).unwrap().attr.unwrap().nlink;
+        observe(&mut tree, file, &before, Asked { applied: 8, ..asked(2) }).unwrap();
+        assert_eq!((links(&tree), tree.peek(file).unwrap().recalled), (1, true), "it is asked for again");
+        let elsewhere = Attr { nlink: 3, ..before };
+        observe(&mut tree, file, &elsewhere, Asked { applied: 9, ..asked(2) }).unwrap();
+        assert_eq!((links(&tree), tree.peek(file).unwrap().recalled), (3, false));
     }
 
     /// Questions wait for a home that hangs, and are answered in any order when it goes on.
