@@ -258,7 +258,7 @@ pub struct Recovery {
     /// The ctimes that directories showed last which a change makes that has no outcome. Those of what was kept or bound
     /// are with them.
     ctimes: HashMap<u64, Time>,
-    /// By object, the number of the last change of it that has an outcome.
+    /// By object, the number of the last change that has an outcome and may have told or taken links of it.
     last: HashMap<u64, u64>,
 }
 
@@ -297,11 +297,20 @@ impl Recovery {
         objects(change).filter_map(|id| shown(tree, id)).collect()
     }
 
+    /// A change has its outcome. `anew`: what was kept does not contain it.
+    pub fn settle(&mut self, tree: &mut Tree, seq: u64, change: &Change, anew: bool) {
+        for id in std::iter::once(change.object).chain(destroyed(change)) {
+            self.last.entry(id).and_modify(|last| *last = seq.max(*last)).or_insert(seq);
+        }
+        if anew {
+            self.lay_outcome(tree, seq, change);
+        }
+    }
+
     /// Lays what a change that the home has did to attributes over those that were kept from before it. The home may have
     /// shown others since.
-    pub fn lay_outcome(&mut self, tree: &mut Tree, seq: u64, change: &Change) {
+    fn lay_outcome(&self, tree: &mut Tree, seq: u64, change: &Change) {
         let links = self.links_after(tree, seq, change);
-        self.last.entry(change.object).and_modify(|last| *last = seq.max(*last)).or_insert(seq);
         let shown = self.shown(tree, change);
         for id in objects(change) {
             if lay_attributes(tree, id, std::iter::once(change.clone())).is_ok()
@@ -418,6 +427,38 @@ mod tests {
             overlay(&mut tree, 3, &write(sec));
             let inode = tree.get(7).unwrap();
             assert_eq!(crate::meta::shown_ctime(inode, &inode.attr.unwrap()), at(shown));
+        }
+    }
+
+    /// A power cut at the home took what was written to a file, but not the rename that took one of its names later.
+    #[test]
+    fn what_is_done_again_gives_no_link_back_that_was_taken_after_it() {
+        let name = |n: &str| home::Name::new(n.as_bytes()).unwrap();
+        let after = |nlink| Attr { nlink, ..attr(Kind::File, 7) };
+        let change = |object, after, op| Change {
+            time: Default::default(),
+            object,
+            after: Some(after),
+            op,
+            retry: None,
+            verifier: None,
+            plain: false,
+        };
+        let write = change(7, after(2), Op::Write { file: 7, base: None, pieces: vec![] });
+        let replaced = Some((7, None));
+        let op = Op::Rename { from: 1, name: name("a"), object: 8, to: 1, new_name: name("b"), replaced };
+        let rename = change(8, attr(Kind::File, 8), op);
+        for kept in [false, true] {
+            let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+            tree.insert_new(7, after(if kept { 1 } else { 2 }));
+            tree.insert_new(8, attr(Kind::File, 8));
+            let inode = tree.get(7).unwrap();
+            inode.add_link((1, name("c")));
+            (inode.base, inode.recalled) = (Some(after(1).version()), true);
+            let mut recovery = Recovery::default();
+            recovery.settle(&mut tree, 4, &rename, !kept);
+            recovery.lay_again(&mut tree, (3, &write), kept, |tree| overlay(tree, 3, &write));
+            assert_eq!(tree.get(7).unwrap().attr.map(|attr| attr.nlink), Some(1), "kept: {kept}");
         }
     }
 }

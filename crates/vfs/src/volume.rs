@@ -570,8 +570,8 @@ fn unretired(
             }
             Body::Vanish(seqs) => {
                 for seq_of in seqs {
-                    if let Some((change, _)) = open.remove(&seq_of).filter(|_| seq_of > saved) {
-                        recovery.lay_outcome(tree, seq_of, &change);
+                    if let Some((change, _)) = open.remove(&seq_of) {
+                        recovery.settle(tree, seq_of, &change, seq_of > saved);
                     }
                 }
             }
@@ -580,8 +580,8 @@ fn unretired(
                 match retire.how {
                     Fate::Done(bindings) => {
                         restore(tree, seq, bindings);
-                        if let Some((change, _)) = change.filter(|_| retire.seq > saved) {
-                            recovery.lay_outcome(tree, retire.seq, &change);
+                        if let Some((change, _)) = change {
+                            recovery.settle(tree, retire.seq, &change, retire.seq > saved);
                         }
                     }
                     _ => {
