@@ -13,7 +13,6 @@ use crate::limits;
 use crate::volume::Volume;
 use hashbrown::{HashMap, HashSet};
 use home::{Op, Result, SetAttr};
-use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 /// What of the queue is looked at: the operations that go next.
@@ -77,19 +76,14 @@ impl<'a> Window<'a> {
         Window { tree, ops, of }
     }
 
-    /// The numbers of changes that vanish together or not at all, in the order in which they do.
+    /// The numbers of changes that vanish together or not at all. One object that is made and gone may replace another one,
+    /// or hold it: a crash must not leave one without what another one does to it.
     fn vanishing(&self) -> Vec<Vec<u64>> {
         let made = self.made_and_gone();
-        // What is in a directory goes before it: a crash in between leaves nothing without its directory.
-        let mut by_object: BTreeMap<Reverse<u64>, Vec<u64>> = BTreeMap::new();
-        for (seq, op) in &self.ops {
-            let Some(first) = made.get(&op.change.object) else { continue };
-            by_object.entry(Reverse(*first)).or_default().push(*seq);
-        }
-        let mut records: Vec<Vec<u64>> = by_object.into_values().collect();
+        let of_made = self.ops.iter().filter(|(_, op)| made.contains_key(&op.change.object));
         let stay = self.of.keys().filter(|id| !made.contains_key(*id));
-        records.extend(stay.map(|id| self.set_anew(*id)).filter(|seqs| !seqs.is_empty()));
-        records
+        let records = std::iter::once(of_made.map(|(seq, _)| *seq).collect());
+        records.chain(stay.map(|id| self.set_anew(*id))).filter(|seqs| !seqs.is_empty()).collect()
     }
 
     /// Objects that were made and are gone, and whose changes concern nothing else; with the numbers of their creations.
@@ -198,4 +192,37 @@ fn covers(later: &SetAttr, earlier: &SetAttr) -> bool {
         [set.mode.is_some(), set.uid.is_some(), set.gid.is_some(), set.atime.is_some(), set.mtime.is_some()]
     };
     sets(later).iter().zip(sets(earlier)).all(|(later, earlier)| *later || !earlier)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inode::ROOT_ID;
+    use crate::inode::tests::attr;
+    use crate::journal::Change;
+    use crate::mutate::enqueue;
+    use crate::store::MemStore;
+    use home::{Kind, Name, New};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_was_replaced_vanishes_with_what_replaced_it() {
+        let name = |n: &str| Name::new(n.as_bytes()).unwrap();
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let create = |n| Op::Create { dir: ROOT_ID, name: name(n), new: New::File, mode: 0o600 };
+        let replaced = Some((7, None));
+        let (from, to) = (ROOT_ID, ROOT_ID);
+        let rename = Op::Rename { from, name: name("new"), object: 8, to, new_name: name("f"), replaced };
+        let remove =
+            |n, object| Op::Remove { dir: ROOT_ID, name: name(n), object, is_dir: false, base: None };
+        let ops =
+            [(7, create("f")), (8, create("new")), (8, rename), (8, remove("f", 8)), (9, create("last"))];
+        for (seq, (object, op)) in (1..).zip(ops) {
+            let after = Some(attr(Kind::File, 0)).filter(|_| !matches!(op, Op::Remove { .. }));
+            let time = Default::default();
+            let change = Change { time, object, after, op, retry: None, verifier: None, plain: false };
+            enqueue(&mut tree, seq, change, 0, Default::default(), true, None);
+        }
+        assert_eq!(Window::new(&tree).vanishing(), [[1, 2, 3, 4]]);
+    }
 }
