@@ -166,7 +166,9 @@ impl<S: Sys> Batch<'_, S> {
         if let (true, Some(_), Some(source)) = (placed.resent, &arrived, &source)
             && is_replaced(&source.attr)
         {
-            // It died between the exchange and the removal.
+            // It died between the exchange and the removal. By another name this batch may have written to what was replaced.
+            self.sync_before_name(source.attr.id)?;
+            self.close(source.attr.id);
             self.finish_exchange((&from, &to), &source.attr)?;
         }
         match (arrived, source) {

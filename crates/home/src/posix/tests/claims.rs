@@ -382,6 +382,32 @@ fn what_is_repeated_before_a_half_done_rename_meets_its_own_file() {
     }
 }
 
+/// Nobody else has it open for writing.
+#[test]
+fn a_half_done_rename_is_finished_where_the_replaced_file_is_written_by_its_other_name() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    let object = |path| Loc { id: Some(home.stat(&at(path)).unwrap().attr.id), ..at(path) };
+    let rename = Op::Rename {
+        from: at("w"),
+        name: name("moves"),
+        object: object("w/moves"),
+        to: at("w"),
+        new_name: name("second"),
+        replaced: Some((object("w/second"), None)),
+    };
+    let content = write("w/linked", Some(version(&home, "w/linked")), 0, b"HAS");
+    let mut ops: Vec<Placed> = [content, rename].into_iter().map(placed).collect();
+    ops.iter_mut().for_each(|op| op.resent = true);
+    let (moves, second) = (place.path("w/moves"), place.path("w/second"));
+    let dir = rustix::fs::CWD;
+    rustix::fs::renameat_with(dir, &moves, dir, &second, rustix::fs::RenameFlags::EXCHANGE).unwrap();
+    all_done(&home.apply(ops.clone()).unwrap(), &ops, "again");
+    assert_eq!(place.read("w/second"), b"moves");
+    assert_eq!(place.read("w/linked"), b"HAS two names");
+    assert!(!moves.exists());
+}
+
 #[test]
 fn a_rename_that_has_its_outcome_is_not_taken_back_whatever_its_names_stand_for_by_now() {
     let place = begin();
