@@ -19,6 +19,7 @@ use super::course::{Course, Found, State, Step};
 use super::marks::Mark;
 use super::place::{Ready, place, place_after};
 use super::queue::{Group, Waiting};
+use crate::inode::Tree;
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
@@ -166,11 +167,26 @@ impl Volume {
                 let done = Done { attr, dirs: vec![] };
                 self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
             }
+            self.know_again(&mut tree, &traces)?;
             // What is executed next covers the marks: they are found only once.
             tree.queue.decide(self.lane.last());
         }
         self.outcomes.send_modify(|n| *n += 1);
         Ok(())
+    }
+
+    /// What is moved over another file, and has that one's name though the move is not over, has the identity that is seen
+    /// there: a write that is done again before the move may have given it another one than is known here.
+    fn know_again(&self, tree: &mut Tree, traces: &[Trace]) -> Result<()> {
+        for t in traces.iter().filter(|t| t.replaced.is_some()) {
+            let Some(mark) = t.mark.filter(|_| tree.queue.get(t.seq).is_some()) else { continue };
+            let binding = tree.get(t.change.object)?.binding.clone();
+            if binding.is_some() {
+                tree.rebind(t.change.object, mark.id, binding);
+                tree.unlogged(t.change.object);
+            }
+        }
+        self.log_bindings_if_room(tree)
     }
 
     /// Records that may have been executed, each with its place at that point.
