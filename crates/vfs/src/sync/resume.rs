@@ -456,7 +456,8 @@ fn nowhere(traces: &[Trace], last: u64, known: impl Fn(u64) -> Option<home::Home
 /// The last record that is proven by its place before another.
 fn last_shown(traces: &[Trace], executed: u64) -> u64 {
     let marked = traces.iter().filter(|t| t.mark.is_some() && !t.late);
-    marked.map(|t| earliest(traces, t) - u64::from(t.half)).max().unwrap_or(0).max(executed)
+    let first = marked.map(|t| earliest(traces, t));
+    first.map(|t| t.seq - u64::from(t.half)).max().unwrap_or(0).max(executed)
 }
 
 /// The records whose effect the home shows, in order, each with the mark of its object that it or a later record left.
@@ -527,10 +528,10 @@ fn has_time(id: u64, there: &Attr, times: &Times) -> bool {
     there.kind == Kind::File && times.get(&id).is_some_and(|times| times.contains(&there.mtime))
 }
 
-/// The first record that leaves the same mark as `t`.
-fn earliest(traces: &[Trace], t: &Trace) -> u64 {
+/// The first record that leaves the same mark as `t`. That one may be half done.
+fn earliest<'a>(traces: &'a [Trace], t: &'a Trace) -> &'a Trace {
     if !matches!(t.change.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. }) {
-        return t.seq;
+        return t;
     }
     let alike = |o: &Trace| match (&o.change.op, &t.change.op) {
         (Op::Rename { .. } | Op::Link { .. } | Op::Create { .. }, Op::Rename { .. } | Op::Link { .. }) => {
@@ -543,7 +544,7 @@ fn earliest(traces: &[Trace], t: &Trace) -> u64 {
         _ => false,
     };
     let same = traces.iter().filter(|o| o.change.object == t.change.object && alike(o));
-    same.map(|o| o.seq).min().unwrap_or(t.seq)
+    same.min_by_key(|o| o.seq).unwrap_or(t)
 }
 
 /// For each write the last one of the run of writes to that file which it belongs to, and which nothing else that works
@@ -675,6 +676,20 @@ mod tests {
             let proven: Vec<_> = proven(&traces, &[], 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
             assert_eq!(proven, (1..=last).map(|seq| (seq, Some(there))).collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_later_record_with_the_same_mark_does_not_prove_a_half_done_rename() {
+        let there = Some(attr(Kind::File, 9));
+        let mut over = rename(3, 7, ("new", "old"));
+        (over.mark, over.half) = (there, true);
+        let name = home::Name::new(b"old").unwrap();
+        let remove = Op::Remove { dir: 2, name: name.clone(), object: 7, is_dir: false, base: None };
+        let link = trace(5, Op::Link { object: 7, dir: 2, name }, "old", there);
+        let mut traces = [over, trace(4, remove, "old", None), link];
+        assert_eq!(last_shown(&traces, 0), 2);
+        traces[0].half = false;
+        assert_eq!(last_shown(&traces, 0), 3, "the first of them");
     }
 
     #[test]
