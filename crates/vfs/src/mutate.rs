@@ -1,6 +1,6 @@
 //! The one door for changes: journal record, overlay on the caches, place in the queue home.
 
-use crate::data::DataLog;
+use crate::data::{DataLog, Room};
 use crate::inode::{Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
@@ -190,7 +190,7 @@ impl Volume {
 
     /// Lays unsent bytes over the cache for which there was no room at the restart. Until that is done, or the home has
     /// them, the file's content is nowhere as a whole: [`ErrorKind::Busy`].
-    pub fn lay_late(&self, tree: &mut Tree, file: u64) -> Result<()> {
+    pub fn lay_late(&self, tree: &mut Tree, file: u64, room: Room) -> Result<()> {
         if !tree.unlaid.contains(&file) {
             return Ok(());
         }
@@ -198,7 +198,7 @@ impl Volume {
         let unsent = laid.map(|(seq, _)| seq);
         for seq in unsent.collect::<Vec<u64>>() {
             let Some(op) = tree.queue.get_mut(seq) else { continue };
-            lay_bytes(&self.data, &mut op.change).map_err(|e| match e.kind {
+            lay_bytes(&self.data, &mut op.change, room).map_err(|e| match e.kind {
                 ErrorKind::NoSpace => Error::new(ErrorKind::Busy, e.detail),
                 _ => e,
             })?;

@@ -1,7 +1,7 @@
 //! How a change looks in the caches. Passive, and the only code that lays a change over them: it runs when a change
 //! is accepted (in mode `strict`: when the home has it) and again at recovery, from the same record.
 
-use crate::data::{DataLog, Pin};
+use crate::data::{DataLog, Pin, Room};
 use crate::inode::{Tree, Xattrs, local};
 use crate::journal::{Change, Extent, Stored};
 use crate::sync::queue::{destroyed, objects};
@@ -379,8 +379,8 @@ pub fn changed(attr: &Attr, last_shown: Time, time: Time) -> Attr {
     Attr { ctime: time.max(last_shown.next()), ..*attr }
 }
 
-/// Lays the bytes of a journalled write over the data cache; at recovery.
-pub fn lay_bytes(data: &DataLog, change: &mut Change) -> Result<()> {
+/// Lays the bytes of a journalled write over the data cache, if there is room; at recovery.
+pub fn lay_bytes(data: &DataLog, change: &mut Change, room: Room) -> Result<()> {
     let object = change.object;
     let Op::Write { pieces, .. } = &mut change.op else { return Ok(()) };
     for piece in pieces {
@@ -390,7 +390,7 @@ pub fn lay_bytes(data: &DataLog, change: &mut Change) -> Result<()> {
             Piece::Data(at, stored @ Stored::Inline(_)) => {
                 let Stored::Inline(bytes) = &*stored else { continue };
                 let extent: Extent =
-                    data.put(object, *at, std::slice::from_ref(bytes), Pin::Dirty).map_err(local)?;
+                    data.put_in(room, object, *at, std::slice::from_ref(bytes), Pin::Dirty).map_err(local)?;
                 *stored = Stored::Extent(extent);
             }
         }

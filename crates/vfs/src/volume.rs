@@ -10,7 +10,7 @@ pub use modes::{Alarm, offline};
 use crate::alike::Alike;
 use crate::config::{MountOptions, VolumeStatus};
 use crate::conflict::Policies;
-use crate::data::{Budget, DataLog};
+use crate::data::{Budget, DataLog, Room};
 use crate::earlier::Chunks;
 use crate::env::Env;
 use crate::fetch::{Flights, Walks};
@@ -510,7 +510,7 @@ fn recover(
     for (seq, (mut change, late)) in open {
         objects(&change).for_each(|id| keep_only_base(tree, data, id));
         let laid = change.is_laid();
-        match if laid { lay_bytes(data, &mut change) } else { Ok(()) } {
+        match if laid { lay_bytes(data, &mut change, Room::Within) } else { Ok(()) } {
             // The journal has them; they go home from there.
             Err(e) if e.kind == ErrorKind::NoSpace => drop(tree.unlaid.insert(change.object)),
             done => done?,

@@ -12,6 +12,16 @@ const SEGMENT_LEN: u64 = 64 << 20;
 /// Smallest segment, which still takes the largest write of a client many times.
 const SEGMENT_LEN_MIN: u64 = 4 << 20;
 
+/// How many bytes there is room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Room {
+    /// As many as the cap says.
+    Within,
+    /// Half as many again, before anything is evicted: for what must be here, all at once, before the home can be sent what
+    /// fills the cache.
+    Beyond,
+}
+
 /// A cap on the bytes of all data logs together. What is over it evicts the oldest segment of any log; bytes that
 /// only we have are never evicted, but count.
 pub struct Budget {
@@ -68,11 +78,15 @@ impl Budget {
         self.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Counts `bytes`, evicting until they fit. The caller holds no lock of a log.
-    pub(super) fn reserve(&self, bytes: u64) -> Result<()> {
+    /// Counts `bytes`, evicting until there is room for them. The caller holds no lock of a log.
+    pub(super) fn reserve(&self, bytes: u64, room: Room) -> Result<()> {
+        let most = match room {
+            Room::Within => self.cap,
+            Room::Beyond => self.cap + self.cap / 2,
+        };
         loop {
             let before = self.used.fetch_add(bytes, Ordering::Relaxed);
-            if before + bytes <= self.cap {
+            if before + bytes <= most {
                 return Ok(());
             }
             self.refund(bytes);

@@ -24,7 +24,7 @@ mod scan;
 #[cfg(test)]
 mod tests;
 
-pub use budget::Budget;
+pub use budget::{Budget, Room};
 pub use read::{Part, Stamp, When};
 
 use crate::env::{Env, Error, File, Result};
@@ -119,6 +119,11 @@ impl DataLog {
     /// [`Error::Full`] over the budget or on a full disk, when nothing can be evicted; [`Error::TooBig`] for more than
     /// a segment.
     pub fn put(&self, object: u64, at: u64, data: &[Bytes], pin: Pin) -> Result<Extent> {
+        self.put_in(Room::Within, object, at, data, pin)
+    }
+
+    /// The same where there may be more room.
+    pub fn put_in(&self, room: Room, object: u64, at: u64, data: &[Bytes], pin: Pin) -> Result<Extent> {
         let len: usize = data.iter().map(Bytes::len).sum();
         if len == 0 {
             return Ok(Extent { segment: 0, pos: 0, len: 0, crc: 0 });
@@ -130,7 +135,7 @@ impl DataLog {
         let kind = if pin == Pin::Dirty { Kind::Dirty } else { Kind::Clean };
         let cost = entry::footprint(len as u64);
         loop {
-            self.budget.reserve(cost)?;
+            self.budget.reserve(cost, room)?;
             let mut tail = self.tail.lock();
             let epoch = self.index.lock().object(object).epoch;
             let entry = Entry { kind, object, epoch, offset: at, len: len as u32, crc };

@@ -299,6 +299,19 @@ fn dirty_data_are_not_evicted_and_fill_the_budget() {
 }
 
 #[test]
+fn what_the_queue_needs_to_go_on_has_room_beyond_what_is_unsent() {
+    let disk = SimDisk::new();
+    let budget = Budget::with_segments(64 << 10, 8 << 10);
+    let log = open(&disk, &budget);
+    let block = || [Bytes::from(vec![7; 4000])];
+    let fill = |room, pin| (0..).take_while(|n| log.put_in(room, 1, n * 4000, &block(), pin).is_ok()).count();
+    assert!(fill(Room::Within, Pin::Dirty) >= 14);
+    assert!(fill(Room::Beyond, Pin::Dirty) >= 7, "half as many again");
+    assert!(budget.used() <= budget.cap() * 3 / 2);
+    assert_eq!(fill(Room::Within, Pin::Clean), 0);
+}
+
+#[test]
 fn a_version_outlives_the_eviction_of_its_note() {
     let disk = SimDisk::new();
     let budget = Budget::with_segments(32 << 10, 4 << 10);

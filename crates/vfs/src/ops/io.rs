@@ -2,7 +2,7 @@
 
 use super::live;
 use super::object::strip_set_ids;
-use crate::data::{Part, Pin};
+use crate::data::{Part, Pin, Room};
 use crate::fetch::{Want, is_whole};
 use crate::inode::{Inode, local};
 use crate::journal::{INLINE_MAX, Stored};
@@ -64,7 +64,7 @@ impl Vfs {
                 let attr = inode.attr.ok_or_else(|| Error::from(ErrorKind::Stale))?;
                 volume.may_read_as(ctx, oid.id, &attr)?;
                 let found = (volume.show(inode, &attr), inode.base_len);
-                volume.lay_late(&mut tree, oid.id)?;
+                volume.lay_late(&mut tree, oid.id, Room::Within)?;
                 keep_only_base(&mut tree, &volume.data, oid.id);
                 found
             };

@@ -6,7 +6,7 @@ use super::place::{Ready, has_name_after};
 use super::prefer::Lost;
 use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
-use crate::data::{Part, Pin};
+use crate::data::{Part, Pin, Room};
 use crate::inode::{Tree, local};
 use crate::journal::{Change, Fate, Stored};
 use crate::limits;
@@ -22,7 +22,7 @@ impl Volume {
             // What is resolved is the whole content.
             let mut tree = self.tree.lock();
             let object = self.object(&tree, one)?;
-            self.lay_late(&mut tree, object)?;
+            self.lay_late(&mut tree, object, Room::Beyond)?;
         }
         let state = self.state_of(one, theirs.as_ref()).await?;
         if !matches!(state, Theirs::Own | Theirs::Equal) && self.is_elsewhere(one, theirs)? {
@@ -363,7 +363,7 @@ impl Volume {
                     return Ok(());
                 }
                 let len = chunk.data.len() as u64;
-                self.data.put(object, at, &[chunk.data], Pin::Clean).map_err(local)?;
+                self.data.put_in(Room::Beyond, object, at, &[chunk.data], Pin::Clean).map_err(local)?;
                 at += len;
             }
         }
@@ -395,7 +395,10 @@ impl Volume {
                 match part {
                     Part::Have(bytes) => {
                         let len = bytes.len() as u64;
-                        let extent = self.data.put(object, from, &[bytes], Pin::Dirty).map_err(local)?;
+                        let extent = self
+                            .data
+                            .put_in(Room::Beyond, object, from, &[bytes], Pin::Dirty)
+                            .map_err(local)?;
                         pieces.push(Piece::Data(from, Stored::Extent(extent)));
                         from += len;
                     }
