@@ -240,6 +240,9 @@ pub struct Index {
     pub earlier: VecDeque<Earlier>,
     /// The stamp of the newest of those.
     pub stamp: u64,
+    /// The highest segment that was evicted by this process. Version notes that stood in it or before it were written
+    /// again: a scan forgets what is before a segment that is missing.
+    pub evicted: u64,
 }
 
 impl Index {
@@ -316,22 +319,42 @@ impl Index {
         }
     }
 
-    /// Removes a segment with all that was indexed in it. Answers it, and the objects whose version note went
-    /// with it while other bytes of theirs stay.
+    /// The oldest segment that may go. The one that is written to counts only where there is no other.
+    pub fn evictable(&self) -> Option<(u64, &Segment)> {
+        let last = self.segments.last_key_value().map(|(number, _)| *number);
+        let sealed = |number: u64| self.segments.len() == 1 || Some(number) != last;
+        let free = self.segments.iter().filter(|(_, s)| s.pins == 0).map(|(number, s)| (*number, s));
+        free.take_while(|(number, _)| sealed(*number)).next()
+    }
+
+    /// Removes a segment with all that was indexed in it. Answers it, and the objects whose version note a scan would not
+    /// find any more, or not believe, while they are still known.
     pub fn evict(&mut self, number: u64) -> Option<(Segment, Vec<u64>)> {
         let segment = self.segments.remove(&number)?;
         self.earlier.iter_mut().for_each(|e| e.pieces.retain(|p| p.extent.segment != number));
         self.earlier.retain(|e| !e.pieces.is_empty());
-        let mut orphans = Vec::new();
-        for id in &segment.objects {
-            let Some(o) = self.objects.get_mut(id) else { continue };
-            o.pieces.retain(|p| p.extent.segment != number);
-            if o.pieces.is_nowhere() && o.noted <= number {
-                self.objects.remove(id);
-            } else if o.version.is_some() && o.noted == number {
-                orphans.push(*id);
-            }
-        }
+        let passed = self.segments.range(number.min(self.evicted + 1)..number);
+        let mut touched: HashSet<u64> = passed.flat_map(|(_, s)| s.objects.iter().copied()).collect();
+        touched.extend(&segment.objects);
+        self.evicted = self.evicted.max(number);
+        let orphans = touched.into_iter().filter(|id| self.lose(*id, number));
+        let mut orphans: Vec<u64> = orphans.collect();
+        orphans.sort_unstable();
         Some((segment, orphans))
+    }
+
+    /// Forgets what an object has in a segment that goes; answers whether it is still known but needs another version
+    /// note.
+    fn lose(&mut self, id: u64, number: u64) -> bool {
+        let Some(o) = self.objects.get_mut(&id) else { return false };
+        o.pieces.retain(|p| p.extent.segment != number);
+        if o.noted > number {
+            return false;
+        }
+        if o.pieces.is_nowhere() {
+            self.objects.remove(&id);
+            return false;
+        }
+        o.version.is_some()
     }
 }

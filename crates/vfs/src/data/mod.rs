@@ -1,7 +1,7 @@
 //! The data cache of a volume: a log of entries in segments, and an index of it in memory.
 //!
-//! Bytes are never overwritten in place. Clean bytes (the home has them too) are a cache: the oldest segment is
-//! evicted when the [`Budget`] is used up, and after a restart only what a version note vouches for counts.
+//! Bytes are never overwritten in place. Clean bytes (the home has them too) are a cache: the oldest segment without
+//! dirty ones is evicted when the [`Budget`] is used up, and after a restart only what a version note vouches for counts.
 //! Dirty bytes belong to a journal record that has not retired; they are pinned until [`DataLog::unpin`] and come
 //! back after a restart only through the journal. Whatever is in doubt after a crash becomes a gap, which is
 //! fetched again; it is never taken for the home's content.
@@ -456,16 +456,16 @@ impl DataLog {
 
 /// What the budget asks of the log.
 impl DataLog {
-    /// When the oldest segment was begun, and when it was last used, if that one may be evicted.
+    /// When the oldest segment that may be evicted was begun, and when it was last used.
     fn oldest_evictable(&self) -> Option<(Time, Time)> {
         if self.held.load(Ordering::Acquire) {
             return None;
         }
         let index = self.index.lock();
-        index.segments.first_key_value().filter(|(_, s)| s.pins == 0).map(|(_, s)| (s.made, s.used))
+        index.evictable().map(|(_, s)| (s.made, s.used))
     }
 
-    /// Evicts the oldest segments, unless they are pinned, until there is more room than before: one that has nothing but
+    /// Evicts the oldest segments that are not pinned until there is more room than before: one that has nothing but
     /// notes, which are written again, makes none.
     fn evict_oldest(&self) -> bool {
         let mut tail = self.tail.lock();
@@ -478,11 +478,11 @@ impl DataLog {
         }
     }
 
-    /// Evicts the oldest segment, unless it is pinned; its number, and whether that makes room.
+    /// Evicts the oldest segment that is not pinned; its number, and whether that makes room.
     fn evict_first(&self, tail: &mut Tail) -> Option<(u64, bool)> {
         let (number, segment, orphans) = {
             let mut index = self.index.lock();
-            let number = index.segments.first_key_value().filter(|(_, s)| s.pins == 0).map(|(n, _)| *n)?;
+            let number = index.evictable().map(|(number, _)| number)?;
             let (segment, orphans) = index.evict(number)?;
             let orphans: Vec<_> = orphans
                 .into_iter()

@@ -329,6 +329,72 @@ fn a_version_outlives_the_eviction_of_its_note() {
     assert!(log.gaps(1, 39_000, 1000).is_empty());
 }
 
+/// One that is stuck keeps nothing but its own segment in the cache.
+#[test]
+fn clean_bytes_behind_dirty_ones_are_evicted() {
+    let disk = SimDisk::new();
+    let budget = Budget::with_segments(32 << 10, 4 << 10);
+    let log = open(&disk, &budget);
+    let data = |n: u64| [Bytes::from(vec![n as u8; 1000])];
+    let stuck = log.put(1, 0, &data(1), Pin::Dirty).unwrap();
+    for n in 0..200 {
+        log.put(2, n * 1000, &data(n), Pin::Clean).unwrap();
+    }
+    assert_eq!(log.read_extent(&stuck).unwrap(), data(1)[0]);
+    assert_eq!(log.gaps(2, 180_000, 20_000), [], "the newest are there");
+    assert!(log.gaps(2, 0, 180_000).iter().map(|gap| gap.1).sum::<u64>() > 150_000, "older ones are not");
+    log.unpin(&stuck);
+    settle(&log);
+    for n in 0..40 {
+        log.put(3, n * 1000, &data(n), Pin::Clean).unwrap();
+    }
+    assert!(log.read_extent(&stuck).is_err(), "the oldest goes first again");
+}
+
+/// What a scan cannot know is what stood in a segment that is missing between others.
+#[test]
+fn after_a_restart_nothing_from_before_an_evicted_segment_counts_and_all_behind_it_does() {
+    let disk = SimDisk::new();
+    let budget = Budget::with_segments(32 << 10, 4 << 10);
+    let log = open(&disk, &budget);
+    let data = |n: u64| [Bytes::from(vec![n as u8; 600])];
+    let stuck = log.put(1, 0, &data(1), Pin::Dirty).unwrap();
+    for id in [2, 3, 4] {
+        log.put(id, 0, &data(id), Pin::Clean).unwrap();
+        log.set_version(id, version(id));
+    }
+    let first = log.tail.lock().current.as_ref().unwrap().0;
+    // In the next segment: another content of 3, and that 4 was cut.
+    while log.tail.lock().current.as_ref().unwrap().0 == first {
+        log.put(9, 0, &data(9), Pin::Clean).unwrap();
+    }
+    log.drop_object(3);
+    log.set_version(3, version(33));
+    log.truncate(4, 100);
+    let second = log.tail.lock().current.as_ref().unwrap().0;
+    for n in 0..60 {
+        log.put(2, n * 600, &data(2), Pin::Clean).unwrap();
+        if n == 50 {
+            log.put(3, 600, &data(30), Pin::Clean).unwrap();
+            log.set_version(3, version(33));
+        }
+    }
+    let there = |log: &DataLog, number: u64| log.index.lock().segments.contains_key(&number);
+    assert!(there(&log, first) && !there(&log, second), "the first is held by what is stuck");
+    assert_eq!(log.gaps(2, 30_000, 6000), []);
+    drop(log);
+    disk.kill();
+
+    let log = open(&disk, &budget);
+    assert_eq!(log.version(2), Some(version(2)), "noted again when its note was cut off");
+    assert_eq!(log.gaps(2, 30_000, 6000), []);
+    assert_eq!(log.version(3), Some(version(33)));
+    assert_eq!(log.gaps(3, 0, 1200), [(0, 600)], "the content of before is not believed");
+    assert_eq!(log.gaps(4, 0, 600), [(0, 600)], "nor what was cut");
+    log.insert(1, 0, stuck);
+    assert_eq!(log.get(1, 0, 600), [Part::Have(data(1)[0].clone())]);
+}
+
 #[test]
 fn a_full_disk_evicts_before_it_fails() {
     let disk = SimDisk::new();
