@@ -234,7 +234,8 @@ fn fill_up(file: &Path) -> Result<()> {
     Ok(())
 }
 
-fn mount(dir: &Path, options: &str) -> Result<()> {
+/// A tmpfs with these options, or other ones for one that is there.
+pub fn mount(dir: &Path, options: &str) -> Result<()> {
     run::output(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir)).map(drop)
 }
 

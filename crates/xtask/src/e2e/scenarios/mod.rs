@@ -6,6 +6,7 @@ mod big_file;
 mod commands;
 mod crash_loop;
 mod crash_tree;
+mod full_cache;
 mod full_disks;
 mod fuse;
 mod git_objects;
@@ -295,6 +296,13 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 8,
         run: full_disks::run,
+    },
+    Scenario {
+        name: "full-cache",
+        shows: "640 MiB through a cache of 64 MiB, by several writers, with a kill -9: none fails, starves or loses a byte",
+        ci: true,
+        minutes: 4,
+        run: full_cache::run,
     },
     Scenario {
         name: "full-log",
