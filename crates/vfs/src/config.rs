@@ -125,6 +125,8 @@ pub struct VfsStatus {
     pub cache_cap: u64,
     /// Bytes that the homes do not have yet.
     pub dirty_bytes: u64,
+    /// Writers that wait until the homes have some of them.
+    pub waiting: u64,
     /// Objects in memory.
     pub inodes: u64,
     /// Calls answered without asking a home.

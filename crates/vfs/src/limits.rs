@@ -194,6 +194,22 @@ pub const QUESTIONS: usize = 10;
 pub const ASK_AGAIN: Duration = Duration::from_millis(250);
 /// A call that has nothing in the cache waits this long before it is told to come again.
 pub const HOLD: Duration = Duration::from_secs(10);
+/// Longest write that needs no turn while there is any room that writers may take.
+pub const SMALL_WRITE: u64 = 16 << 10;
+/// Per cent of what the cache holds for the homes from which on writers are slowed.
+pub const SLOW_FROM: u64 = 90;
+/// Bytes per second to which one writer is slowed at most while there is room.
+pub const PACE_MIN: u64 = 512 << 10;
+/// What slowing costs one call at most.
+pub const PAUSE_MAX: Duration = Duration::from_secs(5);
+/// Time over which it is measured how fast bytes go home.
+pub const DRAIN_WINDOW: Duration = Duration::from_millis(500);
+/// How often whoever waits for room looks for it without being told.
+pub const ROOM_TICK: Duration = Duration::from_millis(100);
+/// Turns for room that pass over a file whose writer was told to come again, before it loses its place.
+pub const ROOM_MISSED: u32 = 256;
+/// Files that keep such a place.
+pub const ROOM_TURNS: usize = 4096;
 /// A home that was out of reach for this long fails calls that have nothing in the cache.
 pub const GIVE_UP: Duration = Duration::from_secs(60);
 /// How often somebody who waits for an outcome looks whether the home is out of reach for [`GIVE_UP`].

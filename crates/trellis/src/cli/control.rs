@@ -263,9 +263,16 @@ fn readable(report: &StatusReport) -> String {
         let _ = writeln!(out, "mount    {}{}", show::text(mount.dir.as_bytes()), why.unwrap_or_default());
     }
     let cache = &report.cache;
+    let waiting = match cache.waiting {
+        0 => String::new(),
+        some => format!(
+            "; {} for room",
+            if some == 1 { "1 writer waits".into() } else { format!("{some} writers wait") }
+        ),
+    };
     let _ = writeln!(
         out,
-        "cache    {} of {} ({} unsent), {} objects, {} hits, {} misses; {} of {} requests waited for a home\n",
+        "cache    {} of {} ({} unsent), {} objects, {} hits, {} misses; {} of {} requests waited for a home{waiting}\n",
         show::size(cache.bytes),
         show::size(cache.cap),
         show::size(cache.dirty_bytes),
@@ -434,8 +441,17 @@ mod tests {
     #[test]
     fn a_person_sees_everything_and_no_escapes() {
         let (cap, requests, waited) = (1 << 30, 8, 7);
-        let cache =
-            CacheReport { bytes: 1, cap, dirty_bytes: 0, inodes: 4, hits: 5, misses: 6, requests, waited };
+        let cache = CacheReport {
+            bytes: 1,
+            cap,
+            dirty_bytes: 0,
+            waiting: 0,
+            inodes: 4,
+            hits: 5,
+            misses: 6,
+            requests,
+            waited,
+        };
         let mounts = vec![MountReport { dir: "/home/me/trellis".into(), problem: Some("not empty".into()) }];
         let report = StatusReport {
             homes: vec![eventful()],

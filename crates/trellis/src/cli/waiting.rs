@@ -125,6 +125,7 @@ mod tests {
             bytes: 0,
             cap: 0,
             dirty_bytes: 0,
+            waiting: 0,
             inodes: 0,
             hits: 0,
             misses: 0,

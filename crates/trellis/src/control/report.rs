@@ -253,6 +253,9 @@ pub struct CacheReport {
     pub cap: u64,
     /// Bytes that the homes do not have yet; part of `bytes`.
     pub dirty_bytes: u64,
+    /// Writers that wait for room in the cache, which is full of those.
+    #[serde(default)]
+    pub waiting: u64,
     /// Objects in memory.
     pub inodes: u64,
     /// Calls answered without asking a home, since the start.
@@ -294,6 +297,7 @@ impl StatusReport {
                 bytes: status.cache_bytes,
                 cap: status.cache_cap,
                 dirty_bytes: status.dirty_bytes,
+                waiting: status.waiting,
                 inodes: status.inodes,
                 hits: status.cache_hits,
                 misses: status.cache_misses,

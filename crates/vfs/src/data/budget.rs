@@ -1,11 +1,15 @@
 //! One cap for the data logs of all volumes.
 
-use super::DataLog;
+use super::line::Line;
+use super::pace::{self, Drain};
+use super::{DataLog, entry};
 use crate::env::{Error, Result};
+use crate::limits;
 use home::Time;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Bytes of a segment, unless the cap is small.
 const SEGMENT_LEN: u64 = 64 << 20;
@@ -28,6 +32,10 @@ pub struct Budget {
     cap: u64,
     segment_len: u64,
     used: AtomicU64,
+    /// Of those, bytes of segments that may not be evicted.
+    held: AtomicU64,
+    drain: Mutex<Drain>,
+    line: Line,
     logs: Mutex<Vec<Weak<DataLog>>>,
 }
 
@@ -44,7 +52,15 @@ impl Budget {
     }
 
     pub(super) fn with_segments(cap: u64, segment_len: u64) -> Arc<Budget> {
-        Arc::new(Budget { cap, segment_len, used: AtomicU64::new(0), logs: Mutex::default() })
+        Arc::new(Budget {
+            cap,
+            segment_len,
+            used: AtomicU64::new(0),
+            held: AtomicU64::new(0),
+            drain: Mutex::default(),
+            line: Line::default(),
+            logs: Mutex::default(),
+        })
     }
 
     /// The cap.
@@ -55,6 +71,43 @@ impl Budget {
     /// Bytes used by all logs.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
+    }
+
+    /// Those who wait for room.
+    pub fn line(&self) -> &Line {
+        &self.line
+    }
+
+    /// Bytes of segments that may not be evicted went from `before` to `after`.
+    pub(super) fn holds(&self, before: u64, after: u64) {
+        self.held.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
+    /// So many bytes are at home.
+    pub(super) fn went(&self, bytes: u64, now: Duration) {
+        self.drain.lock().went(bytes, now);
+    }
+
+    /// What writers may fill. The rest is for short writes, of which half of it takes some more, and for what is read.
+    fn most(&self) -> u64 {
+        self.cap - self.rest()
+    }
+
+    fn rest(&self) -> u64 {
+        self.segment_len.min(self.cap / 4)
+    }
+
+    /// Whether a writer may put so many bytes, if there is room for them.
+    pub fn takes_unsent(&self, bytes: u64) -> bool {
+        let held = self.held.load(Ordering::Relaxed);
+        let more = if bytes <= limits::SMALL_WRITE { self.rest() / 2 } else { 0 };
+        held == 0 || held + entry::footprint(bytes) <= self.most() + more
+    }
+
+    /// How long a writer waits before so many bytes of his are taken.
+    pub fn pause(&self, bytes: u64, now: Duration) -> Duration {
+        let held = self.held.load(Ordering::Relaxed);
+        pace::pause(bytes, held, self.most(), self.drain.lock().rate(now))
     }
 
     /// Bytes of a segment.

@@ -234,6 +234,8 @@ pub struct Index {
     pub unpinning: Vec<u64>,
     /// Bytes of all pinned extents.
     pub dirty_bytes: u64,
+    /// Bytes of all segments that may not be evicted.
+    pub held: u64,
     /// The next epoch to give to an object.
     pub next_epoch: u64,
     /// What objects had before, at most one of each, the newest last. In memory alone, and evicted with its segments.
@@ -295,7 +297,16 @@ impl Index {
         self.pinned.insert(extent.key(), Pinned { place, len: extent.len });
         self.dirty_bytes += u64::from(extent.len);
         if let Some(s) = self.segments.get_mut(&extent.segment) {
+            self.held += if s.pins == 0 { s.len } else { 0 };
             s.pins += 1;
+        }
+    }
+
+    /// A segment ends here now.
+    pub fn grow(&mut self, number: u64, len: u64) {
+        if let Some(s) = self.segments.get_mut(&number) {
+            self.held += if s.pins > 0 { len - s.len } else { 0 };
+            s.len = len;
         }
     }
 
@@ -315,6 +326,7 @@ impl Index {
         for number in std::mem::take(&mut self.unpinning) {
             if let Some(s) = self.segments.get_mut(&number) {
                 s.pins -= 1;
+                self.held -= if s.pins == 0 { s.len } else { 0 };
             }
         }
     }

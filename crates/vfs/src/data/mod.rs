@@ -10,7 +10,7 @@
 //! - `entry`: the bytes. `docs/JOURNAL.md` shows them.
 //! - `index`: object → offset → where. `scan`: building it from the log at the start.
 //! - `read`: answers to readers, with checksums of what an earlier process wrote.
-//! - `budget`: the cap that all logs share.
+//! - `budget`: the cap that all logs share. `line`: who waits for room. `pace`: how writers are slowed before.
 //!
 //! Locks: the tail (one writer at a time) before the index; the index is a leaf and not held during I/O.
 
@@ -19,6 +19,8 @@ mod entry;
 #[cfg(test)]
 pub(crate) mod golden;
 mod index;
+mod line;
+mod pace;
 mod read;
 mod scan;
 #[cfg(test)]
@@ -171,7 +173,7 @@ impl DataLog {
         let piece = Piece { len: u64::from(extent.len), pos: extent.pos, extent, dirty, verified };
         let mut index = self.index.lock();
         if dirty {
-            index.pin(&extent, Some((object, at)));
+            self.holding(&mut index, |index| index.pin(&extent, Some((object, at))));
         }
         index.object(object).pieces.lay(at, piece);
         if let Some(s) = index.segments.get_mut(&extent.segment) {
@@ -184,6 +186,7 @@ impl DataLog {
     /// [`crate::journal::Body::Retire`]; its segment may be evicted once that is durable.
     pub fn unpin(&self, extent: &Extent) {
         let mut tail = self.tail.lock();
+        self.budget.went(u64::from(extent.len), self.env.clock.instant());
         let (object, at, epoch) = {
             let mut index = self.index.lock();
             let Some((object, at)) = index.unpin(extent) else { return };
@@ -304,6 +307,13 @@ impl DataLog {
         }
     }
 
+    /// Changes what is pinned, or where, and tells the budget.
+    fn holding(&self, index: &mut Index, change: impl FnOnce(&mut Index)) {
+        let before = index.held;
+        change(index);
+        self.budget.holds(before, index.held);
+    }
+
     /// Writes an entry at the tail.
     fn append(&self, tail: &mut Tail, entry: &Entry, data: &[Bytes]) -> Result<Extent> {
         let fits = tail.pos + entry.footprint() <= self.budget.segment_len();
@@ -320,9 +330,7 @@ impl DataLog {
         parts.push(&pad[..(entry.len.wrapping_neg() & 7) as usize]);
         file.pwrite_all(&parts, tail.pos).map_err(|e| Error::io(path(&self.dir, number), &e))?;
         tail.pos += entry.footprint();
-        if let Some(s) = self.index.lock().segments.get_mut(&number) {
-            s.len = tail.pos;
-        }
+        self.holding(&mut self.index.lock(), |index| index.grow(number, tail.pos));
         Ok(Extent { segment: number, pos, len: entry.len, crc: entry.crc })
     }
 
@@ -422,7 +430,7 @@ impl DataLog {
     /// Keeps an extent that an unretired record names, before its object is known.
     pub(crate) fn hold(&self, extent: &Extent) {
         if extent.len > 0 {
-            self.index.lock().pin(extent, None);
+            self.holding(&mut self.index.lock(), |index| index.pin(extent, None));
         }
     }
 
@@ -450,7 +458,14 @@ impl DataLog {
 
     /// The commit that began last succeeded.
     pub(crate) fn commit_ends(&self) {
-        self.index.lock().release();
+        let mut index = self.index.lock();
+        let held = index.held;
+        self.holding(&mut index, Index::release);
+        let less = index.held < held;
+        drop(index);
+        if less {
+            self.budget.line().wake();
+        }
     }
 }
 
@@ -509,7 +524,10 @@ impl DataLog {
 
 impl Drop for DataLog {
     fn drop(&mut self) {
-        self.budget.refund(self.index.get_mut().segments.values().map(|s| s.len).sum());
+        let index = self.index.get_mut();
+        self.budget.refund(index.segments.values().map(|s| s.len).sum());
+        self.budget.holds(index.held, 0);
+        self.budget.line().wake();
     }
 }
 

@@ -204,6 +204,9 @@ fn never_wrong_through_evictions_kills_and_power_cuts() {
                 let id = rng.random_range(1..=OBJECTS);
                 step(&log, models.get_mut(&id).unwrap(), id, &mut rng, false);
                 assert!(budget.used() <= budget.cap() + (16 << 10), "{} used", budget.used());
+                let index = log.index.lock();
+                let pinned = index.segments.values().filter(|s| s.pins > 0);
+                assert_eq!(index.held, pinned.map(|s| s.len).sum::<u64>());
             }
             let records = models.values().flat_map(|m| &m.pins);
             records.for_each(|(_, e)| log.require_sync(e.segment));
@@ -309,6 +312,30 @@ fn what_the_queue_needs_to_go_on_has_room_beyond_what_is_unsent() {
     assert!(fill(Room::Beyond, Pin::Dirty) >= 7, "half as many again");
     assert!(budget.used() <= budget.cap() * 3 / 2);
     assert_eq!(fill(Room::Within, Pin::Clean), 0);
+}
+
+#[test]
+fn writers_leave_room_for_readers() {
+    let budget = Budget::with_segments(64 << 10, 8 << 10);
+    let log = open(&SimDisk::new(), &budget);
+    assert!(budget.takes_unsent(1 << 20), "whatever is the first");
+    let mut extents = Vec::new();
+    let block = [Bytes::from(vec![7; 4000])];
+    while budget.takes_unsent(20_000) {
+        extents.push(log.put(1, extents.len() as u64 * 4000, &block, Pin::Dirty).unwrap());
+    }
+    assert!(extents.len() > 5 && budget.takes_unsent(4000));
+    assert!(budget.pause(4000, Default::default()).is_zero());
+    while budget.takes_unsent(4000) {
+        extents.push(log.put(1, extents.len() as u64 * 4000, &block, Pin::Dirty).unwrap());
+    }
+    assert!(!budget.pause(4000, Default::default()).is_zero());
+    log.put(2, 0, &block, Pin::Clean).unwrap();
+    extents.iter().for_each(|e| log.unpin(e));
+    assert!(!budget.takes_unsent(4000), "not before that is durable");
+    settle(&log);
+    assert!(budget.takes_unsent(40_000));
+    assert!(budget.pause(4000, Default::default()).is_zero());
 }
 
 #[test]

@@ -169,6 +169,11 @@ impl Lane {
         }
     }
 
+    /// Makes durable soon what is buffered.
+    pub fn hurry(&self) {
+        self.shared.request(self);
+    }
+
     /// Whether the record is durable.
     pub fn is_synced(&self, seq: u64) -> bool {
         self.synced.load(Ordering::Acquire) >= seq

@@ -39,6 +39,14 @@ impl Position {
     }
 }
 
+/// A write that is asked for.
+struct Write {
+    file: u64,
+    position: Position,
+    data: Bytes,
+    want: Stability,
+}
+
 /// A write that was taken, with attributes from inside its critical section.
 struct Taken {
     at: u64,
@@ -124,7 +132,7 @@ impl Vfs {
         let verifier = self.verifier(&volume);
         let needs = volume.growth(oid.id, position, u64::from(count))?;
         let admitted = volume.admit(oid.id, needs).await?;
-        let taken = volume.take_write(ctx, oid.id, position, data, want).await?;
+        let taken = volume.take_write(ctx, Write { file: oid.id, position, data, want }).await?;
         drop(admitted);
         if want == Stability::Stable
             && let Some(ticket) = taken.ticket
@@ -262,62 +270,82 @@ impl Volume {
         Ok(ReadOk { data, eof: end >= shown.size, attr: shown })
     }
 
-    /// Puts bytes into the data log and the journal. While the cache is full of unsent data the writer is slowed
-    /// down, then told to come again.
-    async fn take_write(
-        self: &Arc<Self>,
-        ctx: Ctx<'_>,
-        id: u64,
-        position: Position,
-        data: Bytes,
-        want: Stability,
-    ) -> Result<Taken> {
-        let mut slept = Duration::ZERO;
+    /// Puts bytes into the data log and the journal. While the cache is nearly full of unsent data the writer is slowed
+    /// down; while it is full he waits in line, and then is told to come again.
+    async fn take_write(self: &Arc<Self>, ctx: Ctx<'_>, write: Write) -> Result<Taken> {
+        let budget = &self.shared.budget;
+        let len = write.data.len() as u64;
+        let free = || len <= limits::SMALL_WRITE || budget.line().is_empty();
+        let pause = budget.pause(len, self.env.clock.instant());
+        if !self.passes(&write) && pause > Duration::ZERO && free() {
+            tokio::time::sleep(pause).await;
+        }
+        if let Some(taken) = self.try_write(ctx, &write, free())? {
+            return Ok(taken);
+        }
+        let in_line = tokio::time::timeout(limits::HOLD, self.write_in_turn(ctx, &write)).await;
+        in_line.unwrap_or_else(|_| {
+            Err(Error::new(
+                ErrorKind::Full,
+                "the cache or its disk is full of changes that the home does not have",
+            ))
+        })
+    }
+
+    async fn write_in_turn(self: &Arc<Self>, ctx: Ctx<'_>, write: &Write) -> Result<Taken> {
+        let place = self.shared.budget.line().stand((self.id, write.file));
+        // What is at home already may make room as soon as that is durable here.
+        self.lane.hurry();
         loop {
-            {
-                let mut tree = self.tree.lock();
-                let before = self.before(&tree, id);
-                let attr = Volume::attr_of(&mut tree, id)?;
-                is_file(attr.kind)?;
-                self.may_write_as(ctx, id, &attr)?;
-                self.guard.lock().clone().check_object(&mut tree, id)?;
-                tell_refusal(tree.get(id)?)?;
-                let at = position.in_file(length(&tree, id, attr.size), data.len() as u64)?;
-                if data.is_empty() {
-                    let after = self.shown_if_known(&tree, id);
-                    return Ok(Taken { at, before, ticket: None, after });
-                }
-                if self.plain() && want == Stability::Stable && self.lane.has_room(0) {
-                    let stored = Stored::Inline(data.clone());
-                    let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data)?;
-                    return Ok(Taken { at, before, ticket: Some(ticket), after: None });
-                }
-                keep_only_base(&mut tree, &self.data, id);
-                let inline = if data.len() <= INLINE_MAX { data.len() as u64 } else { 0 };
-                let put = match self.lane.has_room(inline) && (want == Stability::Unstable || !self.plain()) {
-                    true => self.data.put(id, at, std::slice::from_ref(&data), Pin::Dirty),
-                    false => Err(crate::env::Error::Full("the journal has no room".into())),
-                };
-                match put {
-                    Ok(extent) => {
-                        let stored = Stored::Extent(extent);
-                        let ticket = self.write_record(&mut tree, ctx, id, (at, stored), &data)?;
-                        let after = self.shown_if_known(&tree, id);
-                        return Ok(Taken { at, before, ticket: Some(ticket), after });
-                    }
-                    Err(crate::env::Error::Full(_)) => {}
-                    Err(e) => return Err(local(e)),
-                }
-            }
-            if slept >= limits::HOLD {
-                return Err(Error::new(
-                    ErrorKind::Full,
-                    "the cache or its disk is full of changes that the home does not have",
-                ));
-            }
             self.wake.notify_one();
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            slept += Duration::from_millis(100);
+            place.turn().await;
+            if let Some(taken) = self.try_write(ctx, write, true)? {
+                place.served();
+                return Ok(taken);
+            }
+        }
+    }
+
+    /// Mode `strict`: whether the caller waits for the home, so that nothing has to be kept here.
+    fn passes(&self, write: &Write) -> bool {
+        self.plain() && write.want == Stability::Stable
+    }
+
+    /// Takes a write if there is room; for what goes to the cache also only `in_turn`.
+    fn try_write(self: &Arc<Self>, ctx: Ctx<'_>, write: &Write, in_turn: bool) -> Result<Option<Taken>> {
+        let Write { file: id, position, data, want } = write;
+        let (id, len) = (*id, data.len() as u64);
+        let mut tree = self.tree.lock();
+        let before = self.before(&tree, id);
+        let attr = Volume::attr_of(&mut tree, id)?;
+        is_file(attr.kind)?;
+        self.may_write_as(ctx, id, &attr)?;
+        self.guard.lock().clone().check_object(&mut tree, id)?;
+        tell_refusal(tree.get(id)?)?;
+        let at = position.in_file(length(&tree, id, attr.size), len)?;
+        if data.is_empty() {
+            let after = self.shown_if_known(&tree, id);
+            return Ok(Some(Taken { at, before, ticket: None, after }));
+        }
+        if self.passes(write) && self.lane.has_room(0) {
+            let stored = Stored::Inline(data.clone());
+            let ticket = self.write_record(&mut tree, ctx, id, (at, stored), data)?;
+            return Ok(Some(Taken { at, before, ticket: Some(ticket), after: None }));
+        }
+        keep_only_base(&mut tree, &self.data, id);
+        let inline = if data.len() <= INLINE_MAX { len } else { 0 };
+        let fits = in_turn && self.shared.budget.takes_unsent(len) && self.lane.has_room(inline);
+        if !fits || *want == Stability::Stable && self.plain() {
+            return Ok(None);
+        }
+        match self.data.put(id, at, std::slice::from_ref(data), Pin::Dirty) {
+            Ok(extent) => {
+                let ticket = self.write_record(&mut tree, ctx, id, (at, Stored::Extent(extent)), data)?;
+                let after = self.shown_if_known(&tree, id);
+                Ok(Some(Taken { at, before, ticket: Some(ticket), after }))
+            }
+            Err(crate::env::Error::Full(_)) => Ok(None),
+            Err(e) => Err(local(e)),
         }
     }
 

@@ -155,6 +155,10 @@ impl Volume {
             Err(e) => Err(e),
         };
         self.tree.lock().queue.end(lost);
+        // What is at home makes room only once that is durable here.
+        if !self.shared.budget.line().is_empty() {
+            self.lane.hurry();
+        }
         taken
     }
 

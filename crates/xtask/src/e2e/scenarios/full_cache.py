@@ -19,7 +19,7 @@ import time
 MIB = 1 << 20
 BLOCK = 256 << 10
 # A big file is made durable after so many MiB.
-SYNC = 16
+SYNC = 8
 # What a FUSE mount answers whose server was killed, or is about to come back.
 GONE = {errno.ENOTCONN, errno.EIO, errno.ECONNABORTED, errno.ENOENT, errno.ESTALE, errno.ENODEV}
 # A server that was killed is back so soon.

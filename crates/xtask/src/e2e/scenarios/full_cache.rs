@@ -9,10 +9,12 @@ use crate::e2e::server::{Gateway, Server};
 use crate::e2e::sshd::Sshd;
 use crate::e2e::trees::Noise;
 use crate::e2e::world::World;
+use crate::nfs::status_of;
 use crate::run;
-use crate::wan_link::link::Options;
+use crate::wan_link::link::{Options, Way};
 use crate::wan_link::relay::Relay;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use oncrpc::nfs3::{NfsStat3, StableHow};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -29,8 +31,15 @@ const FILE_MIB: u64 = 160;
 const RATE: u64 = 32 << 20;
 /// MiB that are acknowledged when the server is killed.
 const KILL_AT: u64 = 256;
+/// Files that many write at the same time, and the MiB of each, when the way home takes [`SLOW_RATE`].
+const MANY: usize = 16;
+const MANY_MIB: u64 = 8;
+const SLOW_RATE: u64 = 8 << 20;
 /// What one call may take at most, and the time between two files of the small writer.
 const LONGEST: f64 = 20.0;
+/// Bytes that are written by NFS, and when a kernel comes again (NFS_JUKEBOX_RETRY_TIME).
+const NFS: usize = 4 << 20;
+const JUKEBOX: Duration = Duration::from_secs(5);
 /// Bytes that the home refuses.
 const REFUSED: usize = 3 << 20;
 const SOON: Duration = Duration::from_secs(20);
@@ -54,29 +63,65 @@ pub fn run(world: &World) -> Result<()> {
     let refused = refuse(world, &server, there)?;
 
     let began = Instant::now();
-    let writers = Writers::start(world, &top)?;
+    let writers = Writers::start(world, &top, "big", FILES, FILE_MIB)?;
     writers.until(KILL_AT)?;
     shows_unsent(&server)?;
     server.kill()?;
     server.restart()?;
     let told = writers.finish()?;
     println!("{} MiB were taken in {:?}", FILES as u64 * FILE_MIB, began.elapsed());
-    wait_for("the rest at the home", HUNG, || {
-        let home = server.home_status("ann@lab").ok()?;
-        (home["unsent_bytes"].as_u64()? <= REFUSED as u64).then_some(())
-    })?;
+    wait_for("the rest at the home", HUNG, || all_but_refused(&server))?;
     println!("and are at home after {:?}", began.elapsed());
-    for (name, told) in &told {
-        println!("{name}: {told}");
-        let fine = told["longest"].as_f64().is_some_and(|s| s < LONGEST)
-            && told["idle"].as_f64().is_some_and(|s| s < LONGEST || name != SMALL);
-        ensure!(fine, "{name} waited too long: {told}");
-    }
-    told.iter().try_for_each(|(name, _)| check(world, &work, name))?;
+    check(world, &work, &told)?;
+
+    relay.link().set_rate(Way::Up, SLOW_RATE);
+    let began = Instant::now();
+    let nfs = std::thread::scope(|scope| {
+        let nfs = scope.spawn(|| by_nfs(world, &server, &work));
+        let writers = Writers::start(world, &top, "many", MANY, MANY_MIB)?;
+        let told = writers.finish()?;
+        println!("{} MiB of {MANY} writers were taken in {:?}", MANY as u64 * MANY_MIB, began.elapsed());
+        relay.link().set_rate(Way::Up, RATE);
+        Ok::<_, anyhow::Error>((told, nfs.join()))
+    });
+    let (told, nfs) = nfs?;
+    nfs.map_err(|_| anyhow!("the NFS client panicked"))??;
+    wait_for("the rest at the home", HUNG, || all_but_refused(&server))?;
+    check(world, &work, &told)?;
+    ensure!(fs::read(work.join("by-nfs"))? == Noise::new(2).bytes(NFS), "by NFS other bytes arrived");
+
     take(&server, &refused)?;
     let status = server.home_status("ann@lab")?;
     ensure!(status["conflicts"] == 0 && status["parked"] == serde_json::json!([]), "{status}");
     server.run(&["umount", &tree.to_string_lossy()]).map(drop)
+}
+
+/// Whether everything is at the home that it takes.
+fn all_but_refused(server: &Server) -> Option<()> {
+    let home = server.home_status("ann@lab").ok()?;
+    (home["unsent_bytes"].as_u64()? <= REFUSED as u64).then_some(())
+}
+
+/// A client that comes again when it is told to, as a kernel does.
+fn by_nfs(world: &World, server: &Server, work: &Path) -> Result<()> {
+    let (client, root) = world.client(server)?;
+    let dir = client.walk(&root, &format!("ann@lab{}", work.display()))?;
+    let file = client.create(&dir, "by-nfs")?;
+    let mut longest = Duration::ZERO;
+    for (n, part) in Noise::new(2).bytes(NFS).chunks(256 << 10).enumerate() {
+        let began = Instant::now();
+        loop {
+            let wrote = client.write(&file, n as u64 * (256 << 10), part, StableHow::Unstable);
+            match status_of(&wrote) {
+                Some(NfsStat3::Jukebox) => std::thread::sleep(JUKEBOX),
+                _ => break wrote.map(drop)?,
+            }
+        }
+        longest = longest.max(began.elapsed());
+    }
+    println!("by NFS: {longest:?} for one call");
+    ensure!(longest < Duration::from_secs_f64(LONGEST), "a write by NFS took {longest:?}");
+    Ok(())
 }
 
 /// Bytes that the home has no room for: the oldest in the cache.
@@ -112,7 +157,7 @@ fn shows_unsent(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// The writer of small files.
+/// How writers of small files are called.
 const SMALL: &str = "small";
 
 /// Programs that write, by name.
@@ -122,9 +167,13 @@ struct Writers<'a> {
 }
 
 impl<'a> Writers<'a> {
-    fn start(world: &'a World, top: &Path) -> Result<Self> {
-        let names = (0..FILES).map(|n| (format!("big{n}"), "big")).chain([(SMALL.into(), "small")]);
+    /// Starts some with a large file each, and one with small ones.
+    fn start(world: &'a World, top: &Path, kind: &str, files: usize, mib: u64) -> Result<Self> {
+        let small = (format!("{SMALL}-{kind}"), "small");
+        let names = (0..files).map(|n| (format!("{kind}{n}"), "big")).chain([small]);
         let stop = stop(world);
+        // There is one where others have ended.
+        let _ = fs::remove_file(&stop);
         let start = |(name, what): (String, &str)| {
             let mut writer = program(world);
             writer.args([
@@ -134,7 +183,7 @@ impl<'a> Writers<'a> {
                 notes(world, &name).as_ref(),
                 stop.as_ref(),
             ]);
-            writer.arg(FILE_MIB.to_string()).uid(GATEWAY.uid).gid(GATEWAY.uid).stdout(Stdio::piped());
+            writer.arg(mib.to_string()).uid(GATEWAY.uid).gid(GATEWAY.uid).stdout(Stdio::piped());
             Ok((name, writer.spawn()?))
         };
         Ok(Writers { world, running: names.map(start).collect::<Result<_>>()? })
@@ -143,7 +192,7 @@ impl<'a> Writers<'a> {
     /// Waits until so many MiB are acknowledged.
     fn until(&self, mib: u64) -> Result<()> {
         let durable = |name: &String| last(&notes(self.world, name)).unwrap_or(0);
-        let big = || self.running.iter().map(|(name, _)| name).filter(|name| *name != SMALL);
+        let big = || self.running.iter().map(|(name, _)| name).filter(|name| !name.starts_with(SMALL));
         wait_for("acknowledged bytes", HUNG, || (big().map(durable).sum::<u64>() >= mib).then_some(()))
     }
 
@@ -152,7 +201,7 @@ impl<'a> Writers<'a> {
         let hung = Instant::now() + HUNG;
         let mut told = Vec::new();
         for (name, mut child) in self.running.drain(..) {
-            if name == SMALL {
+            if name.starts_with(SMALL) {
                 fs::write(stop(self.world), "")?;
             }
             let left = hung.saturating_duration_since(Instant::now());
@@ -178,11 +227,19 @@ impl Drop for Writers<'_> {
     }
 }
 
-/// Whatever was acknowledged to a writer is at the home.
-fn check(world: &World, work: &Path, name: &str) -> Result<()> {
-    let mut look = program(world);
-    look.args(["check".as_ref(), work.as_os_str(), name.as_ref(), notes(world, name).as_ref()]);
-    run::output(&mut look).map(drop)
+/// Nobody waited too long, and whatever was acknowledged is at the home.
+fn check(world: &World, work: &Path, told: &[(String, Value)]) -> Result<()> {
+    for (name, told) in told {
+        println!("{name}: {told}");
+        let within = |what: &str| told[what].as_f64().is_some_and(|s| s < LONGEST);
+        let small = name.starts_with(SMALL);
+        ensure!(within("longest") && (!small || within("idle")), "{name} waited too long: {told}");
+    }
+    told.iter().try_for_each(|(name, _)| {
+        let mut look = program(world);
+        look.args(["check".as_ref(), work.as_os_str(), name.as_ref(), notes(world, name).as_ref()]);
+        run::output(&mut look).map(drop)
+    })
 }
 
 fn program(world: &World) -> Command {
