@@ -51,7 +51,7 @@ pub fn run(world: &World) -> Result<()> {
     fuse::allow()?;
     fs::write(world.dir.join("full_cache.py"), include_str!("full_cache.py"))?;
     let work = world.home_dir(ANN, "work")?;
-    let sshd = Sshd::start(&world.dir, "lab", "")?;
+    let mut sshd = Sshd::start(&world.dir, "lab", "")?;
     let relay =
         Relay::start("127.0.0.1:0".parse()?, sshd.addr, Options { rate: [RATE, 0], ..Options::default() })?;
     world.trust(&sshd)?;
@@ -60,7 +60,7 @@ pub fn run(world: &World) -> Result<()> {
     let tree = fuse::mount(world, &server, "tree")?;
     let there = |dir: &Path| tree.join(format!("ann@lab{}", dir.display()));
     let top = there(&work);
-    let refused = refuse(world, &server, there)?;
+    let refused = refuse(world, &server, &mut sshd, there)?;
 
     let began = Instant::now();
     let writers = Writers::start(world, &top, "big", FILES, FILE_MIB)?;
@@ -124,14 +124,22 @@ fn by_nfs(world: &World, server: &Server, work: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Bytes that the home has no room for: the oldest in the cache.
-fn refuse(world: &World, server: &Server, there: impl Fn(&Path) -> PathBuf) -> Result<PathBuf> {
+/// Bytes that the home has no room for: the oldest in the cache. While it is away it cannot say so.
+fn refuse(
+    world: &World,
+    server: &Server,
+    sshd: &mut Sshd,
+    there: impl Fn(&Path) -> PathBuf,
+) -> Result<PathBuf> {
     let small = world.home_dir(ANN, "small")?;
     mount(&small, &format!("size=1m,mode=700,uid={uid},gid={uid}", uid = ANN.uid))?;
     let source = world.home(GATEWAY).join("refused");
     fs::write(&source, Noise::new(1).bytes(REFUSED))?;
+    run::output(&mut Gateway::new(world).shell(&format!("ls '{}'", there(&small).display())))?;
+    sshd.kill()?;
     let line = format!("cat '{}' >'{}/refused'", source.display(), there(&small).display());
     run::output(&mut Gateway::new(world).shell(&line))?;
+    sshd.restart()?;
     wait_for("a refused change", SOON, || {
         let home = server.home_status("ann@lab").ok()?;
         home["parked"].to_string().contains("space").then_some(())
