@@ -127,6 +127,10 @@ impl Volume {
         let binding = tree.get(object)?.binding.clone();
         tree.rebind(object, attr.id, binding);
         tree.get(object)?.base = Some(attr.version());
+        // After a restart no answer tells any more that this is our own: it would look like somebody else's.
+        tree.unlogged(object);
+        self.log_bindings_if_room(tree)?;
+        tree.queue.decide(self.lane.last());
         Ok(())
     }
 
