@@ -517,6 +517,7 @@ async fn what_a_power_cut_left_of_a_write_is_no_conflict_also_where_it_was_writt
         // It is on its way.
         e.vfs.sync(None, Duration::from_millis(300)).await.unwrap_err();
         world.fault(Fault::Unreachable);
+        e.vfs.sync(None, Duration::from_millis(100)).await.unwrap_err();
         world.write("f", left);
         e.write(f, 0, b"other").await.unwrap();
         world.fault(Fault::None);
