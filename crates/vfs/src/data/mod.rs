@@ -481,13 +481,14 @@ impl DataLog {
     }
 
     /// Evicts the oldest segments that are not pinned until there is more room than before: one that has nothing but
-    /// notes, which are written again, makes none.
+    /// notes, which are written again, makes none. Nor do those that are begun for these.
     fn evict_oldest(&self) -> bool {
         let mut tail = self.tail.lock();
+        let begun = tail.next_number;
         loop {
-            let current = tail.current.as_ref().map(|(number, _)| *number);
             let Some((number, gained)) = self.evict_first(&mut tail) else { return false };
-            if gained || current == Some(number) {
+            let is_last = tail.current.as_ref().is_none_or(|(current, _)| *current == number);
+            if gained || is_last || number >= begun {
                 return gained;
             }
         }
