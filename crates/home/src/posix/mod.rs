@@ -185,11 +185,16 @@ impl<S: Sys> Posix<S> {
         Ok(Bytes::from(target))
     }
 
-    /// Space of the file system that holds the object; what is free for the account is no more than its quotas leave.
+    /// Space of the file system that holds the object; what is free for the account is no more than quotas leave of those
+    /// whom the object, or what is made in it, is charged to.
     pub fn statfs(&self, at: &Loc) -> Result<StatFs> {
         let found = self.find(at)?;
         let fs = self.sys.statfs(&found.fd).map_err(|e| failed(e, format_args!("statfs {}", at.path)))?;
-        let (space, left) = (fs.space, self.sys.quota(&found.fd));
+        let (account, attr) = (self.sys.account(), &found.attr);
+        let gives_group = attr.kind != Kind::Dir || attr.mode & 0o2000 != 0;
+        let uid = if attr.kind == Kind::Dir { account.uid } else { attr.uid };
+        let gid = if gives_group { attr.gid } else { account.gid };
+        let (space, left) = (fs.space, self.sys.quota(&found.fd, uid, gid));
         let (available, files_free) = (space.available.min(left.bytes), space.files_free.min(left.files));
         Ok(StatFs { available, files_free, ..space })
     }

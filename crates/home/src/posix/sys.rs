@@ -87,7 +87,7 @@ pub struct Fs {
     pub space: StatFs,
 }
 
-/// What the quotas of a file system leave an account; the largest numbers where it has none.
+/// What the quotas of a file system leave; the largest numbers where there are none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Left {
     /// Bytes.
@@ -232,8 +232,8 @@ pub trait Sys: Send + Sync + 'static {
     fn access(&self, fd: &Self::Fd, bits: u32) -> Sysult<()>;
     /// The file system that holds the object.
     fn statfs(&self, fd: &Self::Fd) -> Sysult<Fs>;
-    /// What the quotas of that file system leave the effective account.
-    fn quota(&self, fd: &Self::Fd) -> Left;
+    /// What the quotas of that file system leave a user and a group, as far as we may know that.
+    fn quota(&self, fd: &Self::Fd, uid: u32, gid: u32) -> Left;
     /// Where a symbolic link points.
     fn readlink(&self, fd: &Self::Fd) -> Sysult<Vec<u8>>;
     /// The names in a directory opened for reading, without `.` and `..`, at most `max`.

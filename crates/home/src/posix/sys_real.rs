@@ -396,12 +396,8 @@ impl Sys for Linux {
         })
     }
 
-    fn quota(&self, fd: &OwnedFd) -> Left {
-        let whose = [
-            (quota::USER, rustix::process::geteuid().as_raw()),
-            (quota::GROUP, rustix::process::getegid().as_raw()),
-        ];
-        whose
+    fn quota(&self, fd: &OwnedFd, uid: u32, gid: u32) -> Left {
+        [(quota::USER, uid), (quota::GROUP, gid)]
             .into_iter()
             .filter_map(|(kind, id)| quota::left(fd, kind, id))
             .fold(Left::ALL, |a, b| Left { bytes: a.bytes.min(b.bytes), files: a.files.min(b.files) })

@@ -413,7 +413,7 @@ impl Sys for SimSys {
         })
     }
 
-    fn quota(&self, _: &SimFd) -> Left {
+    fn quota(&self, _: &SimFd, _: u32, _: u32) -> Left {
         Left::ALL
     }
 

@@ -127,8 +127,8 @@ impl Sys for Meddler {
     fn account(&self) -> Account {
         self.linux.account()
     }
-    fn quota(&self, fd: &OwnedFd) -> Left {
-        self.linux.quota(fd)
+    fn quota(&self, fd: &OwnedFd, uid: u32, gid: u32) -> Left {
+        self.linux.quota(fd, uid, gid)
     }
     fn boot_id(&self) -> Vec<u8> {
         match self.restarted {
