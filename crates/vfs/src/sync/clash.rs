@@ -128,10 +128,7 @@ impl Volume {
         tree.rebind(object, attr.id, binding);
         tree.get(object)?.base = Some(attr.version());
         // After a restart no answer tells any more that this is our own: it would look like somebody else's.
-        tree.unlogged(object);
-        self.log_bindings_if_room(tree)?;
-        tree.queue.decide(self.lane.last());
-        Ok(())
+        self.log_base(tree, object)
     }
 
     /// The object that stands for what the home has under a name which another one has here; `None` where it has unsent
@@ -270,9 +267,10 @@ impl Volume {
             let inode = tree.get(object)?;
             inode.attr.map_or(0, |a| a.size).min(limits::FILE_MAX)
         };
-        if how != Resolution::Recreate {
-            self.fill_from_theirs(object, file, size).await?;
-        }
+        let filled = match how {
+            Resolution::Recreate => 0,
+            _ => self.fill_from_theirs(object, file, size).await?,
+        };
         let mut tree = self.tree.lock();
         let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
@@ -292,7 +290,7 @@ impl Volume {
             Resolution::Recreate => name.clone(),
             _ => conflict::copy_name(&name, self.shared.gateway, change.time, seq),
         };
-        self.write_all_again(&mut tree, object, &attr, attr.size)?;
+        self.write_all_again(&mut tree, object, &attr, (attr.size, filled))?;
         for (name, value) in tree.take_xattrs(object)? {
             let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
             self.submit_again(&mut tree, object, &attr, op)?;
@@ -351,8 +349,9 @@ impl Volume {
         Ok(())
     }
 
-    /// Where our base was only partly cached and is gone, the copy is theirs with our bytes over it.
-    pub(super) async fn fill_from_theirs(&self, object: u64, file: &Loc, size: u64) -> Result<()> {
+    /// Where our base was only partly cached and is gone, the copy is theirs with our bytes over it. Answers up to where
+    /// theirs was to be had: so much is here, until it is evicted.
+    pub(super) async fn fill_from_theirs(&self, object: u64, file: &Loc, size: u64) -> Result<u64> {
         let there = Loc { path: file.path.clone(), id: None };
         for (gap, len) in self.data.gaps(object, 0, size) {
             let mut at = gap;
@@ -361,17 +360,17 @@ impl Volume {
                 let chunk = match self.home.read(&there, at, want).await {
                     Ok(chunk) => chunk,
                     Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
-                    Err(_) => return Ok(()),
+                    Err(_) => return Ok(at),
                 };
                 if chunk.data.is_empty() {
-                    return Ok(());
+                    return Ok(at);
                 }
                 let len = chunk.data.len() as u64;
                 self.data.put_in(Room::Beyond, object, at, &[chunk.data], Pin::Clean).map_err(local)?;
                 at += len;
             }
         }
-        Ok(())
+        Ok(size)
     }
 
     /// Accepts a change that makes of an object once more what it is.
@@ -381,9 +380,20 @@ impl Volume {
         self.submit(tree, 0, change).map(drop)
     }
 
-    /// Journals the whole content of a file once more, behind everything that is in the queue.
-    /// `cut`: how much of what it holds there may show through.
-    pub(super) fn write_all_again(&self, tree: &mut Tree, object: u64, attr: &Attr, cut: u64) -> Result<()> {
+    /// Journals the whole content of a file once more, behind everything that is in the queue. `cut`: how much of what it
+    /// holds there may show through. Up to `filled` all of it must be here; [`ErrorKind::Busy`] where it was evicted since, to
+    /// be filled and written once more.
+    pub(super) fn write_all_again(
+        &self,
+        tree: &mut Tree,
+        object: u64,
+        attr: &Attr,
+        (cut, filled): (u64, u64),
+    ) -> Result<()> {
+        let evicted = || Error::new(ErrorKind::Busy, "the cache is too full to settle a conflict");
+        if !self.data.gaps(object, 0, filled).is_empty() {
+            return Err(evicted());
+        }
         let mut at = 0;
         let mut pieces = vec![Piece::Truncate(cut.min(attr.size)), Piece::Truncate(attr.size)];
         pieces.dedup();
@@ -406,6 +416,7 @@ impl Volume {
                         pieces.push(Piece::Data(from, Stored::Extent(extent)));
                         from += len;
                     }
+                    Part::Gap { .. } if from < filled => return Err(evicted()),
                     Part::Gap { len, .. } => from += len,
                     Part::Lost { at, .. } => {
                         return Err(Error::new(

@@ -91,18 +91,18 @@ impl Volume {
     /// All of our content goes over theirs, in the same file.
     pub(super) async fn write_over(self: &Arc<Self>, one: &Ready, file: &Loc, theirs: &Attr) -> Result<()> {
         let (object, size) = self.object_and_size(one)?;
-        self.fill_from_theirs(object, file, size.min(limits::FILE_MAX)).await?;
+        let filled = self.fill_from_theirs(object, file, size.min(limits::FILE_MAX)).await?;
         let mut tree = self.tree.lock();
         let Some(attr) = tree.get(object)?.attr else { return Ok(()) };
         let binding = tree.get(object)?.binding.clone();
-        self.write_all_again(&mut tree, object, &attr, 0)?;
+        self.write_all_again(&mut tree, object, &attr, (0, filled))?;
         tree.rebind(object, theirs.id, binding);
         tree.get(object)?.base = Some(theirs.version());
         self.log_base(&mut tree, object)
     }
 
     /// What an object builds on is in the journal from now on.
-    fn log_base(&self, tree: &mut Tree, object: u64) -> Result<()> {
+    pub(super) fn log_base(&self, tree: &mut Tree, object: u64) -> Result<()> {
         tree.unlogged(object);
         self.log_bindings(tree)?;
         tree.queue.decide(self.lane.last());
