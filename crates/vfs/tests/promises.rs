@@ -505,7 +505,12 @@ async fn a_clock_that_is_set_delays_and_loses_nothing_and_no_ctime_goes_back() {
 /// A home that loses its power in the middle of a write may keep any part of it, and not its time.
 #[tokio::test]
 async fn what_a_power_cut_left_of_a_write_is_no_conflict_also_where_it_was_written_over_since() {
-    for (left, conflicts) in [(&b"first\0\0\0\0\0longer"[..], 0), (b"first", 0), (b"first or longer!", 1)] {
+    for (left, conflicts) in [
+        (&b"first\0\0\0\0\0longer"[..], 0),
+        (b"first", 0),
+        (b"first or longer!", 1),
+        (b"otherxand longer", 1),
+    ] {
         let world = World::new(Mode::Wb);
         world.memory.set_keeps_log(false);
         let e = world.start().await;

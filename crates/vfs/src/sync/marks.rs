@@ -107,7 +107,7 @@ impl Volume {
     }
 
     /// The first `size` bytes of a file at the home; `None` if it may not be read.
-    async fn content_at(&self, place: &HomePath, size: u64) -> Result<Option<Vec<u8>>> {
+    pub(super) async fn content_at(&self, place: &HomePath, size: u64) -> Result<Option<Vec<u8>>> {
         let at = Loc { path: place.clone(), id: None };
         let mut content: Vec<u8> = Vec::new();
         while (content.len() as u64) < size {
@@ -160,6 +160,47 @@ fn would_change<'a>(
     ours != theirs
 }
 
+/// What a byte of a file of ours was before some writes to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Was {
+    /// This.
+    Byte(u8),
+    /// What the home has, whatever that is: nothing of ours ever went there.
+    Unseen,
+    /// It is not known any more.
+    Gone,
+}
+
+/// Whether a content is what a file of ours was after one of the first `sent` of these writes, but for bytes that are zero:
+/// that one may not have come so far. `ours` is what it is after all of them.
+pub fn was_begun(mut ours: Vec<Was>, writes: &[Vec<Piece<Bytes>>], sent: usize, theirs: &[u8]) -> bool {
+    ours.resize(theirs.len(), Was::Gone);
+    let end = ours.len();
+    let range = |at: u64, len: usize| {
+        let from = at.min(end as u64) as usize;
+        from..end.min(from + len)
+    };
+    for piece in writes.iter().flatten() {
+        match piece {
+            Piece::Truncate(size) => ours[range(*size, end)].fill(Was::Gone),
+            Piece::Data(at, bytes) => ours[range(*at, bytes.len())].fill(Was::Gone),
+        }
+    }
+    writes.iter().take(sent).any(|pieces| {
+        for piece in pieces {
+            match piece {
+                Piece::Truncate(size) => ours[range(*size, end)].fill(Was::Byte(0)),
+                Piece::Data(at, bytes) => {
+                    let written = ours[range(*at, bytes.len())].iter_mut();
+                    written.zip(bytes).for_each(|(was, byte)| *was = Was::Byte(*byte));
+                }
+            }
+        }
+        let mut each = ours.iter().zip(theirs);
+        each.all(|(was, there)| *there == 0 || *was == Was::Unseen || *was == Was::Byte(*there))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +233,26 @@ mod tests {
 
     fn changes(records: &[Change], theirs: &str) -> bool {
         would_change(records.iter(), theirs.as_bytes(), read)
+    }
+
+    #[test]
+    fn a_part_of_what_was_written_is_ours_and_a_mixture_of_two_writes_is_not() {
+        let data = |at, bytes: &'static str| Piece::Data(at, Bytes::from_static(bytes.as_bytes()));
+        let was = |text: &str| text.bytes().map(Was::Byte).collect::<Vec<_>>();
+        let saves = [vec![data(0, "17")], vec![data(0, "28")], vec![data(0, "39")]];
+        let begun = |theirs: &str| was_begun(was("39"), &saves, 3, theirs.as_bytes());
+        for there in ["17", "28", "1", "\x009", "39"] {
+            assert!(begun(there), "{there:?}");
+        }
+        assert!(!begun("\x002"), "that is no part of any");
+        assert!(!begun("18") && !begun("27") && !begun("170"));
+        let within = [vec![data(1, "b")], vec![data(1, "c")]];
+        let ours = vec![Was::Unseen, Was::Byte(b'c'), Was::Byte(b'x')];
+        let begun = |theirs: &str| was_begun(ours.clone(), &within, 2, theirs.as_bytes());
+        assert!(begun("?bx") && begun("?\x00x") && !begun("?b?"));
+        let cut = [vec![data(0, "first")], vec![Piece::Truncate(2), data(1, "an")]];
+        let begun = |theirs: &str| was_begun(was("fan"), &cut, 1, theirs.as_bytes());
+        assert!(begun("first") && begun("fir\x00t") && !begun("fan"), "the second one was not sent");
     }
 
     #[test]

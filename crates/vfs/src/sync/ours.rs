@@ -1,5 +1,6 @@
 //! Whether what the home has in the place of our base was left there by ourselves: then there is no conflict.
 
+use super::marks::{self, Was};
 use super::place::Ready;
 use crate::conflict::{self, Theirs};
 use crate::data::Part;
@@ -56,8 +57,8 @@ impl Volume {
     }
 
     /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
-    /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, or was and is written over
-    /// here since, so nothing is lost when ours goes over it.
+    /// in steps, and after a power cut, nothing else tells. It holds nothing that is not in ours, or in what ours was
+    /// between two of the writes, so nothing is lost when ours goes over it.
     async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let in_steps = self.is_sftp() || {
             let queue = &self.tree.lock().queue;
@@ -72,46 +73,59 @@ impl Volume {
             _ => return Ok(false),
         };
         let (object, size) = self.object_and_size(one)?;
-        let (sent, longest) = self.sent_bytes(one);
-        let was_sent = |at: u64, byte: u8| {
-            let mut there =
-                sent.iter().filter_map(|(from, bytes)| bytes.get(at.checked_sub(*from)? as usize));
-            there.any(|sent| *sent == byte)
+        let ours_or_zero = |part: Part, theirs: &[u8]| match part {
+            Part::Have(ours) => ours.iter().zip(theirs).all(|(o, t)| o == t || *t == 0),
+            // What we have not seen we do not write either.
+            Part::Gap { .. } => true,
+            Part::Lost { .. } => false,
         };
-        let ours_or_zero = |at: u64, part: Part, theirs: &[u8]| {
-            (at..).zip(theirs).enumerate().all(|(n, (at, theirs))| {
-                let is_ours = match &part {
-                    Part::Have(ours) => ours[n] == *theirs,
-                    // What we have not seen we do not write either.
-                    Part::Gap { .. } => at < size,
-                    Part::Lost { .. } => return false,
-                };
-                is_ours || *theirs == 0 || was_sent(at, *theirs)
-            })
-        };
-        Ok(theirs.size <= size.max(longest) && self.compare(object, path, theirs.size, ours_or_zero).await?)
+        Ok(theirs.size <= size && self.compare(object, path.clone(), theirs.size, ours_or_zero).await?
+            || self.was_begun(one, path, theirs.size).await?)
     }
 
-    /// The bytes of writes that may have been executed, as long as they are few, with their places; and the longest that
-    /// they made the file.
-    fn sent_bytes(&self, one: &Ready) -> (Vec<(u64, Bytes)>, u64) {
-        let tree = self.tree.lock();
-        let sent = one.group.seqs.iter().filter_map(|seq| tree.queue.get(*seq)).filter(|p| p.resent);
-        let (mut bytes, mut longest, mut left) = (Vec::new(), 0, limits::COMPARED_MAX);
-        for write in sent {
-            longest = longest.max(write.change.after.map_or(0, |after| after.size));
-            let Op::Write { pieces, .. } = &write.change.op else { continue };
-            left = left.saturating_sub(write.bytes);
-            for piece in pieces.iter().filter(|_| left > 0) {
-                let Piece::Data(at, stored) = piece else { continue };
-                let read = match stored {
-                    Stored::Inline(bytes) => Ok(bytes.clone()),
-                    Stored::Extent(extent) => self.data.read_extent(extent),
-                };
-                bytes.extend(read.ok().map(|read| (*at, read)));
-            }
+    /// The same of what ours was before the last writes that may have been executed: they may have gone over the same bytes.
+    async fn was_begun(&self, one: &Ready, path: HomePath, size: u64) -> Result<bool> {
+        let (writes, sent) = self.writes_of(one);
+        if sent == 0 || size > limits::COMPARED_MAX {
+            return Ok(false);
         }
-        (bytes, longest)
+        let Some(theirs) = self.content_at(&path, size).await? else { return Ok(false) };
+        let (object, now) = self.object_and_size(one)?;
+        let ours = self.data.get(object, 0, now.min(size) as u32).into_iter().flat_map(|part| match part {
+            Part::Have(bytes) => bytes.iter().map(|byte| Was::Byte(*byte)).collect(),
+            Part::Gap { len, .. } => vec![Was::Unseen; len as usize],
+            Part::Lost { len, .. } => vec![Was::Gone; len as usize],
+        });
+        Ok(marks::was_begun(ours.collect(), &writes, sent, &theirs))
+    }
+
+    /// The writes of a group in order, with their bytes, and how many of them, the first ones, may have been executed; none
+    /// where they are long.
+    fn writes_of(&self, one: &Ready) -> (Vec<Vec<Piece<Bytes>>>, usize) {
+        let changes: Vec<_> = {
+            let tree = self.tree.lock();
+            let all = one.group.seqs.iter().filter_map(|seq| tree.queue.get(*seq));
+            let writes = all.filter(|p| matches!(p.change.op, Op::Write { .. }));
+            writes.map(|p| (p.resent, p.bytes, p.change.op.clone())).collect()
+        };
+        let sent = changes.iter().rposition(|(resent, ..)| *resent).map_or(0, |last| last + 1);
+        if changes.iter().map(|(_, bytes, _)| bytes).sum::<u64>() > limits::COMPARED_MAX {
+            return (Vec::new(), 0);
+        }
+        let read = |piece| {
+            Some(match piece {
+                Piece::Truncate(size) => Piece::Truncate(size),
+                Piece::Data(at, Stored::Inline(bytes)) => Piece::Data(at, bytes),
+                Piece::Data(at, Stored::Extent(extent)) => {
+                    Piece::Data(at, self.data.read_extent(&extent).ok()?)
+                }
+            })
+        };
+        let writes = changes.into_iter().filter_map(|(.., op)| match op {
+            Op::Write { pieces, .. } => Some(pieces.into_iter().map(read).collect::<Option<Vec<_>>>()),
+            _ => None,
+        });
+        writes.collect::<Option<Vec<_>>>().map_or((Vec::new(), 0), |writes| (writes, sent))
     }
 
     /// Whether what the home has is what ours comes to: of a new file, with its permissions too.
@@ -135,7 +149,7 @@ impl Volume {
         if theirs.kind != Kind::File || !ours.is_some_and(|ours| alike(&ours)) {
             return Ok(false);
         }
-        let same = |_, part: Part, theirs: &[u8]| matches!(part, Part::Have(ours) if ours == theirs);
+        let same = |part: Part, theirs: &[u8]| matches!(part, Part::Have(ours) if ours == theirs);
         self.compare(object, path, theirs.size, same).await
     }
 
@@ -145,13 +159,13 @@ impl Volume {
         Ok((object, tree.get(object)?.attr.map_or(0, |a| a.size)))
     }
 
-    /// Whether `holds` for each part of our content with its place, and what the home has there at `path`, up to `size`.
+    /// Whether `holds` for each part of our content, and what the home has at `path` in its place, up to `size`.
     async fn compare(
         &self,
         object: u64,
         path: HomePath,
         size: u64,
-        holds: impl Fn(u64, Part, &[u8]) -> bool,
+        holds: impl Fn(Part, &[u8]) -> bool,
     ) -> Result<bool> {
         let there = Loc { path, id: None };
         let mut at = 0;
@@ -164,16 +178,16 @@ impl Volume {
                 Ok(chunk) if chunk.data.is_empty() => return Ok(false),
                 Ok(chunk) => chunk.data,
             };
-            for part in self.data.get(object, at, theirs.len() as u32) {
+            at += theirs.len() as u64;
+            for part in self.data.get(object, at - theirs.len() as u64, theirs.len() as u32) {
                 let len = match &part {
                     Part::Have(ours) => ours.len(),
                     Part::Gap { len, .. } | Part::Lost { len, .. } => *len as usize,
                 };
                 let len = len.min(theirs.len());
-                if !holds(at, part, &theirs.split_to(len)) {
+                if !holds(part, &theirs.split_to(len)) {
                     return Ok(false);
                 }
-                at += len as u64;
             }
         }
         Ok(true)
