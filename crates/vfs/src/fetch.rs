@@ -624,7 +624,8 @@ impl Volume {
         let at = self.place_at_home(id)?;
         let (fs, settled) = {
             let mut tree = self.tree.lock();
-            (tree.get(id)?.home_id.fs, tree.queue.demands().settled)
+            let fs = tree.get(id)?.home_id.fs;
+            (fs, tree.queue.demands().of(fs).settled)
         };
         crate::stats::waits();
         let space = self.home.statfs(&at).await?;

@@ -275,12 +275,14 @@ pub fn enqueue(
     }
     let bytes = payload(&change);
     let demand = Demand::of(&change);
+    let fs = tree.peek(change.object).map_or(0, |inode| inode.home_id.fs);
     let frozen = tree.is_frozen(seq, &change);
     let op = Pending {
         change,
         origin,
         bytes,
         demand,
+        fs,
         since,
         resent: false,
         parked: None,

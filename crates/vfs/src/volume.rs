@@ -174,7 +174,7 @@ pub struct Volume {
     pub guard: Mutex<Arc<Guard>>,
     /// What the home said of its space.
     pub space: Mutex<space::Space>,
-    /// Held by a change that the home has hardly room for, until it is accepted: so no two count on the same.
+    /// Held by who finds out whether the home has just room for a change: so no two count on the same.
     pub scarce: tokio::sync::Mutex<()>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,

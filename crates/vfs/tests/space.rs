@@ -6,7 +6,7 @@ use common::{Engine, World};
 use home::ErrorKind;
 use home::testing::Fault;
 use std::time::Duration;
-use vfs::{CreateHow, Mode, Oid, SetAttrs};
+use vfs::{CreateHow, Mode, Oid, RenameHow, SetAttrs};
 
 const MIB: u64 = 1 << 20;
 
@@ -125,4 +125,23 @@ async fn nobody_waits_for_what_is_on_its_way_where_the_home_has_just_told_enough
     for n in 0..8 {
         engine.write(file, n * MIB, &bytes(MIB)).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn what_waits_for_a_refused_change_keeps_nobody_waiting() {
+    let (world, engine, lab, file) = with_space(MIB).await;
+    engine.sync().await;
+    world.fault(Fault::Unreachable);
+    engine.write(file, 0, &bytes(MIB)).await.unwrap();
+    engine.write(file, MIB, &bytes(MIB)).await.unwrap();
+    engine.vfs.rename(engine.ctx(), lab, b"file", lab, b"renamed", RenameHow::Replace).await.unwrap();
+    world.fault(Fault::None);
+    engine.vfs.sync(None, Duration::from_secs(20)).await.unwrap_err();
+    assert!(!engine.vfs.status().volumes[0].parked.is_empty());
+    let filled = async {
+        let other = engine.create(lab, "other").await.unwrap();
+        fill(&engine, other, 0).await
+    };
+    let filled = tokio::time::timeout(Duration::from_secs(8), filled).await;
+    assert_eq!(filled, Ok((1_000_000, ErrorKind::NoSpace)));
 }

@@ -78,6 +78,15 @@ impl Volume {
         }
     }
 
+    /// Waits until all that was accepted before is at the home, or was refused there, as long as it `answers`.
+    pub async fn flushed(&self, answers: impl Fn() -> bool) {
+        let mut barrier = self.barrier();
+        while answers()
+            && tokio::time::timeout(limits::OUTCOME_PATIENCE, self.pass(&mut barrier)).await.is_err()
+        {
+        }
+    }
+
     fn barrier(&self) -> Barrier {
         Barrier { conflicts: self.conflicts.load(Ordering::Relaxed), target: self.hurry_all() }
     }

@@ -28,8 +28,9 @@ pub struct Pending {
     pub origin: u64,
     /// Bytes that it carries.
     pub bytes: u64,
-    /// What it may need of the home's space.
+    /// What it may need of the space of a file system, and of which.
     pub demand: Demand,
+    pub fs: u64,
     /// When it was accepted; monotonic.
     pub since: Duration,
     /// It may have been executed already.
@@ -128,7 +129,7 @@ impl Queue {
     /// Adds an operation behind all others.
     pub fn push(&mut self, seq: u64, op: Pending) {
         self.bytes += op.bytes;
-        self.demands.taken = self.demands.taken.and(op.demand);
+        self.demands.take(op.fs, op.demand);
         self.hidden += usize::from(!op.overlaid);
         self.plain += usize::from(op.change.plain);
         for id in moved(&op.change) {
@@ -339,7 +340,7 @@ impl Queue {
         let op = self.ops.remove(&seq)?;
         self.thaws |= op.stopped.is_some();
         self.bytes -= op.bytes;
-        self.demands.settled = self.demands.settled.and(op.demand);
+        self.demands.settle(op.fs, op.demand);
         self.hidden -= usize::from(!op.overlaid);
         self.plain -= usize::from(op.change.plain);
         self.lost.remove(&seq);
@@ -747,6 +748,7 @@ mod tests {
             origin: 0,
             bytes: 0,
             demand: Demand::default(),
+            fs: 0,
             since: Duration::ZERO,
             resent: false,
             parked: None,

@@ -13,7 +13,7 @@ pub struct Told {
     pub space: StatFs,
     /// When the home said so; monotonic.
     pub at: Duration,
-    /// What had gone home before it was asked: [`crate::sync::queue::demand::Demands::settled`].
+    /// What had gone there before it was asked: [`crate::sync::queue::demand::Sums::settled`].
     pub settled: Demand,
 }
 
@@ -26,6 +26,8 @@ pub struct Space {
     told: HashMap<u64, Told>,
     /// It is being asked for so that writers know.
     asked: bool,
+    /// By file system, what changes need for which there is just room and that are not accepted yet.
+    reserved: HashMap<u64, Demand>,
     /// When `last` was last noted in the store.
     noted: Option<Duration>,
 }
@@ -65,6 +67,24 @@ impl Space {
     /// Whether it is to be asked for now: nobody does so already. Then [`Space::was_asked`] ends it.
     pub fn is_to_be_asked(&mut self) -> bool {
         !std::mem::replace(&mut self.asked, true)
+    }
+
+    /// What is reserved of a file system.
+    pub fn reserved(&self, fs: u64) -> Demand {
+        self.reserved.get(&fs).copied().unwrap_or_default()
+    }
+
+    /// A change that needs so much is about to be accepted, until [`Space::release`].
+    pub fn reserve(&mut self, fs: u64, needs: Demand) {
+        self.reserved.insert(fs, self.reserved(fs).and(needs));
+    }
+
+    /// It is accepted, or given up.
+    pub fn release(&mut self, fs: u64, needs: Demand) {
+        match self.reserved(fs).since(needs) {
+            rest if rest == Demand::default() => drop(self.reserved.remove(&fs)),
+            rest => drop(self.reserved.insert(fs, rest)),
+        }
     }
 
     /// The question is answered, or given up.

@@ -1,9 +1,10 @@
 //! What changes carry, and what they may need of a home's space, as far as that is known without the home.
 
-use super::Queue;
+use super::{Queue, Waiting};
 use crate::journal::Change;
 use crate::limits;
 use crate::sync::content::length;
+use hashbrown::HashMap;
 use home::{Op, Piece};
 use std::time::Duration;
 
@@ -57,18 +58,69 @@ impl Demand {
         Demand { bytes: self.bytes - earlier.bytes, files: self.files - earlier.files }
     }
 
-    /// What operations take that are on their way home, or wait for it.
-    pub fn of_open(queue: &Queue, now: Duration) -> Demand {
-        let open = queue.iter().filter(|(_, p)| !p.is_held(now));
-        open.fold(Demand::default(), |sum, (_, p)| sum.and(p.demand))
+    /// With what others take of that of which it takes any.
+    pub fn beside(self, others: Demand) -> Demand {
+        let both = self.and(others);
+        Demand {
+            bytes: if self.bytes > 0 { both.bytes } else { 0 },
+            files: if self.files > 0 { both.files } else { 0 },
+        }
+    }
+
+    /// What operations take of a file system that are on their way home: not what stays here for now, and what waits for that.
+    pub fn of_open(queue: &Queue, fs: u64, now: Duration) -> Demand {
+        let (mut waiting, mut sum) = (Waiting::default(), Demand::default());
+        for (_, op) in queue.iter() {
+            if op.is_held(now) || waiting.concerns(&op.change) {
+                waiting.add(&op.change);
+            } else if op.fs == fs {
+                sum = sum.and(op.demand);
+            }
+        }
+        sum
     }
 }
 
-/// Sums over all operations that a queue ever had in this process.
+/// Sums over all operations on a file system that a queue ever had in this process.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Demands {
+pub struct Sums {
     /// Of all of them.
     pub taken: Demand,
     /// Of those that are not in it any more.
     pub settled: Demand,
+}
+
+/// By file system ([`home::HomeId`]).
+#[derive(Debug, Default)]
+pub struct Demands(HashMap<u64, Sums>);
+
+impl Demands {
+    /// Of one.
+    pub fn of(&self, fs: u64) -> Sums {
+        self.0.get(&fs).copied().unwrap_or_default()
+    }
+
+    /// An operation comes into the queue.
+    pub fn take(&mut self, fs: u64, demand: Demand) {
+        let sums = self.0.entry(fs).or_default();
+        sums.taken = sums.taken.and(demand);
+    }
+
+    /// It leaves it.
+    pub fn settle(&mut self, fs: u64, demand: Demand) {
+        let sums = self.0.entry(fs).or_default();
+        sums.settled = sums.settled.and(demand);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_count_only_for_what_is_wanted() {
+        let demand = |bytes, files| Demand { bytes, files };
+        assert_eq!(demand(0, 1).beside(demand(10, 2)), demand(0, 3));
+        assert_eq!(demand(5, 0).beside(demand(10, 2)), demand(15, 0));
+    }
 }
