@@ -219,6 +219,9 @@ impl Volume {
         let traces =
             sent.into_iter().filter_map(|(seq, place)| self.trace(seq, place, left.get(&seq), &seen));
         let mut traces: Vec<Trace> = traces.collect();
+        if cut {
+            disbelieve(&mut traces, |id| self.known(id));
+        }
         if let Some(course) = course {
             executed = self.came_to(&course, &mut traces, &seen.found).await?;
             return Ok((traces, executed));
@@ -451,6 +454,24 @@ fn nowhere(traces: &[Trace], last: u64, known: impl Fn(u64) -> Option<home::Home
         }
     }
     traces.iter().map(|t| t.change.object).filter(|id| !somewhere.contains(id)).collect()
+}
+
+/// A move over another file that is half done has left that one under the name which it takes away. That is the mark of no
+/// later record that would bring it there, where one in between was certainly not executed.
+fn disbelieve(traces: &mut [Trace], known: impl Fn(u64) -> Option<home::HomeId>) {
+    let has_not_left = |t: &Trace| {
+        t.mark.is_none() && t.at_old_name.is_some_and(|old| Some(old.id) == known(t.change.object))
+    };
+    let mut untrue = Vec::new();
+    for (n, half) in traces.iter().enumerate().filter(|(_, t)| t.half && t.replaced.is_some()) {
+        let stays = traces[n + 1..].iter().filter(|t| name_that_is_left(&t.change.op).is_some());
+        let Some(first) = stays.filter(|t| has_not_left(t)).map(|t| t.seq).next() else { continue };
+        let later = traces.iter().enumerate().skip(n + 1).filter(|(_, t)| t.seq > first);
+        let there = later
+            .filter(|(_, t)| t.place == half.old_place && Some(t.change.object) == replaced(&half.change));
+        untrue.extend(there.map(|(n, _)| n));
+    }
+    untrue.into_iter().for_each(|n| traces[n].mark = None);
 }
 
 /// The last record that is proven by its place before another.
@@ -690,6 +711,29 @@ mod tests {
         assert_eq!(last_shown(&traces, 0), 2);
         traces[0].half = false;
         assert_eq!(last_shown(&traces, 0), 3, "the first of them");
+    }
+
+    #[test]
+    fn what_a_half_done_move_left_under_its_old_name_is_no_mark_of_a_later_record() {
+        let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
+        let mut half = rename(3, 7, ("a", "e"));
+        if let Op::Rename { replaced, .. } = &mut half.change.op {
+            *replaced = Some((8, None));
+        }
+        (half.mark, half.half, half.replaced, half.at_old_name) =
+            (Some(moved), true, Some(there), Some(there));
+        let mut between = rename(4, 8, ("f", "c"));
+        between.at_old_name = Some(there);
+        let mut back = rename(5, 8, ("c", "a"));
+        (back.mark, back.there) = (Some(there), Some(there));
+        let known = |id| (id == 8).then_some(there.id);
+        let mut traces = [half, between, back];
+        disbelieve(&mut traces, known);
+        assert_eq!(last_shown(&traces, 0), 2, "the move is half done, and no more was");
+        traces[2].mark = Some(there);
+        traces[1].at_old_name = None;
+        disbelieve(&mut traces, known);
+        assert_eq!(last_shown(&traces, 0), 5);
     }
 
     #[test]
