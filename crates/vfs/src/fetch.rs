@@ -640,11 +640,6 @@ impl Volume {
         known.ok_or_else(|| Error::from(ErrorKind::Stale))
     }
 
-    /// Which of the home's file systems it is, where that is known.
-    pub fn file_system(at: &Loc) -> u64 {
-        at.id.map_or(0, |id| id.fs)
-    }
-
     /// Identity and attributes of a path, past all caches.
     pub async fn probe(&self, path: HomePath) -> Result<home::Attr> {
         Ok(self.home.stat(&Loc { path, id: None }).await?.attr)

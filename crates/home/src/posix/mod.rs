@@ -190,10 +190,7 @@ impl<S: Sys> Posix<S> {
     pub fn statfs(&self, at: &Loc) -> Result<StatFs> {
         let found = self.find(at)?;
         let fs = self.sys.statfs(&found.fd).map_err(|e| failed(e, format_args!("statfs {}", at.path)))?;
-        let (account, attr) = (self.sys.account(), &found.attr);
-        let gives_group = attr.kind != Kind::Dir || attr.mode & 0o2000 != 0;
-        let uid = if attr.kind == Kind::Dir { account.uid } else { attr.uid };
-        let gid = if gives_group { attr.gid } else { account.gid };
+        let (uid, gid) = charged(&self.sys.account(), &found.attr);
         let (space, left) = (fs.space, self.sys.quota(&found.fd, uid, gid));
         let (available, files_free) = (space.available.min(left.bytes), space.files_free.min(left.files));
         Ok(StatFs { available, files_free, ..space })
@@ -239,6 +236,15 @@ impl<S: Sys> Posix<S> {
     /// The number of the last operation executed for the volume that is served.
     fn applied(&self) -> u64 {
         lock(&self.memo).applied()
+    }
+}
+
+/// The user and the group whose quotas count for what is written to a file, or made in a directory.
+fn charged(account: &sys::Account, attr: &Attr) -> (u32, u32) {
+    match attr.kind {
+        Kind::Dir if attr.mode & 0o2000 == 0 => (account.uid, account.gid),
+        Kind::Dir => (account.uid, attr.gid),
+        _ => (attr.uid, attr.gid),
     }
 }
 

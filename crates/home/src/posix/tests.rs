@@ -117,3 +117,17 @@ fn done<S: Sys>(home: &Posix<S>, op: Op<Loc, Payload>) -> Done {
         other => panic!("not done: {other:?}"),
     }
 }
+
+/// What is made in a set-gid directory is its group's, and a file stays its owner's whoever writes to it.
+#[test]
+fn quotas_count_of_whom_bytes_are_charged_to() {
+    let place = Place::new();
+    place.write("f", b"");
+    let home = place.open(sys_real::Linux::default());
+    let found = home.stat(&at("f")).unwrap().attr;
+    let account = sys::Account { uid: 1, gid: 2, ..home.sys.account() };
+    let whom = |kind, mode| charged(&account, &Attr { kind, mode, uid: 3, gid: 4, ..found });
+    assert_eq!(whom(Kind::Dir, 0o755), (1, 2));
+    assert_eq!(whom(Kind::Dir, 0o2775), (1, 4));
+    assert_eq!(whom(Kind::File, 0o664), (3, 4));
+}

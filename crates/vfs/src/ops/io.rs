@@ -313,7 +313,7 @@ impl Volume {
 
     /// Takes a write if there is room; for what goes to the cache also only `in_turn`.
     fn try_write(self: &Arc<Self>, ctx: Ctx<'_>, write: &Write, in_turn: bool) -> Result<Option<Taken>> {
-        let Write { file: id, position, data, want } = write;
+        let Write { file: id, position, data, .. } = write;
         let (id, len) = (*id, data.len() as u64);
         let mut tree = self.tree.lock();
         let before = self.before(&tree, id);
@@ -335,7 +335,7 @@ impl Volume {
         keep_only_base(&mut tree, &self.data, id);
         let inline = if data.len() <= INLINE_MAX { len } else { 0 };
         let fits = in_turn && self.shared.budget.takes_unsent(len) && self.lane.has_room(inline);
-        if !fits || *want == Stability::Stable && self.plain() {
+        if !fits || self.passes(write) {
             return Ok(None);
         }
         match self.data.put(id, at, std::slice::from_ref(data), Pin::Dirty) {

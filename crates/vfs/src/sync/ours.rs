@@ -1,10 +1,10 @@
 //! Whether what the home has in the place of our base was left there by ourselves: then there is no conflict.
 
+use super::content::Slice;
 use super::marks::{self, Was};
 use super::place::Ready;
 use crate::conflict::{self, Theirs};
 use crate::data::Part;
-use crate::journal::Stored;
 use crate::limits;
 use crate::volume::Volume;
 use bytes::Bytes;
@@ -115,10 +115,7 @@ impl Volume {
         let read = |piece| {
             Some(match piece {
                 Piece::Truncate(size) => Piece::Truncate(size),
-                Piece::Data(at, Stored::Inline(bytes)) => Piece::Data(at, bytes),
-                Piece::Data(at, Stored::Extent(extent)) => {
-                    Piece::Data(at, self.data.read_extent(&extent).ok()?)
-                }
+                Piece::Data(at, stored) => Piece::Data(at, self.bytes_of(&Slice::whole(&stored)).ok()?),
             })
         };
         let writes = changes.into_iter().filter_map(|(.., op)| match op {

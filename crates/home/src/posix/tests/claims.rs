@@ -26,10 +26,26 @@ fn begin() -> Place {
     place
 }
 
+fn object(home: &Posix, path: &str) -> Loc {
+    Loc { id: Some(home.stat(&at(path)).unwrap().attr.id), ..at(path) }
+}
+
+/// A move over a file that has another name, too.
+fn over_second(home: &Posix) -> Op<Loc, Payload> {
+    Op::Rename {
+        from: at("w"),
+        name: name("moves"),
+        object: object(home, "w/moves"),
+        to: at("w"),
+        new_name: name("second"),
+        replaced: Some((object(home, "w/second"), None)),
+    }
+}
+
 /// One operation of each kind, on the tree as it was read.
 fn batch(home: &Posix) -> Vec<Placed> {
     let version = |path| Some(version(home, path));
-    let object = |path| Loc { id: Some(home.stat(&at(path)).unwrap().attr.id), ..at(path) };
+    let object = |path| object(home, path);
     let replaced = Some((object("w/over"), version("w/over")));
     let rename = Op::Rename {
         from: at("w"),
@@ -387,15 +403,7 @@ fn what_is_repeated_before_a_half_done_rename_meets_its_own_file() {
 fn a_half_done_rename_is_finished_where_the_replaced_file_is_written_by_its_other_name() {
     let place = begin();
     let home = place.open(Linux::default());
-    let object = |path| Loc { id: Some(home.stat(&at(path)).unwrap().attr.id), ..at(path) };
-    let rename = Op::Rename {
-        from: at("w"),
-        name: name("moves"),
-        object: object("w/moves"),
-        to: at("w"),
-        new_name: name("second"),
-        replaced: Some((object("w/second"), None)),
-    };
+    let rename = over_second(&home);
     let content = write("w/linked", Some(version(&home, "w/linked")), 0, b"HAS");
     let mut ops: Vec<Placed> = [content, rename].into_iter().map(placed).collect();
     ops.iter_mut().for_each(|op| op.resent = true);
@@ -413,18 +421,10 @@ fn a_rename_that_has_its_outcome_is_not_taken_back_whatever_its_names_stand_for_
     let place = begin();
     let home = place.open(Linux::default());
     home.claim(GATEWAY, VOLUME, vec![]).unwrap();
-    let object = |path| Loc { id: Some(home.stat(&at(path)).unwrap().attr.id), ..at(path) };
-    let rename = Op::Rename {
-        from: at("w"),
-        name: name("moves"),
-        object: object("w/moves"),
-        to: at("w"),
-        new_name: name("second"),
-        replaced: Some((object("w/second"), None)),
-    };
+    let rename = over_second(&home);
     let content = write("w/second", Some(version(&home, "w/second")), 0, b"HAS");
     // The file that was replaced gets the name that the other one had, by its own other name.
-    let link = Op::Link { object: object("w/linked"), dir: at("w"), name: name("moves") };
+    let link = Op::Link { object: object(&home, "w/linked"), dir: at("w"), name: name("moves") };
     let ops: Vec<Placed> = [content, rename, link].into_iter().map(placed).collect();
     all_done(&home.apply(ops.clone()).unwrap(), &ops, "first");
     let next = place.open(Linux::default());
