@@ -82,12 +82,14 @@ pub(super) fn cache_dir<S: Sys>(home: &Posix<S>) -> Sysult<S::Fd> {
     if home.sys.stat(&at)?.uid == home.account.uid { Ok(at) } else { Err(Errno::PERM) }
 }
 
-/// The token and whether it was made just now.
+/// The token and whether it was made just now. It is durable: what is told once has to be the same for ever.
 fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
     let dir = cache_dir(home)?;
     // Leftovers only take space.
     staging::sweep(home, &dir).ok();
     if let Some(old) = read_token(home, &dir)? {
+        // Who made it may have been killed before its name was durable.
+        sync_dir(home, &dir)?;
         return Ok((old, false));
     }
     let known = *lock(&home.token);
@@ -97,7 +99,10 @@ fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
     }
     match make_token(home, &dir, &bytes) {
         // Somebody else was faster.
-        Err(Errno::EXIST) => read_token(home, &dir)?.map(|t| (t, false)).ok_or(Errno::IO),
+        Err(Errno::EXIST) => {
+            sync_dir(home, &dir)?;
+            read_token(home, &dir)?.map(|t| (t, false)).ok_or(Errno::IO)
+        }
         other => other.map(|()| (bytes, known.is_none())),
     }
 }
@@ -132,6 +137,10 @@ fn place_token<S: Sys>(home: &Posix<S>, dir: &S::Fd, temp: &[u8], bytes: &[u8]) 
     }
     home.sys.sync(&fd)?;
     home.sys.link(dir, temp, dir, b"token")?;
+    sync_dir(home, dir)
+}
+
+fn sync_dir<S: Sys>(home: &Posix<S>, dir: &S::Fd) -> Sysult<()> {
     home.sys.sync(&home.sys.reopen(dir, Mode::Read)?)
 }
 

@@ -42,6 +42,15 @@ fn the_token_is_made_once_and_private() {
 
 /// Somebody empties `~/.cache` while the agent runs: the account stays the one that it was.
 #[test]
+fn a_token_that_is_told_is_durable_whoever_made_it() {
+    let place = Place::new();
+    let made = place.open(Linux::default()).hello().unwrap();
+    let home = place.open(meddler::Meddler::new(Lacks::default()));
+    assert_eq!(home.hello().unwrap().token, made.token);
+    assert_eq!(home.sys.syncs(), 1, "its maker may have been killed before it synced the name");
+}
+
+#[test]
 fn a_token_that_was_removed_is_put_back() {
     let place = Place::new();
     let home = place.open(Linux::default());
