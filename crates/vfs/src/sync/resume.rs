@@ -549,7 +549,8 @@ fn has_time(id: u64, there: &Attr, times: &Times) -> bool {
     there.kind == Kind::File && times.get(&id).is_some_and(|times| times.contains(&there.mtime))
 }
 
-/// The first record that leaves the same mark as `t`. That one may be half done.
+/// The first record that leaves the same mark as `t`; or, where nothing has the name that `t` takes away, and something has
+/// it after that one, the one that takes it. Either may be half done.
 fn earliest<'a>(traces: &'a [Trace], t: &'a Trace) -> &'a Trace {
     if !matches!(t.change.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. }) {
         return t;
@@ -565,7 +566,21 @@ fn earliest<'a>(traces: &'a [Trace], t: &'a Trace) -> &'a Trace {
         _ => false,
     };
     let same = traces.iter().filter(|o| o.change.object == t.change.object && alike(o));
-    same.min_by_key(|o| o.seq).unwrap_or(t)
+    let first = same.min_by_key(|o| o.seq).unwrap_or(t);
+    Some(t).filter(|t| t.has_left()).and_then(|t| taker(traces, first, t)).unwrap_or(first)
+}
+
+/// The record that first takes the name away that `t` takes, if something has that name after `o` already: of what comes
+/// in between, up to `t`, nothing brings it or a directory above it before.
+fn taker<'a>(traces: &'a [Trace], o: &Trace, t: &Trace) -> Option<&'a Trace> {
+    let takes = |r: &Trace| r.old_place == t.old_place;
+    let brings = |r: &Trace| {
+        let is_name = matches!(r.change.op, Op::Create { .. } | Op::Link { .. } | Op::Rename { .. });
+        let above = r.place.as_ref().zip(t.old_place.as_ref()).is_some_and(|(new, old)| new.contains(old));
+        is_name && above
+    };
+    let mut between = traces.iter().filter(|r| o.seq < r.seq && r.seq <= t.seq);
+    between.find(|r| takes(r) || brings(r)).filter(|r| takes(r) && !r.late)
 }
 
 /// For each write the last one of the run of writes to that file which it belongs to, and which nothing else that works
@@ -621,165 +636,4 @@ fn place_of_mark<D>(op: &Op<Loc, D>) -> Option<HomePath> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::inode::tests::attr;
-
-    fn trace(seq: u64, op: Op<u64, crate::journal::Stored>, at: &str, mark: Option<Attr>) -> Trace {
-        let change = Change {
-            time: Default::default(),
-            object: 7,
-            after: None,
-            op,
-            retry: None,
-            verifier: None,
-            plain: false,
-        };
-        let place = Some(HomePath::parse(at.as_bytes()).unwrap());
-        let (there, at_old_name, old_place, replaced) = (mark, None, None, None);
-        let (late, half, moot) = (false, false, false);
-        Trace { seq, change, late, mark, there, at_old_name, place, old_place, half, replaced, moot }
-    }
-
-    fn rename(seq: u64, object: u64, (from, to): (&str, &str)) -> Trace {
-        let name = |path: &str| HomePath::parse(path.as_bytes()).unwrap().split().unwrap().1;
-        let (name, new_name) = (name(from), name(to));
-        let op = Op::Rename { from: 1, name, object, to: 2, new_name, replaced: None };
-        let mut t = trace(seq, op, to, None);
-        t.change.object = object;
-        t.old_place = Some(HomePath::parse(from.as_bytes()).unwrap());
-        t
-    }
-
-    #[test]
-    fn what_is_in_a_directory_that_was_not_moved_is_somewhere() {
-        let mut traces = [rename(3, 5, ("old", "new")), rename(4, 7, ("new/f", "g"))];
-        let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
-        assert!(!nowhere(&traces, 0, known).contains(&7), "it may still be old/f");
-        assert!(nowhere(&traces, 3, known).contains(&7), "it would be new/f");
-        traces[1].old_place = HomePath::parse(b"new").ok();
-        assert!(nowhere(&traces, 0, known).contains(&7), "the directory itself is no place in it");
-    }
-
-    #[test]
-    fn what_got_another_identity_by_a_write_is_somewhere() {
-        let write = Op::Write { file: 7, base: None, pieces: vec![] };
-        let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
-        let mut traces = [trace(3, write, "f", None), rename(4, 7, ("f", "g"))];
-        assert!(nowhere(&traces, 0, known).contains(&7));
-        let copied = attr(Kind::File, 9);
-        (traces[0].mark, traces[0].there, traces[1].at_old_name) = (Some(copied), Some(copied), Some(copied));
-        assert_ne!(known(7), Some(copied.id));
-        assert!(!nowhere(&traces, 0, known).contains(&7));
-    }
-
-    #[test]
-    fn what_was_renamed_over_another_is_known_by_its_new_name() {
-        let name = |n: &str| Name::new(n.as_bytes()).unwrap();
-        let create = Op::Create { dir: 1, name: name("new"), new: New::File, mode: 0 };
-        let write = Op::Write { file: 7, base: None, pieces: vec![] };
-        let rename = Op::Rename {
-            from: 1,
-            name: name("new"),
-            object: 7,
-            to: 1,
-            new_name: name("old"),
-            replaced: Some((6, None)),
-        };
-        let there = attr(Kind::File, 9);
-        let mut traces = [
-            trace(1, create, "new", None),
-            trace(2, write, "new", None),
-            trace(3, rename, "old", Some(there)),
-        ];
-        for (half, last) in [(true, 2), (false, 3)] {
-            traces[2].half = half;
-            let proven: Vec<_> = proven(&traces, &[], 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
-            assert_eq!(proven, (1..=last).map(|seq| (seq, Some(there))).collect::<Vec<_>>());
-        }
-    }
-
-    #[test]
-    fn a_later_record_with_the_same_mark_does_not_prove_a_half_done_rename() {
-        let there = Some(attr(Kind::File, 9));
-        let mut over = rename(3, 7, ("new", "old"));
-        (over.mark, over.half) = (there, true);
-        let name = home::Name::new(b"old").unwrap();
-        let remove = Op::Remove { dir: 2, name: name.clone(), object: 7, is_dir: false, base: None };
-        let link = trace(5, Op::Link { object: 7, dir: 2, name }, "old", there);
-        let mut traces = [over, trace(4, remove, "old", None), link];
-        assert_eq!(last_shown(&traces, 0), 2);
-        traces[0].half = false;
-        assert_eq!(last_shown(&traces, 0), 3, "the first of them");
-    }
-
-    #[test]
-    fn what_a_half_done_move_left_under_its_old_name_is_no_mark_of_a_later_record() {
-        let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
-        let mut half = rename(3, 7, ("a", "e"));
-        if let Op::Rename { replaced, .. } = &mut half.change.op {
-            *replaced = Some((8, None));
-        }
-        (half.mark, half.half, half.replaced, half.at_old_name) =
-            (Some(moved), true, Some(there), Some(there));
-        let mut between = rename(4, 8, ("f", "c"));
-        between.at_old_name = Some(there);
-        let mut back = rename(5, 8, ("c", "a"));
-        (back.mark, back.there) = (Some(there), Some(there));
-        let known = |id| (id == 8).then_some(there.id);
-        let mut traces = [half, between, back];
-        disbelieve(&mut traces, known);
-        assert_eq!(last_shown(&traces, 0), 2, "the move is half done, and no more was");
-        traces[2].mark = Some(there);
-        traces[1].at_old_name = None;
-        disbelieve(&mut traces, known);
-        assert_eq!(last_shown(&traces, 0), 5);
-    }
-
-    #[test]
-    fn what_waits_for_a_refused_operation_is_not_proven_by_its_place() {
-        let name = |n: &str| Name::new(n.as_bytes()).unwrap();
-        let create = Op::Create { dir: 1, name: name("new"), new: New::File, mode: 0 };
-        let rename = |to| Op::Rename {
-            from: 1,
-            name: name("new"),
-            object: 7,
-            to: 1,
-            new_name: name(to),
-            replaced: None,
-        };
-        let mut other = trace(3, rename("else"), "else", Some(attr(Kind::File, 9)));
-        (other.change.object, other.change.op) = (8, Op::Write { file: 8, base: None, pieces: vec![] });
-        let traces = [trace(2, rename("old"), "old", None), other];
-        let seqs = |refused: &[_]| -> Vec<u64> {
-            proven(&traces, refused, 0).into_iter().map(|(t, _)| t.seq).collect()
-        };
-        assert_eq!(seqs(&[]), [2, 3]);
-        assert_eq!(seqs(&[(1, trace(1, create.clone(), "new", None).change)]), [3]);
-        assert_eq!(seqs(&[(4, trace(4, create, "new", None).change)]), [2, 3]);
-    }
-
-    #[test]
-    fn what_was_sent_with_a_torn_write_is_done_again() {
-        let write = || Op::Write { file: 7, base: None, pieces: vec![] };
-        let there = Some(attr(Kind::File, 9));
-        let set = Op::SetXattr {
-            object: 7,
-            name: home::XattrName::new(b"user.a").unwrap(),
-            value: None,
-            how: home::XattrHow::Any,
-        };
-        let traces = [
-            trace(1, write(), "f", there),
-            trace(2, set, "f", None),
-            trace(3, write(), "f", there),
-            trace(4, write(), "f", there),
-            trace(5, write(), "f", there),
-        ];
-        let torn = sent_with(&traces, HashSet::from([4]));
-        assert_eq!(torn, HashSet::from([3, 4]));
-        let mut proven = proven(&traces, &[], 5);
-        again(&mut proven, &torn, 5);
-        assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), [1, 2]);
-    }
-}
+mod tests;
