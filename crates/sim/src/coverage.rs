@@ -6,19 +6,19 @@ use std::fmt;
 /// Steps of the agent that are seldom taken, each with the part of the tree, and how often one is chosen to end something.
 pub const SELDOM: [(&str, &str, u32); 14] = [
     ("chmod", "staging", 1),
-    ("fsync", "staging", 2),
-    ("link", "cache", 1),
+    ("fsync", "staging", 8),
+    ("link", "cache", 4),
     ("link", "tree", 1),
     ("rename", "staging", 1),
     ("rename-exchange", "tree", 1),
     ("rmdir", "cache", 1),
-    ("rmdir", "tree", 1),
+    ("rmdir", "tree", 3),
     ("syncfs", "tree", 1),
-    ("truncate", "staging", 4),
+    ("truncate", "staging", 8),
     ("truncate", "tree", 1),
-    ("utimens", "staging", 3),
+    ("utimens", "staging", 8),
     ("unlink", "cache", 1),
-    ("write", "staging", 2),
+    ("write", "staging", 12),
 ];
 
 /// Those of the gateway, each with the folder.

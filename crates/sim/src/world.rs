@@ -177,6 +177,8 @@ impl World {
         self.start().await?;
         clients.iter_mut().for_each(|client| client.directories = self.plan.directories);
         if self.plan.has(Trouble::Seldom) {
+            let Faults { seldom_kill, seldom_cut, .. } = self.faults;
+            self.net.set_faults(Faults { seldom_kill, seldom_cut, ..Faults::default() });
             let begin = clients.into_iter().map(|mut client| {
                 tokio::task::spawn_local(async move {
                     let done = client.begin().await;
@@ -245,7 +247,7 @@ impl World {
         if !self.plan.has(Trouble::Seldom)
             || !(kill || cut)
             || self.gateway.end_is_due()
-            || self.rng.random_ratio(4, 5)
+            || self.rng.random_bool(0.5)
         {
             return;
         }
@@ -501,9 +503,9 @@ fn faults(rng: &mut StdRng, plan: &Plan) -> Faults {
         goes_on: plan.has(Trouble::OldAgents),
         ..Faults::default()
     };
-    if plan.has(Trouble::Seldom) && rng.random_bool(0.25) {
-        faults.seldom_kill = if plan.has(Trouble::AgentKill) { 150 } else { 0 };
-        faults.seldom_cut = if plan.has(Trouble::HomeCut) { 150 } else { 0 };
+    if plan.has(Trouble::Seldom) && rng.random_bool(0.5) {
+        faults.seldom_kill = if plan.has(Trouble::AgentKill) { 400 } else { 0 };
+        faults.seldom_cut = if plan.has(Trouble::HomeCut) { 400 } else { 0 };
     }
     faults
 }
