@@ -170,7 +170,10 @@ pub fn has_good_attributes(tree: &Tree, id: u64, need: &Need) -> bool {
     match &inode.dir {
         Some(node) => node.told.is_itself_good(inode.at, need),
         None => {
-            let by_name = |above: &Told, name, need| above.is_good(inode.at, above.of(name), need);
+            let by_name = |above: Option<&Told>, name, need: &Need| match above {
+                Some(above) => above.is_good(inode.at, above.of(name), need),
+                None => inode.at >= need.since,
+            };
             let mut places = places(tree, inode);
             match attr.nlink > 1 || inode.link.is_none() || !inode.more_links.is_empty() {
                 false => places.all(|(above, name)| by_name(above, name, need)),
@@ -183,10 +186,10 @@ pub fn has_good_attributes(tree: &Tree, id: u64, need: &Need) -> bool {
     }
 }
 
-/// What is told of the directories that an object is in, and its names there.
-fn places<'a>(tree: &'a Tree, inode: &'a Inode) -> impl Iterator<Item = (&'a Told, &'a Name)> {
-    let links = inode.link.iter().chain(&inode.more_links);
-    links.filter_map(|(dir, name)| Some((&tree.peek(*dir)?.dir.as_ref()?.told, name)))
+/// An object's names, and what is told of the directory of each: nothing of one that is not in memory.
+fn places<'a>(tree: &'a Tree, inode: &'a Inode) -> impl Iterator<Item = (Option<&'a Told>, &'a Name)> {
+    let told = |dir: u64| Some(&tree.peek(dir)?.dir.as_ref()?.told);
+    inode.link.iter().chain(&inode.more_links).map(move |(dir, name)| (told(*dir), name))
 }
 
 /// Takes in what the home has told by now of a directory in memory.
@@ -210,6 +213,10 @@ pub fn hear(tree: &mut Tree, dir: u64, changed: &Changed, now: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::inode::ROOT_ID;
+    use crate::inode::tests::attr;
+    use crate::store::{MemStore, MetaStore};
+    use std::sync::Arc;
 
     fn at(seconds: u64) -> Duration {
         Duration::from_secs(seconds)
@@ -293,6 +300,21 @@ mod tests {
         assert!(told.is_name_good(&name("mine"), at(101), &need(104)));
         assert!(!told.is_name_good(&name("mine"), at(101), &need(200)));
         assert!(told.is_listing_good(at(100), &need(104)) && !told.is_listing_good(at(100), &need(200)));
+    }
+
+    #[test]
+    fn what_an_earlier_process_kept_is_not_good_in_a_directory_that_is_not_in_memory() {
+        let store = Arc::new(MemStore::new());
+        let mut tree = Tree::open(1, store.clone()).unwrap();
+        let dir = tree.bind(ROOT_ID, &name("d"), &attr(Kind::Dir, 50), None).unwrap();
+        let file = tree.bind(dir, &name("f"), &attr(Kind::File, 51), None).unwrap();
+        tree.get(file).unwrap().attr = Some(attr(Kind::File, 51));
+        store.commit(tree.checkpoint(0).1).unwrap();
+        let mut tree = Tree::open(1, store).unwrap();
+        assert!(tree.get(file).unwrap().attr.is_some() && tree.peek(dir).is_none());
+        assert!(!has_good_attributes(&tree, file, &need(200)));
+        tree.get(file).unwrap().at = at(196);
+        assert!(has_good_attributes(&tree, file, &need(200)), "no older than the bound");
     }
 
     #[test]
