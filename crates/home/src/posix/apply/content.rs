@@ -12,6 +12,7 @@ use crate::posix::step::Step;
 use crate::{HomePath, Loc, Name, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
+use std::ops::Range;
 
 /// A file whose content is to change.
 pub(super) struct Target<S: Sys> {
@@ -353,7 +354,10 @@ impl<S: Sys> Batch<'_, S> {
     /// Whether an earlier execution of this very operation left the file as it is.
     fn is_done(&self, placed: &Placed, base: &Version, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
         let (attr, size) = (&file.attr, final_size(base.size, pieces));
-        attr.size == size && attr.mtime == placed.time && self.holds(file, pieces, 0, size)
+        attr.size == size
+            && attr.mtime == placed.time
+            && self.holds(file, pieces, 0, size)
+            && cut_away(base.size, pieces).into_iter().all(|range| self.is_zero(file, range))
     }
 
     /// Whether an earlier execution wrote a part of what is wanted into the file and then died, or a power cut left a part
@@ -440,6 +444,16 @@ impl<S: Sys> Batch<'_, S> {
         })
     }
 
+    /// Whether the file has nothing but zeros there. A power cut may keep a length and not what was done on the way to it.
+    fn is_zero(&self, file: &Found<S>, range: Range<u64>) -> bool {
+        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
+        let part = u64::from(limits::READ_MAX);
+        range.clone().step_by(part as usize).all(|at| {
+            let mut there = vec![0; part.min(range.end - at) as usize];
+            self.read_all(&fd, at, &mut there) == Ok(there.len()) && there.iter().all(|b| *b == 0)
+        })
+    }
+
     /// Reads until the buffer is full or the file ends.
     pub(super) fn read_all(&self, fd: &S::Fd, at: u64, buf: &mut [u8]) -> Sysult<usize> {
         let mut have = 0;
@@ -472,6 +486,24 @@ fn sole_append(size: u64, pieces: &[Piece<Bytes>]) -> Option<&Bytes> {
         [Piece::Data(at, data)] if *at == size => Some(data),
         _ => None,
     }
+}
+
+/// Where a file of `size` bytes has zeros after the pieces, because they cut away what it had there and made it longer again.
+fn cut_away(mut size: u64, pieces: &[Piece<Bytes>]) -> Vec<Range<u64>> {
+    let (mut zeros, mut longest) = (Vec::new(), size);
+    for piece in pieces {
+        // What is written, and how long the file is then.
+        let (from, to, end) = match piece {
+            Piece::Truncate(to) => (*to, u64::MAX, *to),
+            Piece::Data(_, data) if data.is_empty() => continue,
+            Piece::Data(at, data) => (*at, at + data.len() as u64, size.max(at + data.len() as u64)),
+        };
+        zeros.push(size..from.min(longest));
+        let left = |zero: Range<u64>| [zero.start..zero.end.min(from), zero.start.max(to)..zero.end];
+        zeros = zeros.into_iter().flat_map(left).filter(|zero| !zero.is_empty()).collect();
+        (size, longest) = (end, longest.max(end));
+    }
+    zeros
 }
 
 /// The length of a file of `size` bytes after the pieces.

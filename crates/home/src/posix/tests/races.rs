@@ -474,3 +474,29 @@ fn a_swapped_component_does_not_lead_out() {
         assert_eq!(place.names("secret"), ["f"]);
     }
 }
+
+#[test]
+fn what_a_power_cut_left_of_a_file_that_was_cut_and_made_longer_is_done_again() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    place.write("w/f", b"0123456789abcdef");
+    std::fs::hard_link(place.path("w/f"), place.path("w/g")).unwrap();
+    let pieces = vec![
+        Piece::Truncate(4),
+        Piece::Truncate(10),
+        Piece::Data(12, Payload::Inline(Bytes::from_static(b"new"))),
+        Piece::Data(5, Payload::Inline(Bytes::from_static(b"x"))),
+    ];
+    let op = Op::Write { file: at("w/f"), base: Some(version(&home, "w/f")), pieces };
+    done(&home, op.clone());
+    let wanted = b"0123\0x\0\0\0\0\0\0new";
+    assert_eq!(place.read("w/f"), wanted);
+    for old in [b"01234x\0\0\0\0\0\0new", b"0123\0x6\0\0\0\0\0new", b"0123\0x\0\0\0\0\0bnew"] {
+        place.write("w/f", old);
+        let then = std::time::UNIX_EPOCH + std::time::Duration::new(THEN.sec as u64, THEN.nsec);
+        std::fs::File::options().write(true).open(place.path("w/f")).unwrap().set_modified(then).unwrap();
+        let again = Placed { resent: true, ..placed(op.clone()) };
+        assert!(matches!(one(&home, again), Outcome::Done(_)));
+        assert_eq!(place.read("w/f"), wanted);
+    }
+}
