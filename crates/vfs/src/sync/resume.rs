@@ -137,12 +137,13 @@ impl Volume {
             return Ok(());
         }
         let (traces, last) = self.look(sent, class, executed.last(), torn.is_some()).await?;
-        let refused: Vec<(u64, Change)> = {
+        let (refused, ends): (Vec<(u64, Change)>, _) = {
             let tree = self.tree.lock();
             let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
-            parked.map(|(seq, p)| (seq, p.change.clone())).collect()
+            let refused = parked.map(|(seq, p)| (seq, p.change.clone())).collect();
+            (refused, run_ends(tree.queue.iter().map(|(seq, p)| (seq, &p.change))))
         };
-        let mut proven = proven(&traces, &refused, last);
+        let mut proven = proven(&traces, &refused, &ends, last);
         if let Some(torn) = torn {
             again(&mut proven, &sent_with(&traces, torn), executed.durable);
         }
@@ -482,10 +483,12 @@ fn last_shown(traces: &[Trace], executed: u64) -> u64 {
 }
 
 /// The records whose effect the home shows, in order, each with the mark of its object that it or a later record left.
-/// All up to `executed` was, except what waits for those that are `refused`.
+/// All up to `executed` was, except what waits for those that are `refused`. `ends`: of all that is unsent, since what a
+/// write travelled with may be known not to have been executed.
 fn proven<'a>(
     traces: &'a [Trace],
     refused: &[(u64, Change)],
+    ends: &HashMap<u64, u64>,
     executed: u64,
 ) -> Vec<(&'a Trace, Option<Attr>)> {
     let last = last_shown(traces, executed);
@@ -497,7 +500,6 @@ fn proven<'a>(
             shown.insert(t.change.object, (t.seq, attr));
         }
     }
-    let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)));
     let mut refused = refused.iter().peekable();
     let mut waiting = Waiting::default();
     let mut proven = Vec::new();

@@ -29,6 +29,10 @@ fn rename(seq: u64, object: u64, (from, to): (&str, &str)) -> Trace {
     t
 }
 
+fn ends(traces: &[Trace]) -> HashMap<u64, u64> {
+    run_ends(traces.iter().map(|t| (t.seq, &t.change)))
+}
+
 #[test]
 fn what_is_in_a_directory_that_was_not_moved_is_somewhere() {
     let mut traces = [rename(3, 5, ("old", "new")), rename(4, 7, ("new/f", "g"))];
@@ -69,7 +73,8 @@ fn what_was_renamed_over_another_is_known_by_its_new_name() {
         [trace(1, create, "new", None), trace(2, write, "new", None), trace(3, rename, "old", Some(there))];
     for (half, last) in [(true, 2), (false, 3)] {
         traces[2].half = half;
-        let proven: Vec<_> = proven(&traces, &[], 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
+        let proven: Vec<_> =
+            proven(&traces, &[], &ends(&traces), 0).into_iter().map(|(t, mark)| (t.seq, mark)).collect();
         assert_eq!(proven, (1..=last).map(|seq| (seq, Some(there))).collect::<Vec<_>>());
     }
 }
@@ -140,11 +145,20 @@ fn what_waits_for_a_refused_operation_is_not_proven_by_its_place() {
     let mut other = trace(3, rename("else"), "else", Some(attr(Kind::File, 9)));
     (other.change.object, other.change.op) = (8, Op::Write { file: 8, base: None, pieces: vec![] });
     let traces = [trace(2, rename("old"), "old", None), other];
-    let seqs =
-        |refused: &[_]| -> Vec<u64> { proven(&traces, refused, 0).into_iter().map(|(t, _)| t.seq).collect() };
+    let seqs = |refused: &[_]| -> Vec<u64> {
+        proven(&traces, refused, &ends(&traces), 0).into_iter().map(|(t, _)| t.seq).collect()
+    };
     assert_eq!(seqs(&[]), [2, 3]);
     assert_eq!(seqs(&[(1, trace(1, create.clone(), "new", None).change)]), [3]);
     assert_eq!(seqs(&[(4, trace(4, create, "new", None).change)]), [2, 3]);
+}
+
+#[test]
+fn a_write_that_travelled_with_one_that_was_not_executed_is_not_proven_by_its_place() {
+    let write = |seq| trace(seq, Op::Write { file: 7, base: None, pieces: vec![] }, "f", None);
+    let (traces, unsent) = ([write(1)], [write(1), write(3)]);
+    assert!(proven(&traces, &[], &ends(&unsent), 2).is_empty());
+    assert_eq!(proven(&traces, &[], &ends(&traces), 2).len(), 1, "it went alone");
 }
 
 #[test]
@@ -166,7 +180,7 @@ fn what_was_sent_with_a_torn_write_is_done_again() {
     ];
     let torn = sent_with(&traces, HashSet::from([4]));
     assert_eq!(torn, HashSet::from([3, 4]));
-    let mut proven = proven(&traces, &[], 5);
+    let mut proven = proven(&traces, &[], &ends(&traces), 5);
     again(&mut proven, &torn, 5);
     assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), [1, 2]);
 }
