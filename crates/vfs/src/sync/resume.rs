@@ -222,6 +222,8 @@ impl Volume {
         let mut traces: Vec<Trace> = traces.collect();
         if cut {
             disbelieve(&mut traces, |id| self.known(id));
+            let shows = |id, there: &Attr| self.shows(id, there, &seen.times);
+            believe(&mut traces, executed, |id| self.known(id), shows);
         }
         if let Some(course) = course {
             executed = self.came_to(&course, &mut traces, &seen.found).await?;
@@ -475,6 +477,31 @@ fn disbelieve(traces: &mut [Trace], known: impl Fn(u64) -> Option<home::HomeId>)
     untrue.into_iter().for_each(|n| traces[n].mark = None);
 }
 
+/// A move whose object had the new name before anything was sent shows nothing there by itself. It was done where the name
+/// that it takes away was there after all that was certainly executed, and leads nowhere; or half, where that leads to what
+/// it replaces.
+fn believe(
+    traces: &mut [Trace],
+    executed: u64,
+    known: impl Fn(u64) -> Option<home::HomeId>,
+    shows: impl Fn(u64, &Attr) -> bool,
+) {
+    let last = last_shown(traces, executed);
+    let is_there = |t: &Trace| t.there.is_some_and(|there| Some(there.id) == known(t.change.object));
+    let is_replaced = |t: &Trace, old: &Attr| replaced(&t.change).is_some_and(|id| shows(id, old));
+    let is_moved = |t: &Trace| t.has_left() || t.at_old_name.is_some_and(|old| is_replaced(t, &old));
+    let is_done = |t: &Trace| {
+        let is_move = matches!(t.change.op, Op::Rename { .. });
+        let is_next = is_move && taker(traces, last, t).is_some_and(|r| r.seq == t.seq);
+        is_next && !t.late && is_there(t) && is_moved(t)
+    };
+    let done: Vec<usize> =
+        (0..traces.len()).filter(|n| traces[*n].seq > last && is_done(&traces[*n])).collect();
+    for t in done {
+        (traces[t].mark, traces[t].replaced) = (traces[t].there, traces[t].at_old_name);
+    }
+}
+
 /// The last record that is proven by its place before another.
 fn last_shown(traces: &[Trace], executed: u64) -> u64 {
     let marked = traces.iter().filter(|t| t.mark.is_some() && !t.late);
@@ -569,19 +596,19 @@ fn earliest<'a>(traces: &'a [Trace], t: &'a Trace) -> &'a Trace {
     };
     let same = traces.iter().filter(|o| o.change.object == t.change.object && alike(o));
     let first = same.min_by_key(|o| o.seq).unwrap_or(t);
-    Some(t).filter(|t| t.has_left()).and_then(|t| taker(traces, first, t)).unwrap_or(first)
+    Some(t).filter(|t| t.has_left()).and_then(|t| taker(traces, first.seq, t)).unwrap_or(first)
 }
 
-/// The record that first takes the name away that `t` takes, if something has that name after `o` already: of what comes
-/// in between, up to `t`, nothing brings it or a directory above it before.
-fn taker<'a>(traces: &'a [Trace], o: &Trace, t: &Trace) -> Option<&'a Trace> {
+/// The record that first takes the name away that `t` takes, if something has that name after record `last` already: of
+/// what comes in between, up to `t`, nothing brings it or a directory above it before.
+fn taker<'a>(traces: &'a [Trace], last: u64, t: &Trace) -> Option<&'a Trace> {
     let takes = |r: &Trace| r.old_place == t.old_place;
     let brings = |r: &Trace| {
         let is_name = matches!(r.change.op, Op::Create { .. } | Op::Link { .. } | Op::Rename { .. });
         let above = r.place.as_ref().zip(t.old_place.as_ref()).is_some_and(|(new, old)| new.contains(old));
         is_name && above
     };
-    let mut between = traces.iter().filter(|r| o.seq < r.seq && r.seq <= t.seq);
+    let mut between = traces.iter().filter(|r| last < r.seq && r.seq <= t.seq);
     between.find(|r| takes(r) || brings(r)).filter(|r| takes(r) && !r.late)
 }
 

@@ -115,6 +115,31 @@ fn a_record_after_which_there_would_be_a_name_that_is_gone_is_not_the_last() {
 }
 
 #[test]
+fn a_move_to_a_name_that_its_object_had_before_is_known_by_the_name_that_is_gone() {
+    let there = Some(attr(Kind::File, 9));
+    let known = |id| (id == 7).then_some(there?.id);
+    let link = Op::Link { object: 7, dir: 2, name: Name::new(b"d").unwrap() };
+    let mut back = rename(6, 7, ("d", "e"));
+    back.there = there;
+    let mut traces = [rename(4, 7, ("e", "a")), trace(5, link, "d", None), back];
+    let shows = |id, there: &Attr| id == 8 && there.id.ino == 28;
+    believe(&mut traces, 4, known, shows);
+    assert_eq!(last_shown(&traces, 4), 4, "d may not have been made");
+    believe(&mut traces, 5, |_| None, shows);
+    assert_eq!(last_shown(&traces, 5), 5, "e may be another object");
+    believe(&mut traces, 5, known, shows);
+    assert_eq!(last_shown(&traces, 5), 6);
+    let half = &mut traces[2];
+    (half.mark, half.half, half.at_old_name) = (None, true, Some(attr(Kind::File, 28)));
+    if let Op::Rename { replaced, .. } = &mut half.change.op {
+        *replaced = Some((8, None));
+    }
+    believe(&mut traces, 5, known, shows);
+    assert_eq!(traces[2].replaced.map(|old| old.id.ino), Some(28), "each has the other's name");
+    assert_eq!(last_shown(&traces, 5), 5);
+}
+
+#[test]
 fn what_a_half_done_move_left_under_its_old_name_is_no_mark_of_a_later_record() {
     let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
     let mut half = rename(3, 7, ("a", "e"));
