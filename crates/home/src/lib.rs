@@ -455,8 +455,9 @@ pub trait Home: Send + Sync {
 
     /// The same as [`Home::watch`] of several directories, at most [`limits::agent::WALK_FROM`], one after the other, and then
     /// of those in them, and so on, until about so many bytes of names and attributes have come together, at most
-    /// [`limits::agent::WALK_BYTES`]. It stays on the file system that a directory is on, follows no symbolic link, and
-    /// leaves alone what says that it has no size: to list it might mount something. Told of by [`Mark::Walked`].
+    /// [`limits::agent::WALK_BYTES`], or until it has taken long and something is found. It stays on the file system that a
+    /// directory is on, follows no symbolic link, and leaves alone what says that it has no size: to list it might mount
+    /// something. Told of by [`Mark::Walked`].
     /// `later`: for somebody who can wait. [`ErrorKind::Unsupported`] where the home cannot.
     async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
         let _ = later;

@@ -24,7 +24,7 @@ use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
     LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
-use crate::limits::agent::{STATS_MAX, WALK_BYTES, WALK_FROM, WATCH_PAUSE, WORKERS};
+use crate::limits::agent::{STATS_MAX, WALK_BYTES, WALK_FROM, WALK_TIME, WATCH_PAUSE, WORKERS};
 use crate::posix::{Posix, sys::Sys};
 use crate::sparse::{AROUND, Sparse};
 use crate::{
@@ -40,11 +40,14 @@ use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
 
 /// A home as the server needs it: [`crate::Home`] without a runtime. Calls come from several threads.
 pub trait Serve: Send + Sync + 'static {
     /// See [`crate::Home::attach`].
     fn hello(&self) -> Result<Hello>;
+    /// Monotonic time since an arbitrary start.
+    fn instant(&self) -> Duration;
     /// See [`crate::Home::stat`].
     fn stat(&self, at: &Loc) -> Result<Seen>;
     /// See [`crate::Home::list`].
@@ -77,6 +80,9 @@ pub trait Serve: Send + Sync + 'static {
 impl<S: Sys> Serve for Posix<S> {
     fn hello(&self) -> Result<Hello> {
         self.hello()
+    }
+    fn instant(&self) -> Duration {
+        self.instant()
     }
     fn stat(&self, at: &Loc) -> Result<Seen> {
         self.stat(at)
@@ -302,8 +308,8 @@ impl<S: Serve> Server<S> {
 
     fn work(self: &Arc<Self>, line: For) {
         while let Some(job) = self.jobs.next(line) {
-            let reply = self.execute(job.request);
-            self.jobs.done(line, job.size);
+            let reply = self.execute(job.id, job.request);
+            self.jobs.done(line, job.id, job.size);
             self.answer(job.class, job.id, job.pack, reply);
         }
     }
@@ -355,7 +361,7 @@ impl<S: Serve> Server<S> {
         Ok(claimed)
     }
 
-    fn execute(self: &Arc<Self>, request: Request) -> Result<Reply> {
+    fn execute(self: &Arc<Self>, id: u64, request: Request) -> Result<Reply> {
         let home = &self.home;
         Ok(match request {
             Request::Hello(offer) => self.hello(offer)?,
@@ -381,7 +387,7 @@ impl<S: Serve> Server<S> {
             Request::Watch(WatchArgs { dir, max, mark }) => {
                 Reply::Watch(self.watch(&dir, max, Some(mark))?)
             }
-            Request::Walk(args) => Reply::Walk(self.walk(args)?),
+            Request::Walk(args) => Reply::Walk(self.walk(id, args)?),
             Request::Confirm(dirs) => Reply::Confirm(self.confirm(dirs)?),
         })
     }
@@ -436,18 +442,24 @@ impl<S: Serve> Server<S> {
         Ok(dirs.into_iter().map(one).collect())
     }
 
-    /// Whole directories, those that it begins with before those below them, until there is no room for the next one.
-    fn walk(self: &Arc<Self>, WalkArgs { from, bytes }: WalkArgs) -> Result<WalkedPages> {
+    /// Whole directories, those that it begins with before those below them, until there is no room for the next one,
+    /// or no time.
+    fn walk(self: &Arc<Self>, id: u64, WalkArgs { from, bytes }: WalkArgs) -> Result<WalkedPages> {
         if from.len() > WALK_FROM {
             return Err(Error::new(ErrorKind::Invalid, "too many directories in one WALK"));
         }
+        let begun = self.home.instant();
         let most = WALK_BYTES.min(bytes as usize);
         let (mut room, mut left) = (most, from.len());
         let mut walked = WalkedPages { came: 0, pages: Vec::new() };
         let mut todo: VecDeque<Loc> = from.into();
         while room > 0
+            && (walked.pages.is_empty() || self.home.instant().saturating_sub(begun) < WALK_TIME)
             && let Some(dir) = todo.pop_front()
         {
+            if !self.jobs.is_wanted(id) {
+                return Err(Error::new(ErrorKind::Busy, "nobody waits for this WALK"));
+            }
             let page = self.watch(&dir, LIST_ENTRIES_MAX, None);
             let page = page.map(|page| WalkedPage { path: dir.path, page });
             let len = page.as_ref().map_or(0, |page| page.to_bytes().len());

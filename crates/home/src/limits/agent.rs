@@ -37,8 +37,10 @@ pub const LIST_BYTES_MAX: usize = 1 << 20;
 pub const CONFIRM_MAX: usize = 64;
 /// Most directories that one WALK begins with.
 pub const WALK_FROM: usize = 64;
-/// Most bytes of pages that one WALK answers: a thread of the server is busy with them for some hundred milliseconds.
+/// Most bytes of pages that one WALK answers.
 pub const WALK_BYTES: usize = 1 << 20;
+/// A WALK that has told of a directory comes to no other one after this long: what was found is already of use.
+pub const WALK_TIME: Duration = Duration::from_millis(500);
 /// Most objects of one STAT.
 pub const STATS_MAX: usize = 512;
 /// Pieces of memory that one system call writes: what Linux takes (`IOV_MAX`).

@@ -127,6 +127,11 @@ impl<S: Sys> Posix<S> {
         self
     }
 
+    /// Monotonic time since an arbitrary start.
+    pub fn instant(&self) -> std::time::Duration {
+        self.sys.instant()
+    }
+
     /// Who we are there; makes the token if it is missing.
     pub fn hello(&self) -> Result<Hello> {
         account::hello(self)

@@ -9,6 +9,7 @@
 use crate::attr::{StatFs, Time};
 use crate::xattr::XattrHow;
 use rustix::io::Errno;
+use std::time::Duration;
 
 /// The result of a system call.
 pub type Sysult<T> = std::result::Result<T, Errno>;
@@ -191,6 +192,8 @@ pub trait Sys: Send + Sync + 'static {
 
     /// The clock.
     fn now(&self) -> Time;
+    /// Monotonic time since an arbitrary start.
+    fn instant(&self) -> Duration;
     /// Fills `buf` with unpredictable bytes.
     fn random(&self, buf: &mut [u8]) -> Sysult<()>;
     /// The account that we run as.

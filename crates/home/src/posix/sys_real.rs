@@ -213,6 +213,11 @@ impl Sys for Linux {
         Time { sec: t.tv_sec, nsec: t.tv_nsec as u32 }
     }
 
+    fn instant(&self) -> Duration {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Duration::new(t.tv_sec as u64, t.tv_nsec as u32)
+    }
+
     fn random(&self, buf: &mut [u8]) -> Sysult<()> {
         // SAFETY: the pointer and the length describe one writable buffer.
         let got = errno(unsafe { libc::getrandom(buf.as_mut_ptr().cast(), buf.len(), 0) } as i64)?;

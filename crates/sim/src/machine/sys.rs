@@ -193,6 +193,10 @@ impl Sys for SimSys {
         self.machine.clock.home_time()
     }
 
+    fn instant(&self) -> std::time::Duration {
+        vfs::env::Clock::instant(&self.machine.clock)
+    }
+
     fn random(&self, buf: &mut [u8]) -> Sysult<()> {
         self.machine.state.lock().rng.fill_bytes(buf);
         Ok(())

@@ -33,6 +33,8 @@ struct State {
     count: usize,
     bytes: usize,
     closed: bool,
+    /// Reads that threads execute and somebody waits for.
+    wanted: Vec<u64>,
     /// Threads that wait, by [`For`]. Each is woken only for what it can use, because to wake
     /// all of them for each job would cost more than a short job takes.
     waiting: [usize; 4],
@@ -101,18 +103,28 @@ impl Jobs {
                 For::Staged => state.staged.pop_front(),
                 For::Read | For::Room => state.reads.iter_mut().find_map(VecDeque::pop_front),
             };
-            if job.is_some() {
-                return job;
+            if let Some(job) = job {
+                if matches!(line, For::Read) {
+                    state.wanted.push(job.id);
+                }
+                return Some(job);
             }
             state = self.wait(state, line);
         }
     }
 
-    /// A job of this line and size was executed.
-    pub fn done(&self, line: For, size: usize) {
+    /// Whether somebody waits for a read that a thread executes.
+    pub fn is_wanted(&self, id: u64) -> bool {
+        let state = self.lock();
+        !state.closed && state.wanted.contains(&id)
+    }
+
+    /// A job of this line, number and size was executed.
+    pub fn done(&self, line: For, id: u64, size: usize) {
         let mut state = self.lock();
         state.count -= 1;
         state.bytes -= size;
+        state.wanted.retain(|wanted| *wanted != id);
         if matches!(line, For::Staged) {
             state.staged_out += 1;
             self.tell(&state, For::Change);
@@ -120,14 +132,16 @@ impl Jobs {
         self.tell(&state, For::Room);
     }
 
-    /// Forgets a read that no thread has taken. Changes are not forgotten: later ones may build on them.
+    /// Nobody waits for a read any more: one that no thread has taken is forgotten. Changes are not forgotten: later ones
+    /// may build on them.
     pub fn cancel(&self, id: u64) {
         let mut state = self.lock();
+        state.wanted.retain(|wanted| *wanted != id);
         let lines = state.reads.iter_mut();
         let found = lines.filter_map(|l| l.iter().position(|j| j.id == id).and_then(|i| l.remove(i))).next();
         drop(state);
         if let Some(job) = found {
-            self.done(For::Read, job.size);
+            self.done(For::Read, id, job.size);
         }
     }
 
@@ -178,7 +192,7 @@ mod tests {
         for [staged, change] in [[1, 2], [3, 4]] {
             assert_eq!(jobs.next(For::Staged).unwrap().id, staged);
             changes.recv_timeout(Duration::from_millis(100)).unwrap_err();
-            jobs.done(For::Staged, 1);
+            jobs.done(For::Staged, staged, 1);
             assert_eq!(changes.recv_timeout(Duration::from_secs(20)), Ok(change));
         }
     }

@@ -5,13 +5,17 @@ use super::*;
 use crate::{Access, Attr, Claimed, Copied, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex};
-use std::time::Duration;
 
 /// A home whose changes wait at a gate.
 #[derive(Default)]
 pub(crate) struct Gated {
     open: Mutex<bool>,
     moved: Condvar,
+    /// Directories that were watched, whether or not there are such.
+    watched: AtomicU64,
+    /// What each of them takes by the home's clock, and what for the caller.
+    takes: Duration,
+    sleeps: Duration,
 }
 
 impl Gated {
@@ -64,6 +68,9 @@ impl Serve for Gated {
             place: None,
         })
     }
+    fn instant(&self) -> Duration {
+        self.takes * self.watched.load(Ordering::Relaxed) as u32
+    }
     /// The size is the length of the path.
     fn stat(&self, at: &Loc) -> Result<Seen> {
         match at.path.as_bytes() {
@@ -71,8 +78,9 @@ impl Serve for Gated {
             path => Ok(Seen { applied: 0, attr: attr(path.len() as u64) }),
         }
     }
-    /// Endless, with long link targets.
-    fn list(&self, _: &Loc, _: Option<&Name>, max: u32) -> Result<Page> {
+    /// Endless, with long link targets; what is called `small` has one entry.
+    fn list(&self, dir: &Loc, _: Option<&Name>, max: u32) -> Result<Page> {
+        let max = if dir.path.as_bytes() == b"small" { 1 } else { max };
         let entry = |i: u32| crate::Entry {
             name: Name::new(format!("{i:08}").as_bytes()).unwrap(),
             attr: Some(attr(1)),
@@ -82,6 +90,9 @@ impl Serve for Gated {
         Ok(Page { applied: 0, dir: attr(0), entries: (0..max).map(entry).collect(), more: false })
     }
     fn watch(&self, dir: &Loc, max: u32, _: Option<u64>) -> Result<(Page, bool)> {
+        self.watched.fetch_add(1, Ordering::Relaxed);
+        std::thread::sleep(self.sleeps);
+        self.stat(dir)?;
         Ok((self.list(dir, None, max)?, false))
     }
     fn changes(&self) -> Result<crate::posix::watch::News> {
@@ -303,4 +314,56 @@ fn a_cancelled_job_leaves_the_line() {
     jobs.close();
     assert!([For::Read, For::Staged, For::Change].into_iter().all(|line| jobs.next(line).is_none()));
     assert!(!jobs.push(job(3), For::Change));
+}
+
+fn a_walk(from: &[&[u8]]) -> Request {
+    Request::Walk(WalkArgs { from: from.iter().map(|path| loc(path)).collect(), bytes: 1 << 20 })
+}
+
+#[test]
+fn a_walk_ends_when_it_took_long_and_has_told_something() {
+    for (percent, came, told) in [(60, 3, 1), (30, 4, 2), (15, 6, 4)] {
+        let takes = WALK_TIME * percent / 100;
+        let home = Gated { takes, ..Gated::default() };
+        let (mut stream, _server) = start(Arc::new(home));
+        greet(&mut stream);
+        send(
+            &mut stream,
+            Class::Data,
+            2,
+            &a_walk(&[b"missing", b"missing", b"small", b"small", b"small", b"small"]),
+        );
+        let Reply::Walk(walked) = Reply::from_bytes(receive(&mut stream).1).unwrap() else {
+            panic!("no WALK")
+        };
+        assert_eq!((walked.came, walked.pages.len()), (came, told), "{takes:?}");
+    }
+}
+
+/// Begins a long walk, and waits until it is under way.
+fn begin_walk() -> (Arc<Gated>, UnixStream, std::thread::JoinHandle<io::Result<()>>) {
+    let home = Arc::new(Gated { sleeps: Duration::from_millis(50), ..Gated::default() });
+    let (mut stream, server) = start(home.clone());
+    greet(&mut stream);
+    send(&mut stream, Class::Data, 2, &a_walk(&[&b"small"[..]; WALK_FROM]));
+    while home.watched.load(Ordering::Relaxed) == 0 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    (home, stream, server)
+}
+
+#[test]
+fn a_walk_that_nobody_waits_for_ends() {
+    let (home, mut stream, _server) = begin_walk();
+    stream.write_all(&Frame::new(Type::Cancel, Class::Control, 2, Vec::new()).to_vec()).unwrap();
+    let reply = Reply::from_bytes(receive(&mut stream).1).unwrap();
+    assert!(matches!(reply, Reply::Failed(_)), "it was walked to the end");
+    assert!(home.watched.load(Ordering::Relaxed) < WALK_FROM as u64);
+
+    let (home, stream, server) = begin_walk();
+    drop(stream);
+    server.join().unwrap().unwrap();
+    let watched = home.watched.load(Ordering::Relaxed);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(home.watched.load(Ordering::Relaxed) <= watched + 1, "it went on");
 }

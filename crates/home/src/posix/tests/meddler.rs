@@ -124,6 +124,9 @@ impl Sys for Meddler {
     fn now(&self) -> Time {
         self.linux.now()
     }
+    fn instant(&self) -> std::time::Duration {
+        self.linux.instant()
+    }
     fn account(&self) -> Account {
         self.linux.account()
     }
