@@ -270,6 +270,8 @@ impl Volume {
         // Also an earlier move of another file over this one gives it that name, and may be half done.
         let has_both = |mark: &Attr| at_old_name.is_some_and(|old| old.id == mark.id);
         let mark = mark.filter(|mark| seen.class == Class::Sftp || !has_both(mark));
+        let known = self.known(change.object);
+        let mark = mark.filter(|mark| may_be_moved(known, mark, at_old_name.as_ref()));
         let replaces = replaced(&change);
         let is_replaced = |old: &Attr| {
             mark.is_some_and(|moved| moved.id != old.id)
@@ -626,6 +628,12 @@ fn run_ends<'a>(changes: impl DoubleEndedIterator<Item = (u64, &'a Change)>) -> 
         (seq, seq)
     });
     ends.collect()
+}
+
+/// Whether what has the new name of a move may be its object: not where that still has the old one, and this is another, be
+/// it as old as that.
+fn may_be_moved(known: Option<home::HomeId>, new: &Attr, old: Option<&Attr>) -> bool {
+    known.is_none_or(|id| new.id == id || old.is_none_or(|old| old.id != id))
 }
 
 /// The object whose name a move gives to another.

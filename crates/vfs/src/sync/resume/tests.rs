@@ -140,6 +140,16 @@ fn a_move_to_a_name_that_its_object_had_before_is_known_by_the_name_that_is_gone
 }
 
 #[test]
+fn another_directory_of_the_same_age_is_not_the_one_that_is_to_be_moved_there() {
+    let [object, other] = [9, 28].map(|ino| attr(Kind::Dir, ino));
+    let known = Some(object.id);
+    assert!(!may_be_moved(known, &other, Some(&object)));
+    assert!(may_be_moved(known, &object, Some(&other)), "each may have the other's name");
+    assert!(may_be_moved(known, &other, None), "a write may have given it another identity");
+    assert!(may_be_moved(None, &other, Some(&object)));
+}
+
+#[test]
 fn what_a_half_done_move_left_under_its_old_name_is_no_mark_of_a_later_record() {
     let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
     let mut half = rename(3, 7, ("a", "e"));
