@@ -87,7 +87,7 @@ fn one(world: &World, server: &mut Server, tops: &[PathBuf; 2], round: usize) ->
 /// Somebody kills the guard, again and again: nothing is left of it, and another one takes its place.
 fn guarded_again() -> Result<()> {
     for _ in 0..3 {
-        let old = the_guard()?;
+        let old = wait_for("a guard", REPLACED, || the_guard().ok())?;
         rustix::process::kill_process(old, Signal::KILL)?;
         let killed = Instant::now();
         wait_for("the end of the killed guard", REPLACED, || {
