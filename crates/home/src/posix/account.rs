@@ -89,7 +89,7 @@ fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
     staging::sweep(home, &dir).ok();
     if let Some(old) = read_token(home, &dir)? {
         // Who made it may have been killed before its name was durable.
-        sync_dir(home, &dir)?;
+        home.sync_dir(&dir)?;
         return Ok((old, false));
     }
     let known = *lock(&home.token);
@@ -100,7 +100,7 @@ fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
     match make_token(home, &dir, &bytes) {
         // Somebody else was faster.
         Err(Errno::EXIST) => {
-            sync_dir(home, &dir)?;
+            home.sync_dir(&dir)?;
             read_token(home, &dir)?.map(|t| (t, false)).ok_or(Errno::IO)
         }
         other => other.map(|()| (bytes, known.is_none())),
@@ -137,11 +137,7 @@ fn place_token<S: Sys>(home: &Posix<S>, dir: &S::Fd, temp: &[u8], bytes: &[u8]) 
     }
     home.sys.sync(&fd)?;
     home.sys.link(dir, temp, dir, b"token")?;
-    sync_dir(home, dir)
-}
-
-fn sync_dir<S: Sys>(home: &Posix<S>, dir: &S::Fd) -> Sysult<()> {
-    home.sys.sync(&home.sys.reopen(dir, Mode::Read)?)
+    home.sync_dir(dir)
 }
 
 fn read_token<S: Sys>(home: &Posix<S>, dir: &S::Fd) -> Sysult<Option<[u8; TOKEN]>> {

@@ -45,7 +45,7 @@ use crate::{
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use sys::Sys;
+use sys::{Mode, Sys, Sysult};
 
 /// One tree of a POSIX file system and the account that we have there.
 ///
@@ -130,6 +130,18 @@ impl<S: Sys> Posix<S> {
     /// Monotonic time since an arbitrary start.
     pub fn instant(&self) -> std::time::Duration {
         self.sys.instant()
+    }
+
+    /// Makes a directory's names durable, where that can be asked for.
+    fn sync_dir(&self, dir: &S::Fd) -> Sysult<()> {
+        let synced = match self.sys.reopen(dir, Mode::Read) {
+            Ok(fd) => self.sys.sync(&fd),
+            // A directory that may be written but not read cannot be synced.
+            Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => Ok(()),
+            Err(e) => Err(e),
+        };
+        // Some file systems sync no directories.
+        synced.or_else(|e| if e == Errno::INVAL { Ok(()) } else { Err(e) })
     }
 
     /// Who we are there; makes the token if it is missing.

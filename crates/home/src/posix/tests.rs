@@ -49,9 +49,13 @@ impl Place {
 
     /// Sets the times of a file to those of another time.
     fn utimes(&self, name: &str) {
+        self.set_mtime(name, Time { sec: 1_000_000, nsec: 0 });
+    }
+
+    fn set_mtime(&self, name: &str, time: Time) {
+        let since = std::time::Duration::new(time.sec as u64, time.nsec);
         let file = std::fs::File::options().read(true).open(self.path(name)).unwrap();
-        let then = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
-        file.set_modified(then).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + since).unwrap();
     }
 
     fn read(&self, name: &str) -> Vec<u8> {

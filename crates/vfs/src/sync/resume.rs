@@ -598,7 +598,7 @@ fn earliest<'a>(traces: &'a [Trace], t: &'a Trace) -> &'a Trace {
     };
     let same = traces.iter().filter(|o| o.change.object == t.change.object && alike(o));
     let first = same.min_by_key(|o| o.seq).unwrap_or(t);
-    Some(t).filter(|t| t.has_left()).and_then(|t| taker(traces, first.seq, t)).unwrap_or(first)
+    if t.has_left() { taker(traces, first.seq, t).unwrap_or(first) } else { first }
 }
 
 /// The record that first takes the name away that `t` takes, if something has that name after record `last` already: of

@@ -30,7 +30,7 @@ pub(super) mod xattrs;
 use super::claim::{self, Claim};
 use super::resolve::Found;
 use super::step::Step;
-use super::sys::{Mode, Stamp, Sys};
+use super::sys::{Stamp, Sys};
 use super::{Posix, lock};
 use crate::attr::{Attr, HomeId, Kind, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
@@ -452,15 +452,7 @@ impl<'a, S: Sys> Batch<'a, S> {
                 // Without it only a listing is fetched again.
                 self.home.sys.set_times(&dir.fd, Stamp::Keep, Stamp::At(time)).ok();
             }
-            match self.home.sys.reopen(&dir.fd, Mode::Read) {
-                Ok(fd) => match self.home.sys.sync(&fd) {
-                    Ok(()) | Err(Errno::INVAL) => {}
-                    Err(e) => return Err(e.into()),
-                },
-                // A directory that may be written but not read cannot be synced.
-                Err(Errno::ACCESS | Errno::PERM | Errno::NOENT) => {}
-                Err(e) => return Err(e.into()),
-            }
+            self.home.sync_dir(&dir.fd)?;
         }
         Ok(())
     }

@@ -493,8 +493,7 @@ fn what_a_power_cut_left_of_a_file_that_was_cut_and_made_longer_is_done_again() 
     assert_eq!(place.read("w/f"), wanted);
     for old in [b"01234x\0\0\0\0\0\0new", b"0123\0x6\0\0\0\0\0new", b"0123\0x\0\0\0\0\0bnew"] {
         place.write("w/f", old);
-        let then = std::time::UNIX_EPOCH + std::time::Duration::new(THEN.sec as u64, THEN.nsec);
-        std::fs::File::options().write(true).open(place.path("w/f")).unwrap().set_modified(then).unwrap();
+        place.set_mtime("w/f", THEN);
         let again = Placed { resent: true, ..placed(op.clone()) };
         assert!(matches!(one(&home, again), Outcome::Done(_)));
         assert_eq!(place.read("w/f"), wanted);

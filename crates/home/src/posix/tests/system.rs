@@ -40,7 +40,6 @@ fn the_token_is_made_once_and_private() {
     assert_ne!(home.with_home_dir(bytes(other.path())).hello().unwrap().token, first.token);
 }
 
-/// Somebody empties `~/.cache` while the agent runs: the account stays the one that it was.
 #[test]
 fn a_token_that_is_told_is_durable_whoever_made_it() {
     let place = Place::new();
@@ -50,6 +49,20 @@ fn a_token_that_is_told_is_durable_whoever_made_it() {
     assert_eq!(home.sys.syncs(), 1, "its maker may have been killed before it synced the name");
 }
 
+#[test]
+fn a_token_is_told_where_directories_cannot_be_synced() {
+    let place = Place::new();
+    let made = place.open(Linux::default()).hello().unwrap();
+    let is_told = (0..100).any(|calls| {
+        let home = place.open(meddler::Meddler::new(Lacks::default()));
+        home.sys.after(calls, meddler::Event::Failure(rustix::io::Errno::INVAL));
+        let told = home.hello().unwrap().token;
+        home.sys.failed_syncs() == 1 && told == made.token
+    });
+    assert!(is_told);
+}
+
+/// Somebody empties `~/.cache` while the agent runs: the account stays the one that it was.
 #[test]
 fn a_token_that_was_removed_is_put_back() {
     let place = Place::new();
