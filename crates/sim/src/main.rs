@@ -4,7 +4,7 @@ use clap::Parser;
 use clap::ValueEnum;
 use sim::coverage::Coverage;
 use sim::variant::Variant;
-use sim::world::{Plan, Report, Trouble, run};
+use sim::world::{Plan, Trouble, run};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
 fn one(seed: u64, plan: &Plan, twice: bool) -> ExitCode {
     let report = run(seed, plan.clone());
     report.trace.iter().for_each(|line| println!("{line}"));
-    if twice && let Some(line) = differs(&report, &run(seed, plan.clone())) {
+    if twice && let Some(line) = report.differs(&run(seed, plan.clone())) {
         println!("seed {seed}: the second run differs: {line}");
         return ExitCode::FAILURE;
     }
@@ -121,13 +121,6 @@ fn variants(args: &Args) -> ExitCode {
     if all { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The first line that is another one.
-fn differs(a: &Report, b: &Report) -> Option<String> {
-    let n = a.trace.iter().zip(&b.trace).take_while(|(a, b)| a == b).count();
-    let line = |r: &Report| r.trace.get(n).cloned();
-    (line(a) != line(b) || a.result != b.result).then(|| format!("line {n}: {:?} and {:?}", line(a), line(b)))
-}
-
 fn many(first: u64, count: u64, args: &Args, plan: &Plan) -> ExitCode {
     let (next, stop) = (AtomicU64::new(first), AtomicBool::new(false));
     let sum = Mutex::new(Sum::default());
@@ -140,7 +133,7 @@ fn many(first: u64, count: u64, args: &Args, plan: &Plan) -> ExitCode {
                         break;
                     }
                     let report = run(seed, plan.clone());
-                    let other = args.twice.then(|| differs(&report, &run(seed, plan.clone()))).flatten();
+                    let other = args.twice.then(|| report.differs(&run(seed, plan.clone()))).flatten();
                     let Ok(mut sum) = sum.lock() else { break };
                     sum.worlds += 1;
                     if count >= 100 && sum.worlds.is_multiple_of(count / 20) {

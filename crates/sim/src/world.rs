@@ -98,6 +98,14 @@ impl Report {
         let bytes = self.trace.iter().flat_map(|line| line.bytes());
         bytes.fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
     }
+
+    /// The first line that is another one than there.
+    pub fn differs(&self, other: &Report) -> Option<String> {
+        let n = self.trace.iter().zip(&other.trace).take_while(|(a, b)| a == b).count();
+        let line = |r: &Report| r.trace.get(n).cloned();
+        let (a, b) = (line(self), line(other));
+        (a != b || self.result != other.result).then(|| format!("line {n}: {a:?} and {b:?}"))
+    }
 }
 
 struct World {
@@ -118,8 +126,13 @@ pub fn run(seed: u64, plan: Plan) -> Report {
     let trace = Trace::default();
     let coverage = Arc::new(Mutex::new(Coverage::default()));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    let (result, starts) = match runtime {
-        Err(e) => (Err(format!("no runtime: {e}")), 0),
+    match runtime {
+        Err(e) => Report {
+            result: Err(format!("no runtime: {e}")),
+            trace: Vec::new(),
+            coverage: Coverage::default(),
+            starts: 0,
+        },
         Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, async {
             let mut world = World::new(seed, plan, trace.clone(), coverage.clone());
             let result = world.live().await;
@@ -128,13 +141,13 @@ pub fn run(seed: u64, plan: Plan) -> Report {
                 let hits = coverage.at(&format!("gateway: {what} in {place}"));
                 (hits.taken, hits.ended) = (hits.taken + taken, hits.ended + ended);
             }
+            // What is still under way is taken down in any order, and is no part of the world's history.
+            let trace = std::mem::take(&mut *trace.lock());
+            let coverage = coverage.lock().clone();
             world.gateway.end(false, None);
-            (result, world.starts)
+            Report { result, trace, coverage, starts: world.starts }
         }),
-    };
-    let trace = std::mem::take(&mut *trace.lock());
-    let coverage = coverage.lock().clone();
-    Report { result, trace, coverage, starts }
+    }
 }
 
 impl World {
