@@ -47,7 +47,7 @@ struct Trace {
     half: bool,
     /// What has the old name of a move that is half done: what it was to replace.
     replaced: Option<Attr>,
-    /// It changes an object that a later one of them removes, and that is gone.
+    /// It changes an object that a later one of them removes, and that is gone; or it is that removal.
     moot: bool,
 }
 
@@ -237,9 +237,11 @@ impl Volume {
         let gone = self.gone(&traces, &nowhere);
         for t in &mut traces {
             let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. });
-            let is_life = matches!(t.change.op, Op::Create { .. } | Op::Rename { .. });
+            let is_life =
+                matches!(t.change.op, Op::Create { .. } | Op::Rename { .. } | Op::Remove { .. });
+            // With its life goes the removal: whatever has that name from now on is somebody else's.
             let matters_not = is_content || is_life && nowhere.contains(&t.change.object);
-            t.moot = matters_not && gone.get(&t.change.object).is_some_and(|removal| t.seq < *removal);
+            t.moot = matters_not && gone.get(&t.change.object).is_some_and(|removal| t.seq <= *removal);
         }
         Ok((traces, executed))
     }
