@@ -28,6 +28,8 @@ struct State {
     /// What the home answered to questions of the engine about the shared folder, the oldest first: a name, which file it
     /// stood for, and what was in that. For each name the last answer before the call that runs, and all since.
     told: Vec<(String, Ino, Tokens)>,
+    /// What clients wrote, and to which file by the last answer for its name.
+    written: Vec<(Ino, String)>,
 }
 
 /// The tokens in some bytes, which may have gaps between them.
@@ -92,6 +94,13 @@ impl Ledger {
         self.state.lock().told.push((name.to_owned(), file, tokens));
     }
 
+    /// A client wrote a token to a file that it found by a name.
+    pub fn wrote(&self, name: &str, token: &str) {
+        let state = &mut *self.state.lock();
+        let file = state.told.iter().rfind(|t| t.0 == name).map(|t| t.1);
+        state.written.extend(file.map(|file| (file, token.to_owned())));
+    }
+
     /// A call begins: what the engine knows of before is the last answer.
     pub fn begin(&self) {
         let told = &mut self.state.lock().told;
@@ -100,12 +109,15 @@ impl Ledger {
         told.extend(last.into_iter().map(|(name, (file, tokens))| (name, file, tokens)));
     }
 
-    /// Whoever destroys what a name stands for destroys what the engine was told of that file, by whichever name.
+    /// Whoever destroys what a name stands for destroys what the engine was told of that file, by whichever name, and what
+    /// clients wrote to it: somebody may have given it this name a moment ago.
     pub fn excuse_told(&self, name: &str) {
         let state = &mut *self.state.lock();
         let files: BTreeSet<Ino> = state.told.iter().filter(|t| t.0 == name).map(|t| t.1).collect();
         let known = state.told.iter().filter(|t| files.contains(&t.1));
         state.excused.extend(known.flat_map(|t| t.2.iter().cloned()));
+        let written = state.written.iter().filter(|(file, _)| files.contains(file));
+        state.excused.extend(written.map(|(_, token)| token.clone()));
     }
 
     /// What must be there and is not.

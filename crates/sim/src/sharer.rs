@@ -106,12 +106,12 @@ impl Sharer {
             _ => s.vfs.lookup(ctx, dir, name.as_bytes()).await?.oid,
         };
         match what {
-            0..5 => self.append(s, file, stable, text).await,
+            0..5 => self.append(s, (file, name), stable, text).await,
             5..7 => {
                 let _told = self.destroy(&self.seen(s, file).await?, name, text);
                 let set = SetAttrs { size: Some(0), ..SetAttrs::default() };
                 s.vfs.setattr(ctx, file, set, None).await?;
-                self.append(s, file, stable, text).await
+                self.append(s, (file, name), stable, text).await
             }
             7 => {
                 let _told = self.destroy(&self.seen(s, file).await?, name, text);
@@ -139,10 +139,17 @@ impl Sharer {
         Told { ledger: &self.ledger, name }
     }
 
-    async fn append(&self, s: &Session, file: Oid, stable: bool, text: &mut String) -> home::Result<()> {
+    async fn append(
+        &self,
+        s: &Session,
+        (file, name): (Oid, &str),
+        stable: bool,
+        text: &mut String,
+    ) -> home::Result<()> {
         let token = self.ledger.token('O');
         let want = if stable { Stability::Stable } else { Stability::Unstable };
         let ctx = Ctx::of(&self.cred);
+        self.ledger.wrote(name, &token);
         let done = s.vfs.append(ctx, file, token.clone().into(), want).await?;
         if !stable && s.vfs.commit(ctx, file).await?.verifier != done.written.verifier {
             return Err(Error::new(ErrorKind::Busy, "another verifier"));

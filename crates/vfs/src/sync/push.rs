@@ -115,6 +115,9 @@ impl Volume {
         if batch.is_empty() {
             return Ok(if self.drop_moot(&mut self.tree.lock())? { Sent::Some } else { Sent::Nothing });
         }
+        if self.keep_what_is_written(&mut self.tree.lock(), &batch)? {
+            return Ok(Sent::Some);
+        }
         let ready = self.place_or_park(batch);
         if ready.is_empty() {
             return Ok(Sent::Some);

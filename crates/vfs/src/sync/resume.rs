@@ -237,8 +237,7 @@ impl Volume {
         let gone = self.gone(&traces, &nowhere);
         for t in &mut traces {
             let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. });
-            let is_life =
-                matches!(t.change.op, Op::Create { .. } | Op::Rename { .. } | Op::Remove { .. });
+            let is_life = matches!(t.change.op, Op::Create { .. } | Op::Rename { .. } | Op::Remove { .. });
             // With its life goes the removal: whatever has that name from now on is somebody else's.
             let matters_not = is_content || is_life && nowhere.contains(&t.change.object);
             t.moot = matters_not && gone.get(&t.change.object).is_some_and(|removal| t.seq <= *removal);
