@@ -6,7 +6,6 @@
 //! other case it goes back. Where the file system has no exchange, the file is moved aside, verified,
 //! and the copy is linked to the name, which cannot overwrite; the name is absent for that moment.
 
-use super::super::claim::{self, Intent};
 use super::super::sys::{Mode, Rename, Stamp, Sys, Sysult};
 use super::content::Target;
 use super::create::SET_ID;
@@ -210,7 +209,7 @@ impl<S: Sys> Batch<'_, S> {
         let (dir, name) = (&target.dir.fd, target.name.as_bytes());
         let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
         let old = self.taking_out(at, temp, (&target.path, &target.name), &target.file.attr, true);
-        self.intend(Intent::Swap(claim::Swap { new: copy.id, old }));
+        self.intend_swap(&copy, old);
         match self.sys().rename(stage, temp, dir, name, Rename::Exchange) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Err(Fail::Conflict(None)),
@@ -228,17 +227,30 @@ impl<S: Sys> Batch<'_, S> {
         }
         // It is not the writer that is looked for.
         open.take();
+        self.put_copy_away((stage, temp), (dir, name), copy.id, Some(&copy.version()))?;
+        Err(Fail::Conflict(self.home.find_in(dir, &target.name)?.map(|f| f.attr)))
+    }
+
+    /// Removes our copy, which gave its name back in an exchange, if it is as we made it: `made`, where that is known.
+    pub(super) fn put_copy_away(
+        &self,
+        (stage, temp): (&S::Fd, &[u8]),
+        (dir, name): (&S::Fd, &[u8]),
+        copy: HomeId,
+        made: Option<&Version>,
+    ) -> Act<()> {
         let back = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
-        if back.id != copy.id {
+        if back.id != copy {
             // While our copy had the name, somebody replaced it. What they put there is newer than
             // the file that was taken out, which may have been written to meanwhile.
             self.sys().rename(stage, temp, dir, name, Rename::Exchange)?;
-            self.rescue((stage, temp), dir, name)?;
-        } else if !self.is_as_found(stage, temp, &copy.version(), true) {
-            // Somebody wrote to our copy, or is about to.
-            self.rescue((stage, temp), dir, name)?;
+            return self.rescue((stage, temp), dir, name);
         }
-        Err(Fail::Conflict(self.home.find_in(dir, &target.name)?.map(|f| f.attr)))
+        if made.is_some_and(|made| !self.is_as_found(stage, temp, made, true)) {
+            // Somebody wrote to our copy, or is about to.
+            return self.rescue((stage, temp), dir, name);
+        }
+        Ok(self.sys().unlink(stage, temp, false)?)
     }
 
     /// Whether an object is still the version that was found, and nobody is about to write it.
@@ -262,7 +274,7 @@ impl<S: Sys> Batch<'_, S> {
         let aside = self.unique(b"old-")?;
         let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
         let old = self.taking_out(at, &aside, (&target.path, &target.name), &target.file.attr, true);
-        self.intend(Intent::Swap(claim::Swap { new: copy.id, old }));
+        self.intend_swap(&copy, old);
         match self.sys().rename(dir, name, stage, &aside, Rename::Replace) {
             Ok(()) => {}
             Err(Errno::NOENT) => return Err(Fail::Conflict(None)),

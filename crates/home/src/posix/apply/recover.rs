@@ -3,12 +3,12 @@
 //! removed if it is what might be removed, and goes back otherwise.
 
 use super::super::account::cache_dir;
-use super::super::claim::{Intent, Leftovers, Stage, TakeOut};
+use super::super::claim::{Intent, Leftovers, Stage, Swap, TakeOut};
 use super::super::sys::{FileType, Mode, Rename, Sys};
 use super::names::gone;
 use super::staging::{COPY, MARKER, of_volume};
 use super::{Act, Batch};
-use crate::attr::{Attr, HomeId};
+use crate::attr::{Attr, HomeId, Version};
 use crate::op::{Done, Placed};
 use crate::posix::Posix;
 use crate::posix::resolve::Found;
@@ -22,7 +22,10 @@ pub(in crate::posix) fn recover<S: Sys>(home: &Posix<S>, left: Leftovers) {
     for intent in &left.intents {
         // Without its staging directory there is nothing to put right.
         let _ = match intent {
-            Intent::Swap(swap) => batch.put_right(&swap.old, Some(swap.new)),
+            Intent::Swap(swap) => {
+                let made = left.left.iter().rfind(|version| version.id == swap.new);
+                batch.put_right(&swap.old, Some((swap.new, made)))
+            }
             Intent::TakeOut(old) => batch.put_right(old, None),
             Intent::InPlace(_) => Ok(()),
         };
@@ -62,6 +65,14 @@ impl<S: Sys> Batch<'_, S> {
         }
     }
 
+    /// Notes that a copy is about to take a name; and what it is like, which tells later whether somebody wrote to it there.
+    pub(super) fn intend_swap(&mut self, copy: &Attr, old: TakeOut) {
+        if let Some(claim) = &mut self.claim {
+            claim.leaves(&self.home.sys, copy.version());
+        }
+        self.intend(Intent::Swap(Swap { new: copy.id, old }));
+    }
+
     /// What an earlier agent was about to do when it was killed.
     pub(super) fn intent(&self, placed: &Placed) -> Option<&Intent> {
         self.claim.as_ref()?.intent(placed.id.seq)
@@ -83,8 +94,9 @@ impl<S: Sys> Batch<'_, S> {
         Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&dir, placed)?] }))
     }
 
-    /// Removes what was taken out of its place, or gives it back. `copy`: ours, which was to have the name instead.
-    fn put_right(&self, old: &TakeOut, copy: Option<HomeId>) -> Act<()> {
+    /// Removes what was taken out of its place, or gives it back. `copy`: ours, which was to have the name instead, and what
+    /// it was like, where that is known.
+    fn put_right(&self, old: &TakeOut, copy: Option<(HomeId, Option<&Version>)>) -> Act<()> {
         let stage = self.open_stage(&old.stage)?;
         let there = match self.sys().open_name(&stage, &old.aside) {
             Ok(fd) => self.home.attr_of(&fd)?,
@@ -92,24 +104,26 @@ impl<S: Sys> Batch<'_, S> {
             Err(Errno::NOENT) => return Ok(()),
             Err(e) => return Err(e.into()),
         };
-        if copy == Some(there.id) {
-            // It never had the name, or not for long.
-            return Ok(self.sys().unlink(&stage, &old.aside, false)?);
-        }
         let (dir, is_there) = self.nearest(&old.dir)?;
+        let (aside, to) = ((&stage, &old.aside[..]), (&dir.fd, old.name.as_bytes()));
+        if let Some((copy, made)) = copy.filter(|(copy, _)| *copy == there.id) {
+            // It never had the name, or not for long.
+            return self.put_copy_away(aside, to, copy, made);
+        }
         let now = match is_there {
             true => self.home.find_in(&dir.fd, &old.name)?.map(|now| now.attr.id),
             false => None,
         };
-        let replaced = copy.is_some() && copy == now;
+        let in_place = copy.filter(|(copy, _)| Some(*copy) == now);
         // By exchange it came here only when the copy took the name.
-        let wanted = copy.is_none() || replaced || old.aside.starts_with(COPY);
+        let wanted = copy.is_none() || in_place.is_some() || old.aside.starts_with(COPY);
         if wanted && self.is_as_found(&stage, &old.aside, &old.version, old.sole) {
             return Ok(self.sys().unlink(&stage, &old.aside, false)?);
         }
-        let (aside, to) = ((&stage, &old.aside[..]), (&dir.fd, old.name.as_bytes()));
-        if replaced && self.sys().rename(aside.0, aside.1, to.0, to.1, Rename::Exchange).is_ok() {
-            return Ok(self.sys().unlink(&stage, &old.aside, false)?);
+        if let Some((copy, made)) = in_place
+            && self.sys().rename(aside.0, aside.1, to.0, to.1, Rename::Exchange).is_ok()
+        {
+            return self.put_copy_away(aside, to, copy, made);
         }
         match is_there.then(|| self.move_free(aside, to)) {
             Some(Ok(())) => Ok(()),

@@ -72,6 +72,8 @@ pub(super) struct Claim<S: Sys> {
 pub(super) struct Leftovers {
     /// What it was about to do.
     pub intents: Vec<Intent>,
+    /// How it left files that it may not have been done with.
+    pub left: Vec<Version>,
     /// Staging directories that it made.
     pub stages: Vec<Stage>,
     /// What those end with that it made in the account's own directory, where the log does not tell all of them.
@@ -231,7 +233,8 @@ impl<S: Sys> Claim<S> {
         }
         let intents = self.doubt.values().flatten().cloned().collect();
         let unlogged = (!self.complete).then(|| self.mark());
-        recover(home, Leftovers { intents, stages: std::mem::take(&mut self.stages), unlogged });
+        let (left, stages) = (self.left.iter().copied().collect(), std::mem::take(&mut self.stages));
+        recover(home, Leftovers { intents, left, stages, unlogged });
         if !self.complete {
             // The machine was started again. What had become durable before is as it was.
             self.kept.retain(|ended| !self.unsettled.contains(&ended.seq));
@@ -440,8 +443,8 @@ impl<S: Sys> Claim<S> {
         self.sync(sys);
     }
 
-    /// The operation that has begun cannot be done, and this is what it left of a file: what is done to the file later must
-    /// not take it for somebody else's.
+    /// The operation that has begun leaves a file so, though it may not be done: what is done to the file later must not take
+    /// it for somebody else's, nor somebody else's for it.
     pub fn leaves(&mut self, sys: &S, version: Version) {
         self.append(sys, &Record::Left(version));
         self.keep_left(version);

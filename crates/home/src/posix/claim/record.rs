@@ -25,7 +25,8 @@ oncrpc::xdr! {
         Staged(Stage) = 6,
         /// Operations that may have been executed before the log begins.
         Unknown(Vec<Unknown>) = 7,
-        /// What the operation that has begun left of a file while nobody else could write to it, though it will not be done.
+        /// What the operation that has begun left of a file while nobody else could write to it: of a part that will not be
+        /// done, or of a copy that is about to take a name.
         Left(Version) = 8,
     }
 
