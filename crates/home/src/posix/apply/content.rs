@@ -380,10 +380,12 @@ impl<S: Sys> Batch<'_, S> {
             return true;
         }
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
+        // Of what has the old length nothing tells that it is still the old content; but an empty file has none.
+        let first = base.size + u64::from(base.size > 0);
         is_marked
             || self.same(Some(base.id), attr.id)
                 && is_append(base.size, pieces)
-                && (base.size..=size).contains(&attr.size)
+                && (first..=size).contains(&attr.size)
                 && self.holds_no_other(file, pieces, base.size)
     }
 
