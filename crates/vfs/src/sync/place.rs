@@ -35,7 +35,8 @@ impl Ready {
     }
 }
 
-/// Places a batch. An operation that has no place (what it depends on was refused) answers its error instead.
+/// Places a batch. An operation that has no place (what it depends on was refused) answers its error instead;
+/// [`ErrorKind::NotFound`]: the home does not have the name that it moves.
 pub fn place(tree: &mut Tree, gateway: u64, volume: u32, batch: Vec<Group>) -> Vec<(Group, Result<Ready>)> {
     let mut placer = Placer::new(tree);
     batch.into_iter().map(|group| (group.clone(), placer.group(gateway, volume, group))).collect()
@@ -191,6 +192,10 @@ impl<'a> Placer<'a> {
                 Ok(Op::Remove { dir, name, object, is_dir, base })
             }
             Op::Rename { from, name, object, to: to_id, new_name, replaced } => {
+                // What has that name at the home is somebody else's: the object became a copy with another one.
+                if !self.is_known_at(object, from, &name) {
+                    return Err(ErrorKind::NotFound.into());
+                }
                 let (from, to) = (self.loc(from)?, self.loc(to_id)?);
                 let object = self.at(&from, &name, object)?;
                 let replaced = match replaced {

@@ -153,6 +153,11 @@ impl Volume {
                     }
                 }
             }
+            false if kind == ErrorKind::NotFound => {
+                if let Err(e) = self.drop_group(tree, group) {
+                    tracing::error!(account = %self.account, "{e}");
+                }
+            }
             false => self.park(tree, group, kind),
         }
     }
