@@ -18,12 +18,13 @@ impl Volume {
             // What has the name is not shown, or has lost it since.
             return Ok(if takes_name { Theirs::Other } else { Theirs::Gone });
         };
-        if self.is_our_own(one, attr) || self.is_begun(one, attr).await? {
+        let anothers = self.is_anothers(one, attr)?;
+        if !anothers && (self.is_our_own(one, attr) || self.is_begun(one, attr).await?) {
             return Ok(Theirs::Own);
         }
         // What has not changed is open for writing there: what it comes to is not known.
         let in_use = one.base() == Some(&attr.version()) && !matches!(one.op, Op::Write { .. });
-        if !in_use && self.is_equal(one, attr).await? {
+        if !in_use && !anothers && self.is_equal(one, attr).await? {
             return Ok(Theirs::Equal);
         }
         let mut tree = self.tree.lock();
@@ -37,6 +38,14 @@ impl Volume {
             Kind::Dir => Theirs::Dir,
             _ => Theirs::Other,
         })
+    }
+
+    /// Whether what a write met is another file of ours, which has unsent changes too: each would go over the other's.
+    fn is_anothers(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
+        let mut tree = self.tree.lock();
+        let object = self.object(&tree, one)?;
+        let known = tree.find_home(&theirs.id).filter(|id| *id != object && matches!(one.op, Op::Write { .. }));
+        Ok(known.and_then(|id| tree.peek(id)).is_some_and(|inode| inode.pending > 0))
     }
 
     /// Whether what the home has was left there by one of our own sends whose answer was lost.
