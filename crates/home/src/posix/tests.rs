@@ -52,6 +52,12 @@ impl Place {
         self.set_mtime(name, Time { sec: 1_000_000, nsec: 0 });
     }
 
+    /// Sets the permission bits to what nothing else here has.
+    fn chmod(&self, name: &str) {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::set_permissions(self.path(name), PermissionsExt::from_mode(0o700)).unwrap();
+    }
+
     fn set_mtime(&self, name: &str, time: Time) {
         let since = std::time::Duration::new(time.sec as u64, time.nsec);
         let file = std::fs::File::options().read(true).open(self.path(name)).unwrap();

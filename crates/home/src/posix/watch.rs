@@ -58,7 +58,7 @@ struct State {
 struct Dir {
     mark: Mark,
     path: HomePath,
-    /// As it was when it was listed.
+    /// As it was when it was listed first, or after the last change of its attributes that was told.
     attr: Attr,
     /// The second in which it was listed.
     listed: i64,
@@ -195,8 +195,11 @@ fn arm<S: Sys>(home: &Posix<S>, dir: &Found<S>, path: &HomePath, mark: Option<u6
         home.sys.unwatch(kernel, watch);
         return false;
     }
-    let (path, attr) = (path.clone(), dir.attr);
-    let mark = mark.map_or(Mark::Walked(attr.id), Mark::Given);
+    let path = path.clone();
+    let mark = mark.map_or(Mark::Walked(dir.attr.id), Mark::Given);
+    // What changed before this look may be untold, and whoever asked for it may have known the directory already.
+    let untold = state.dirs.get(&watch).filter(|known| !known.told.itself);
+    let attr = untold.map_or(dir.attr, |known| known.attr);
     state.dirs.insert(watch, Dir { mark, path, attr, listed: now, told: Touched::default() });
     true
 }
@@ -362,7 +365,7 @@ fn whose_attributes<S: Sys>(home: &Posix<S>, dir: &Dir) -> Whose {
         return Whose::Foreign;
     }
     let state = lock(&home.watches.state);
-    match now.ctime == dir.attr.ctime || state.stamped.get(&now.id) == Some(&now.ctime) {
+    match state.stamped.get(&now.id) == Some(&now.ctime) {
         true => Whose::Ours,
         false if !state.running.is_empty() => Whose::Unknown,
         false => Whose::Foreign,

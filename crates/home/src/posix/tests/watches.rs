@@ -12,20 +12,24 @@ const MARK: Mark = Mark::Given(77);
 
 /// A home whose directory `w` is watched, and has a file `last`.
 fn watched(place: &Place) -> Arc<Posix> {
+    watched_on(Linux::default(), place)
+}
+
+fn watched_on<S: Sys>(sys: S, place: &Place) -> Arc<Posix<S>> {
     place.write("w/last", b"");
-    let home = Arc::new(place.open(Linux::default()));
+    let home = Arc::new(place.open(sys));
     list(&home);
     home
 }
 
-fn list(home: &Posix) -> Page {
+fn list<S: Sys>(home: &Posix<S>) -> Page {
     let (page, watched) = home.watch(&at("w"), 100, Some(77)).unwrap();
     assert!(watched);
     page
 }
 
 /// The next change, or a panic instead of waiting for ever.
-fn next(home: &Arc<Posix>) -> Changed {
+fn next<S: Sys>(home: &Arc<Posix<S>>) -> Changed {
     let (sender, receiver) = std::sync::mpsc::channel();
     let home = home.clone();
     std::thread::spawn(move || sender.send(home.changes().unwrap()));
@@ -35,7 +39,7 @@ fn next(home: &Arc<Posix>) -> Changed {
 }
 
 /// All names that are told until that of the file `last`, which is changed now; `.` for the directory itself.
-fn told(home: &Arc<Posix>, place: &Place) -> BTreeSet<String> {
+fn told<S: Sys>(home: &Arc<Posix<S>>, place: &Place) -> BTreeSet<String> {
     place.write("w/last", b"x");
     let mut all = BTreeSet::new();
     loop {
@@ -64,7 +68,7 @@ fn what_another_program_does_is_told_by_name() {
         (&[".", "a"], |p| std::fs::remove_file(p.path("w/a")).unwrap()),
         (&[".", "b"], |p| std::fs::rename(p.path("w/b"), p.path("b")).unwrap()),
         (&[".", "a", "b"], |p| std::fs::rename(p.path("w/a"), p.path("w/b")).unwrap()),
-        (&["."], |p| std::fs::set_permissions(p.path("w"), PermissionsExt::from_mode(0o700)).unwrap()),
+        (&["."], |p| p.chmod("w")),
     ];
     for (i, (names, act)) in acts.into_iter().enumerate() {
         let place = Place::new();
@@ -74,6 +78,41 @@ fn what_another_program_does_is_told_by_name() {
         act(&place);
         assert_eq!(told(&home, &place), names.iter().map(ToString::to_string).collect(), "act {i}");
     }
+}
+
+/// The gateway need not believe the second listing, which may be the answer to an older question than the first one's.
+#[test]
+fn what_another_program_did_before_a_listing_is_told_after_it() {
+    let acts: [fn(&Place); 3] = [
+        |p| p.chmod("w"),
+        |p| p.utimes("w"),
+        |p| {
+            let note = rustix::fs::setxattr(p.path("w"), "user.note", b"x", rustix::fs::XattrFlags::empty());
+            note.unwrap();
+        },
+    ];
+    for (i, act) in acts.into_iter().enumerate() {
+        let place = Place::new();
+        let home = watched(&place);
+        act(&place);
+        list(&home);
+        assert_eq!(told(&home, &place), BTreeSet::from([".".into()]), "act {i}");
+        // And what our own operation then leaves is what it says.
+        done(&home, create("w", "new", 0o640));
+        list(&home);
+        assert_eq!(told(&home, &place), BTreeSet::new(), "act {i}");
+    }
+}
+
+/// Of a mode that was changed before, an operation of ours that changes the directory says nothing.
+#[test]
+fn an_operation_of_ours_does_not_hide_what_another_program_did_before_a_listing() {
+    let place = Place::new();
+    let home = watched(&place);
+    place.chmod("w");
+    list(&home);
+    done(&home, create("w", "new", 0o640));
+    assert_eq!(told(&home, &place), BTreeSet::from([".".into()]));
 }
 
 #[test]
