@@ -15,7 +15,7 @@ use super::memo::Recent;
 use super::resolve::Found;
 use super::sys::{Happened, Sys};
 use super::{Posix, listing, lock};
-use crate::attr::{Attr, HomeId, Kind, Time, Version};
+use crate::attr::{Access, Attr, HomeId, Kind};
 use crate::error::{ErrorKind, Result};
 use crate::limits::agent::{OWN_KEPT, WATCH_KEPT, WATCH_NAMES, WATCH_PAUSE, WATCHES_MAX, WATCHES_SHARE};
 use crate::op::{Op, Outcome, Payload, Placed};
@@ -47,10 +47,10 @@ struct State {
     waiting: BTreeMap<i32, Touched>,
     /// Names of the batch that runs.
     running: HashSet<HomePath>,
-    /// What our own operations left under a name: the version of an object, or nothing.
-    left: Recent<HomePath, Option<Version>>,
-    /// The ctimes that our own operations left directories with.
-    stamped: Recent<HomeId, Time>,
+    /// What our own operations left under a name: an object, or nothing.
+    left: Recent<HomePath, Option<Attr>>,
+    /// What our own operations left directories as.
+    stamped: Recent<HomeId, Attr>,
 }
 
 /// A watched directory.
@@ -126,7 +126,7 @@ impl<S: Sys> Watches<S> {
                 _ => 0,
             };
             for (i, name) in names(&placed.op).enumerate() {
-                state.left.insert(name, done.attr.filter(|_| i >= gone).map(|attr| attr.version()));
+                state.left.insert(name, done.attr.filter(|_| i >= gone));
             }
         }
         state.running.clear();
@@ -137,7 +137,7 @@ impl<S: Sys> Watches<S> {
         if self.kernel().is_some() {
             let mut state = lock(&self.state);
             let dirs = dirs.into_iter().filter(|a| a.kind == Kind::Dir);
-            dirs.for_each(|a| state.stamped.insert(a.id, a.ctime));
+            dirs.for_each(|a| state.stamped.insert(a.id, *a));
         }
     }
 }
@@ -360,16 +360,27 @@ enum Whose {
 fn whose_attributes<S: Sys>(home: &Posix<S>, dir: &Dir) -> Whose {
     let at = Loc { path: dir.path.clone(), id: Some(dir.attr.id) };
     let Ok(Found { attr: now, .. }) = home.find_dir(&at) else { return Whose::Foreign };
-    let of = |a: &Attr| (a.mode, a.uid, a.gid, a.access);
-    if of(&now) != of(&dir.attr) {
+    if rights(&now) != rights(&dir.attr) {
         return Whose::Foreign;
     }
     let state = lock(&home.watches.state);
-    match state.stamped.get(&now.id) == Some(&now.ctime) {
+    match state.stamped.get(&now.id).is_some_and(|left| is_as_left(left, &now)) {
         true => Whose::Ours,
         false if !state.running.is_empty() => Whose::Unknown,
         false => Whose::Foreign,
     }
+}
+
+/// Whether an object is as it was left. The time of the last change alone does not tell: several changes fall into one tick of
+/// the clock.
+fn is_as_left(left: &Attr, now: &Attr) -> bool {
+    let is_same = (left.id, left.mtime, left.ctime) == (now.id, now.mtime, now.ctime);
+    // The size of a directory is that of its names.
+    is_same && (left.size == now.size || now.kind == Kind::Dir) && rights(left) == rights(now)
+}
+
+fn rights(attr: &Attr) -> (u32, u32, u32, Access) {
+    (attr.mode, attr.uid, attr.gid, attr.access)
 }
 
 /// Whose doing it is that a name stands for what it does.
@@ -388,7 +399,7 @@ fn whose_name<S: Sys>(home: &Posix<S>, dir: &Dir, name: &Name) -> Whose {
     let ours = match (left, now) {
         (None, Ok(None)) => true,
         (Some(left), Ok(Some(Found { attr: now, .. }))) => {
-            left == now.version() || now.kind == Kind::Dir && left.id == now.id
+            is_as_left(&left, &now) || now.kind == Kind::Dir && left.id == now.id
         }
         _ => false,
     };

@@ -8,6 +8,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 /// What happens when the countdown ends.
 pub enum Event {
@@ -31,6 +32,8 @@ pub struct Meddler {
     restarted: bool,
     /// Nothing new can be made.
     full: AtomicBool,
+    /// All that happens to an object happens in one tick of the clock.
+    ticks_once: AtomicBool,
 }
 
 impl Meddler {
@@ -44,6 +47,7 @@ impl Meddler {
             leased: AtomicBool::new(false),
             restarted: false,
             full: AtomicBool::new(false),
+            ticks_once: AtomicBool::new(false),
         }
     }
 
@@ -61,6 +65,11 @@ impl Meddler {
     /// From now on there is no room for new objects.
     pub fn fill(&self) {
         self.full.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on no change shows in the time of the last change.
+    pub fn stop_the_clock(&self) {
+        self.ticks_once.store(true, Ordering::SeqCst);
     }
 
     /// How many objects were synced.
@@ -124,7 +133,7 @@ impl Sys for Meddler {
     fn now(&self) -> Time {
         self.linux.now()
     }
-    fn instant(&self) -> std::time::Duration {
+    fn instant(&self) -> Duration {
         self.linux.instant()
     }
     fn account(&self) -> Account {
@@ -181,6 +190,29 @@ impl Sys for Meddler {
         if self.full.load(Ordering::SeqCst) { Err(Errno::NOSPC) } else { self.linux.make(dir, name, what) }
     }
 
+    fn stat(&self, fd: &OwnedFd) -> Sysult<Stat> {
+        self.call()?;
+        let stat = self.linux.stat(fd)?;
+        let ctime = if self.ticks_once.load(Ordering::SeqCst) { Time::default() } else { stat.ctime };
+        Ok(Stat { ctime, ..stat })
+    }
+
+    fn watches(&self) -> Sysult<OwnedFd> {
+        self.linux.watches()
+    }
+    fn watches_max(&self) -> usize {
+        self.linux.watches_max()
+    }
+    fn watch(&self, watches: &OwnedFd, dir: &OwnedFd) -> Sysult<i32> {
+        self.linux.watch(watches, dir)
+    }
+    fn unwatch(&self, watches: &OwnedFd, watch: i32) {
+        self.linux.unwatch(watches, watch);
+    }
+    fn happened(&self, watches: &OwnedFd, wait: Option<Duration>) -> Sysult<Vec<(i32, Happened)>> {
+        self.linux.happened(watches, wait)
+    }
+
     meddled! {
         fn random(&self, buf: &mut [u8]) -> Sysult<()>;
         fn mounts(&self) -> Sysult<Vec<Mount>>;
@@ -192,7 +224,6 @@ impl Sys for Meddler {
         fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()>;
         fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()>;
         fn unlink(&self, at: &OwnedFd, name: &[u8], dir: bool) -> Sysult<()>;
-        fn stat(&self, fd: &OwnedFd) -> Sysult<Stat>;
         fn handle(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;
         fn statfs(&self, fd: &OwnedFd) -> Sysult<Fs>;
         fn readlink(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;

@@ -116,6 +116,28 @@ fn an_operation_of_ours_does_not_hide_what_another_program_did_before_a_listing(
 }
 
 #[test]
+fn what_another_program_does_in_the_tick_of_our_own_operation_is_told() {
+    type Act = fn(&Place);
+    let acts: [(&[&str], Act); 5] = [
+        (&[], |_| {}),
+        (&["."], |p| p.utimes("w")),
+        (&["."], |p| p.chmod("w")),
+        // Which of the two the name came by is not told apart.
+        (&[".", "new"], |p| p.chmod("w/new")),
+        (&[".", "new"], |p| p.utimes("w/new")),
+    ];
+    for (i, (names, act)) in acts.into_iter().enumerate() {
+        let place = Place::new();
+        let sys = meddler::Meddler::new(Lacks::default());
+        sys.stop_the_clock();
+        let home = watched_on(sys, &place);
+        done(&home, create("w", "new", 0o640));
+        act(&place);
+        assert_eq!(told(&home, &place), names.iter().map(ToString::to_string).collect(), "act {i}");
+    }
+}
+
+#[test]
 fn a_name_is_told_once_until_the_directory_is_listed_again() {
     let place = Place::new();
     place.write("w/log", b"");
