@@ -108,6 +108,25 @@ async fn a_crawl_costs_a_few_questions_and_is_told_of() {
     assert!(has("/o3/new 3") && has("/o7/i5/new 3") && has("/o2/i2/f 14") && now.len() == found.len() + 2);
 }
 
+/// What is known there is good without anybody's telling, and so is what a walk brings.
+#[tokio::test]
+async fn a_home_that_is_owned_is_walked_and_asked_for_nothing_twice() {
+    let (mut world, clock) = world();
+    world.mode = Mode::Owned;
+    let e = world.start().await;
+    let tree = e.find("/lab/tree").await.unwrap();
+    let before = world.memory.counters();
+    let found = find(&e, tree).await;
+    assert_eq!(found.len() as u64, OUTER * (1 + 2 * INNER));
+    let after = world.memory.counters();
+    let asked = (after.list - before.list, after.walk - before.walk, after.stat - before.stat);
+    assert!(asked.0 <= 4 && asked.1 <= 12 && asked.2 == 0, "{asked:?} listings, walks, stats");
+    clock.1.fetch_add(1000, Relaxed);
+    let calls = world.memory.counters().calls();
+    assert_eq!(find(&e, tree).await, found);
+    assert_eq!(world.memory.counters().calls(), calls);
+}
+
 #[tokio::test]
 async fn a_look_into_one_directory_is_no_crawl() {
     let (world, _) = world();
