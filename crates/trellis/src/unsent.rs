@@ -108,6 +108,7 @@ mod tests {
             parked: vec![],
             suspended: None,
             journal: None,
+            walks: Default::default(),
         }
     }
 

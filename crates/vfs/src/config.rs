@@ -179,6 +179,23 @@ pub struct VolumeStatus {
     pub suspended: Option<String>,
     /// Why nothing is accepted any more, if so: a journal that could not be synced.
     pub journal: Option<String>,
+    /// How whole parts of a tree came in one question.
+    pub walks: WalkStatus,
+}
+
+/// Walks of a home, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WalkStatus {
+    /// How often somebody began to go through a tree of which not all was known.
+    pub crawls: u64,
+    /// Questions, also of [`crate::Prefetch`].
+    pub asked: u64,
+    /// Directories that came.
+    pub directories: u64,
+    /// Names in them.
+    pub names: u64,
+    /// Of these directories those that somebody has listed, or looked a name up in, since they came.
+    pub used: u64,
 }
 
 /// An operation that the home refused.

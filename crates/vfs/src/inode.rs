@@ -134,6 +134,8 @@ pub struct DirNode {
     pub others: bool,
     /// What the home has told of it.
     pub told: Told,
+    /// A walk brought it, and nobody has looked at it since.
+    pub unused: bool,
     /// Who lists the directories in it.
     pub lists: Walk,
     /// Who reads the files in it.

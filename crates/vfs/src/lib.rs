@@ -57,7 +57,7 @@ mod volume;
 mod watch;
 
 pub use config::{
-    Config, Held, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus,
+    Config, Held, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus, WalkStatus,
 };
 pub use conflict::{CopyOf, Policies, Policy, copy_of};
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};

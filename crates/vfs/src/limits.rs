@@ -43,6 +43,8 @@ pub const WALKED_AHEAD: usize = 512;
 pub const WALKED_AHEAD_BYTES: u64 = 4 << 20;
 /// Such walks at a time: less than an agent has threads.
 pub const WALKS_AT_ONCE: usize = 3;
+/// Who wants nothing ahead for this long is done with the tree.
+pub const CRAWL_OVER: Duration = Duration::from_secs(5);
 /// Bytes of names and attributes that a walk brings for each directory that it begins with.
 pub const WALK_BYTES_EACH: usize = 8 << 10;
 /// Directories of which something was told during a walk before it had come to them; with more nothing it brings is believed.

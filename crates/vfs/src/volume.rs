@@ -385,6 +385,7 @@ impl Volume {
             parked,
             suspended: self.suspended.lock().clone(),
             journal: self.lane.poisoned(),
+            walks: self.walks.status(),
         }
     }
 

@@ -91,6 +91,11 @@ async fn a_crawl_costs_a_few_questions_and_is_told_of() {
     let asked = (after.list - before.list, after.walk - before.walk, after.stat - before.stat);
     assert!(asked.0 <= 4 && asked.1 <= 12 && asked.2 == 0, "{asked:?} listings, walks, stats");
     assert!(after.walked <= DIRS, "{} directories", after.walked);
+    let walks = e.vfs.status().volumes[0].walks;
+    assert_eq!((walks.crawls, walks.asked, walks.directories), (1, after.walk, after.walked));
+    // All that came was used, and each directory that it came in has some names, or a file.
+    assert_eq!(walks.used, walks.directories, "{walks:?}");
+    assert!((walks.directories..=found.len() as u64).contains(&walks.names), "{walks:?}");
     // All of it is told of: nothing is asked for again, but what has changed is.
     clock.1.fetch_add(60, Relaxed);
     let calls = world.memory.counters().calls();
@@ -104,6 +109,7 @@ async fn a_crawl_costs_a_few_questions_and_is_told_of() {
     world.memory.tell(&path("tree/o2/i2"), &["f"]);
     tokio::time::sleep(Duration::from_millis(100)).await;
     let now = find(&e, tree).await;
+    assert_eq!(e.vfs.status().volumes[0].walks, walks, "nothing unknown was wanted");
     let has = |line: &str| now.iter().any(|l| l == line);
     assert!(has("/o3/new 3") && has("/o7/i5/new 3") && has("/o2/i2/f 14") && now.len() == found.len() + 2);
 }
@@ -135,6 +141,7 @@ async fn a_look_into_one_directory_is_no_crawl() {
     e.names(e.find("/lab/tree/o1/i1").await.unwrap()).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(world.memory.counters().walk, 0);
+    assert_eq!(e.vfs.status().volumes[0].walks, vfs::WalkStatus::default());
 }
 
 #[tokio::test]
@@ -226,6 +233,10 @@ async fn a_prefetch_of_names_walks() {
     assert_eq!((progress.dirs, progress.files.0), (DIRS, OUTER * INNER));
     let asked = world.memory.counters();
     assert!(asked.walk <= 6 && asked.list <= 2 && asked.walked <= DIRS, "{asked:?}");
+    let walks = || e.vfs.status().volumes[0].walks;
+    assert_eq!((walks().crawls, walks().asked, walks().used), (0, asked.walk, 0), "nobody has looked yet");
+    let first = e.find("/lab/tree/o1/i1/f").await.unwrap();
+    assert_eq!((e.vfs.getattr(e.ctx(), first).await.unwrap().size, walks().used), (7, 3), "tree, o1 and i1");
     world.fault(Fault::Unreachable);
     assert_eq!(find(&e, e.find("/lab/tree").await.unwrap()).await.len() as u64, OUTER * (1 + 2 * INNER));
 }

@@ -431,6 +431,7 @@ mod tests {
             bytes_in: 1,
             bytes_out: 2,
             journal: None,
+            walks: Default::default(),
             login: Some("trellis login ann@lab".into()),
             master: None,
             clock_ahead_s: None,

@@ -99,6 +99,24 @@ pub struct HomeReport {
     pub bytes_out: u64,
     /// Why no change is accepted any more: the journal could not be written. Null normally.
     pub journal: Option<String>,
+    /// How whole parts of a tree came in one question.
+    #[serde(default)]
+    pub walks: WalkReport,
+}
+
+/// Walks of a home, since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct WalkReport {
+    /// How often somebody began to go through a tree of which not all was known.
+    pub crawls: u64,
+    /// Questions.
+    pub asked: u64,
+    /// Directories that came.
+    pub directories: u64,
+    /// Names in them.
+    pub names: u64,
+    /// Of these directories those that somebody has looked at since they came.
+    pub used: u64,
 }
 
 /// A folder of a home with a mode of its own.
@@ -378,7 +396,14 @@ impl From<&VolumeStatus> for HomeReport {
             bytes_in: v.home.bytes_in,
             bytes_out: v.home.bytes_out,
             journal: v.journal.clone(),
+            walks: v.walks.into(),
         }
+    }
+}
+
+impl From<vfs::WalkStatus> for WalkReport {
+    fn from(vfs::WalkStatus { crawls, asked, directories, names, used }: vfs::WalkStatus) -> WalkReport {
+        WalkReport { crawls, asked, directories, names, used }
     }
 }
 
@@ -465,6 +490,7 @@ mod tests {
             }],
             suspended: suspended.map(str::to_owned),
             journal: None,
+            walks: vfs::WalkStatus { crawls: 1, asked: 2, directories: 3, names: 4, used: 2 },
         }
     }
 
@@ -490,10 +516,12 @@ mod tests {
             "kept": false, "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
             "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
             "round_trips": 1, "damaged": 0, "bytes_in": 2, "bytes_out": 3, "journal": null,
+            "walks": {"crawls": 1, "asked": 2, "directories": 3, "names": 4, "used": 2},
         });
         assert_eq!(json, want);
         let document = include_str!("../../../../docs/STATUS.md");
-        for field in want.as_object().unwrap().keys() {
+        let fields = [&want, &want["walks"]].map(|part| part.as_object().unwrap().keys());
+        for field in fields.into_iter().flatten() {
             assert!(document.contains(&format!("`{field}`")), "docs/STATUS.md does not mention {field}");
         }
     }

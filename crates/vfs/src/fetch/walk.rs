@@ -5,6 +5,7 @@
 //! them by their identities, because it does not know our numbers for them.
 
 use super::{Want, are_names_alone, has_moved, is_out_of_reach};
+use crate::config::WalkStatus;
 use crate::inode::Tree;
 use crate::limits;
 use crate::meta::Asked;
@@ -25,6 +26,9 @@ struct UnderWay {
     count: usize,
     /// Directories of which something was told meanwhile and nothing was known: a walk may have listed them before that.
     told: HashSet<HomeId>,
+    /// When somebody last went through a tree.
+    crawled: Option<Duration>,
+    status: WalkStatus,
 }
 
 /// A walk is under way as long as this lives.
@@ -39,6 +43,30 @@ impl Walks {
     /// How many are under way.
     pub fn count(&self) -> usize {
         self.0.lock().count
+    }
+
+    /// What has come of them.
+    pub fn status(&self) -> WalkStatus {
+        self.0.lock().status
+    }
+
+    fn note(&self, what: impl FnOnce(&mut WalkStatus)) {
+        what(&mut self.0.lock().status);
+    }
+
+    /// Somebody goes through a tree.
+    fn crawls(&self, now: Duration) {
+        let mut walks = self.0.lock();
+        let goes_on = walks.crawled.replace(now).is_some_and(|at| now < at + limits::CRAWL_OVER);
+        walks.status.crawls += u64::from(!goes_on);
+    }
+
+    /// Somebody looks at the names of a directory.
+    pub fn uses(&self, tree: &mut Tree, dir: u64) {
+        let node = tree.get(dir).ok().and_then(|inode| inode.dir.as_deref_mut());
+        if node.is_some_and(|node| std::mem::take(&mut node.unused)) {
+            self.note(|status| status.used += 1);
+        }
     }
 
     /// Something is told of a directory that is not known.
@@ -70,6 +98,9 @@ impl Volume {
     /// Lists directories that nobody waits for yet, and what is below them; whoever wants one of them waits for the same answer.
     pub fn walk_ahead(self: &Arc<Self>, mut dirs: Vec<u64>) {
         let window = dirs.len();
+        if window > 0 {
+            self.walks.crawls(self.env.clock.instant());
+        }
         {
             let flights = self.flights.0.lock();
             dirs.retain(|dir| !flights.contains_key(&Want::List(*dir, super::Extent::Small)));
@@ -106,7 +137,12 @@ impl Volume {
             return Ok(());
         }
         let at = from.iter().map(|(_, at)| at.clone()).collect();
+        self.walks.note(|status| status.asked += 1);
         let Walked { came, dirs } = self.home.walk(at, bytes, later).await?;
+        self.walks.note(|status| {
+            status.directories += dirs.len() as u64;
+            status.names += dirs.iter().map(|(_, watched)| watched.page.entries.len() as u64).sum::<u64>();
+        });
         tracing::debug!(from = from.len(), came, listed = dirs.len(), "a walk");
         self.heard();
         let came = from.iter().take(came as usize);
@@ -147,7 +183,9 @@ impl Volume {
         if !self.wants_told(&mut tree, dir) || has_younger(&tree, dir, asked.at) {
             watched.epoch = None;
         }
-        self.lay_listing(&mut tree, dir, watched, asked)
+        self.lay_listing(&mut tree, dir, watched, asked)?;
+        tree.names_mut(dir)?.unused = true;
+        Ok(())
     }
 
     /// Which directory the home tells of, if it is known.

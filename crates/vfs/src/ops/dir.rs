@@ -113,6 +113,7 @@ impl Vfs {
 
     fn page(&self, volume: &Arc<Volume>, dir: Oid, after: u64, max: usize, need: &Need) -> Result<DirPage> {
         let mut tree = volume.tree.lock();
+        volume.walks.uses(&mut tree, dir.id);
         let attr = volume.shown(&mut tree, dir.id)?;
         let mut entries = Vec::new();
         if after < 1 {

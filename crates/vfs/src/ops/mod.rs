@@ -110,6 +110,7 @@ impl Volume {
                         if round == 0 && !need.insist {
                             self.shared.stats.hit();
                         }
+                        self.walks.uses(&mut tree, dir);
                         return Ok(child);
                     }
                     Known::Child(told) if round == 0 && !need.insist && is_small_listing(&mut tree, told) => {
