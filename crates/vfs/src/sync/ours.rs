@@ -78,6 +78,8 @@ impl Volume {
         }
         let path = match &one.op {
             Op::Create { dir, name, new: New::File, .. } => dir.path.join(name),
+            // Where objects have identities, another one than it was written to took its name whole, with the time of the write.
+            Op::Write { base: Some(base), .. } if !self.is_sftp() && base.id != theirs.id => return Ok(false),
             Op::Write { file, .. } => file.path.clone(),
             _ => return Ok(false),
         };
