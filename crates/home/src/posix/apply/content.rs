@@ -375,7 +375,9 @@ impl<S: Sys> Batch<'_, S> {
         if let Some(claim) = &self.claim
             && (length_first || !is_append(base.size, pieces))
             && (claim.was_torn(placed.id.seq, attr.id)
-                || claim.was_in_place(placed.id.seq, attr.id) && self.has_begun(file, pieces))
+                || claim.was_in_place(placed.id.seq, attr.id)
+                    && self.has_begun(file, pieces)
+                    && self.holds_no_other(file, pieces, base.size))
         {
             return true;
         }
@@ -393,23 +395,30 @@ impl<S: Sys> Batch<'_, S> {
     /// their bytes, and zeros where one makes the file longer.
     fn holds_no_other(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64) -> bool {
         let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
-        let mut there = vec![0; file.attr.size.saturating_sub(end) as usize];
-        if self.read_all(&fd, end, &mut there) != Ok(there.len()) {
-            return false;
-        }
-        let mut ours = vec![false; there.len()];
-        for (n, piece) in pieces.iter().enumerate() {
-            let at = |offset: u64| (offset.saturating_sub(end) as usize).min(there.len());
-            let longer = at(final_size(end, &pieces[..=n]));
-            let (from, data) = match piece {
-                Piece::Truncate(_) => (longer, &[][..]),
-                Piece::Data(from, data) => (at(*from), &data[..]),
+        let lengths = || (1..=pieces.len()).map(|n| final_size(end, &pieces[..n]));
+        let longer = pieces.iter().zip(lengths()).map(|(piece, longer)| match piece {
+            Piece::Truncate(_) => longer,
+            Piece::Data(from, _) => longer.min(*from),
+        });
+        let (longest, zeros) = (lengths().max().unwrap_or(end), longer.max().unwrap_or(end));
+        let mut at = end;
+        while at < file.attr.size.min(longest) {
+            let (start, stop) = match self.sys().data_range(&fd, at, file.attr.size) {
+                Ok(Some(range)) => range,
+                // Only zeros follow.
+                Ok(None) => break,
+                Err(_) => return false,
             };
-            ours[..from.min(longer)].iter_mut().zip(&there).for_each(|(ours, b)| *ours |= *b == 0);
-            let written = ours[from..].iter_mut().zip(&there[from..]).zip(data);
-            written.for_each(|((ours, there), wanted)| *ours |= there == wanted);
+            let part = start..stop.min(start + u64::from(limits::READ_MAX));
+            let mut there = vec![0; (part.end - part.start) as usize];
+            if self.read_all(&fd, part.start, &mut there) != Ok(there.len())
+                || !are_of(&there, part.start, pieces, zeros)
+            {
+                return false;
+            }
+            at = part.end;
         }
-        ours.into_iter().all(|ours| ours)
+        file.attr.size <= longest
     }
 
     /// Whether the file shows that the first of the pieces was begun: else it was somebody else who changed it. A killed
@@ -467,6 +476,20 @@ impl<S: Sys> Batch<'_, S> {
         }
         Ok(have)
     }
+}
+
+/// Whether these bytes, which a file has at an offset, all come from the pieces; up to `zeros` they may be zeros.
+fn are_of(there: &[u8], at: u64, pieces: &[Piece<Bytes>], zeros: u64) -> bool {
+    let within = |offset: u64| (offset.saturating_sub(at) as usize).min(there.len());
+    let mut ours: Vec<bool> = there.iter().zip(at..).map(|(byte, at)| *byte == 0 && at < zeros).collect();
+    for piece in pieces {
+        let Piece::Data(from, data) = piece else { continue };
+        let range = within(*from)..within(from + data.len() as u64);
+        let skipped = at.saturating_sub(*from).min(data.len() as u64) as usize;
+        let compared = ours[range.clone()].iter_mut().zip(&there[range]).zip(&data[skipped..]);
+        compared.for_each(|((ours, there), wanted)| *ours |= there == wanted);
+    }
+    ours.into_iter().all(|ours| ours)
 }
 
 /// Only the owner may set times; a group member's write keeps the time of the write.
