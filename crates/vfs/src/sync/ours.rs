@@ -84,18 +84,19 @@ impl Volume {
             _ => return Ok(false),
         };
         let (object, size) = self.object_and_size(one)?;
+        let unseen = unseen(one, theirs);
         let ours_or_zero = |part: Part, theirs: &[u8]| match part {
             Part::Have(ours) => ours.iter().zip(theirs).all(|(o, t)| o == t || *t == 0),
-            // What we have not seen we do not write either.
-            Part::Gap { .. } => true,
+            Part::Gap { at, .. } => theirs.iter().zip(at..).all(|(t, at)| at < unseen || *t == 0),
             Part::Lost { .. } => false,
         };
         Ok(theirs.size <= size && self.compare(object, path.clone(), theirs.size, ours_or_zero).await?
-            || self.was_begun(one, path, theirs.size).await?)
+            || self.was_begun(one, path, theirs).await?)
     }
 
     /// The same of what ours was before the last writes that may have been executed: they may have gone over the same bytes.
-    async fn was_begun(&self, one: &Ready, path: HomePath, size: u64) -> Result<bool> {
+    async fn was_begun(&self, one: &Ready, path: HomePath, there: &Attr) -> Result<bool> {
+        let (size, unseen) = (there.size, unseen(one, there));
         let (writes, sent) = self.writes_of(one);
         if sent == 0 || size > limits::COMPARED_MAX {
             return Ok(false);
@@ -104,7 +105,9 @@ impl Volume {
         let (object, now) = self.object_and_size(one)?;
         let ours = self.data.get(object, 0, now.min(size) as u32).into_iter().flat_map(|part| match part {
             Part::Have(bytes) => bytes.iter().map(|byte| Was::Byte(*byte)).collect(),
-            Part::Gap { len, .. } => vec![Was::Unseen; len as usize],
+            Part::Gap { at, len } => {
+                (at..at + len).map(|at| if at < unseen { Was::Unseen } else { Was::Byte(0) }).collect()
+            }
             Part::Lost { len, .. } => vec![Was::Gone; len as usize],
         });
         Ok(marks::was_begun(ours.collect(), &writes, sent, &theirs))
@@ -200,4 +203,10 @@ impl Volume {
         }
         Ok(true)
     }
+}
+
+/// Up to where a file may have bytes that are not here and are its own all the same: those that the write was made to, as long
+/// as nobody has cut them away.
+fn unseen(one: &Ready, theirs: &Attr) -> u64 {
+    one.base().map_or(0, |base| base.size).min(theirs.size)
 }
