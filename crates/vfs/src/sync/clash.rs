@@ -2,7 +2,7 @@
 //! like any other change.
 
 use super::decide::describe;
-use super::place::{Ready, has_name_after};
+use super::place::{self, Ready, has_name_after};
 use super::prefer::Lost;
 use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
@@ -340,25 +340,27 @@ impl Volume {
         Ok(link.map_or(Kept::Nameless, Kept::By))
     }
 
-    /// A file may be written to by a name that the home gave to another one, after the only name that it has there was
-    /// taken away here: the removal was of what the home had, and would take what is written since. Answers whether any in
-    /// this batch was given up for that.
+    /// A file may be worked on by a name that the home gave to another one, after the only name that it has there was taken
+    /// away here: the removal was of what the home had, and would take what is done since. Answers whether any in this batch
+    /// was given up for that.
     pub(super) fn keep_what_is_written(&self, tree: &mut Tree, batch: &[Group]) -> Result<bool> {
         for seq in batch.iter().flat_map(|group| &group.seqs) {
             let pending = tree.queue.get(*seq).filter(|p| !p.resent && !p.change.plain);
             let Some(object) = pending.and_then(|p| queue::destroyed(&p.change)) else { continue };
-            let Some(inode) = tree.peek(object).filter(|n| !n.gone && n.kind == Kind::File && n.pending > 1)
-            else {
+            if !tree.peek(object).is_some_and(|n| !n.gone && n.kind == Kind::File && n.pending > 1) {
                 continue;
-            };
-            let only = inode.binding.clone().filter(|_| inode.more_bindings.is_empty());
-            let concerned = |p: &Pending| queue::objects(&p.change).any(|id| id == object);
-            let own = tree.queue.iter().filter(|(_, p)| concerned(p));
+            }
+            let own = tree.queue.iter().filter(|(_, p)| queue::objects(&p.change).any(|id| id == object));
             let (later, earlier): (Vec<_>, Vec<_>) = own.partition(|(s, _)| s > seq);
-            let is_write = |p: &Pending| matches!(p.change.op, Op::Write { .. });
-            let is_written = later.iter().any(|(_, p)| is_write(p));
-            let is_first = earlier.iter().all(|(s, p)| s == seq || queue::names(&p.change).next().is_none());
-            let Some(bound) = only.filter(|_| is_written && is_first) else { continue };
+            let needs_it =
+                |change: &Change| change.object == object && queue::destroyed(change) != Some(object);
+            if !later.iter().any(|(_, p)| needs_it(&p.change)) {
+                continue;
+            }
+            let earlier: Vec<Change> = earlier.into_iter().map(|(_, p)| p.change.clone()).collect();
+            let names = |tree: &mut Tree, n| place::names_after(tree, object, earlier[..n].iter());
+            let (before, after) = (names(tree, earlier.len() - 1), names(tree, earlier.len()));
+            let Some(bound) = before.first().filter(|_| after.is_empty()).cloned() else { continue };
             if self.keep_from_removal(tree, seq - 1, object, &bound)? != Kept::Bound {
                 self.count_conflict(tree, object);
                 return Ok(true);

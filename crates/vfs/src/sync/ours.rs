@@ -44,7 +44,8 @@ impl Volume {
     fn is_anothers(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let mut tree = self.tree.lock();
         let object = self.object(&tree, one)?;
-        let known = tree.find_home(&theirs.id).filter(|id| *id != object && matches!(one.op, Op::Write { .. }));
+        let known =
+            tree.find_home(&theirs.id).filter(|id| *id != object && matches!(one.op, Op::Write { .. }));
         Ok(known.and_then(|id| tree.peek(id)).is_some_and(|inode| inode.pending > 0))
     }
 
@@ -79,7 +80,9 @@ impl Volume {
         let path = match &one.op {
             Op::Create { dir, name, new: New::File, .. } => dir.path.join(name),
             // Where objects have identities, another one than it was written to took its name whole, with the time of the write.
-            Op::Write { base: Some(base), .. } if !self.is_sftp() && base.id != theirs.id => return Ok(false),
+            Op::Write { base: Some(base), .. } if !self.is_sftp() && base.id != theirs.id => {
+                return Ok(false);
+            }
             Op::Write { file, .. } => file.path.clone(),
             _ => return Ok(false),
         };

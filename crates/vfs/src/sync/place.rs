@@ -53,6 +53,17 @@ pub fn place_after<'a>(
     objects.into_iter().filter_map(|id| Some((id, placer.loc(id).ok()?.path))).collect()
 }
 
+/// The names that an object has at the home after these changes, as far as that is known.
+pub fn names_after<'a>(
+    tree: &mut Tree,
+    object: u64,
+    changes: impl Iterator<Item = &'a Change>,
+) -> Vec<(u64, Name)> {
+    let mut placer = Placer::new(tree);
+    changes.for_each(|c| placer.run(&c.op, c.object));
+    placer.names_of(object).clone()
+}
+
 /// Whether an object that the home has by this one name has any there after these changes.
 pub fn has_name_after<'a>(
     tree: &mut Tree,
