@@ -676,3 +676,52 @@ fn without_a_log_links_that_were_taken_out_are_removed_and_nothing_else() {
     assert!(!stage(VOLUME).join("old-1").exists() && stage(VOLUME + 1).join("old-1").exists());
     assert_eq!(std::fs::read(stage(VOLUME).join("old-2")).unwrap(), b"nowhere else");
 }
+
+/// The exchange of a file that somebody has open for writing is taken back. Until then our copy has its name, for longer
+/// where the agent is killed, and again where the next one is.
+#[test]
+fn who_writes_to_our_copy_while_it_has_the_name_keeps_those_bytes() {
+    let theirs = b"written to the copy";
+    let die_at = |calls| {
+        let place = begin();
+        let dying = place.open(Meddler::new(Lacks::default()));
+        dying.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let op = placed(write("w/f", Some(version(&dying, "w/f")), 0, b"OURS"));
+        let writer = std::fs::File::options().write(true).open(place.path("w/f")).unwrap();
+        dying.sys.after(calls, Event::Death);
+        let _ = dying.apply(vec![op.clone()]);
+        let in_place = place.read("w/f") == b"OURS content";
+        if in_place {
+            std::fs::write(place.path("w/f"), theirs).unwrap();
+        }
+        (place, op, writer, in_place, dying.sys.happened())
+    };
+    let mut met = 0;
+    for first in 0.. {
+        let (.., in_place, died) = die_at(first);
+        if !died {
+            break;
+        }
+        for second in (0..).take_while(|_| in_place) {
+            let (place, op, _writer, ..) = die_at(first);
+            let dying = place.open(Meddler::new(Lacks::default()));
+            dying.sys.after(second, Event::Death);
+            let _ = dying.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&op)));
+            let died = dying.sys.happened();
+            drop(dying);
+            let when = format!("deaths at calls {first} and {second}");
+            let next = place.open(Linux::default());
+            let begun = may_be_done(&next, std::slice::from_ref(&op));
+            let outcomes = next.apply(again(&[op], &begun)).unwrap();
+            assert!(matches!(outcomes[..], [Outcome::Conflict(Some(_))]), "{when}: {outcomes:?}");
+            assert_eq!(place.read("w/f"), b"base content", "{when}");
+            let kept = |name: &String| place.read(&format!("w/{name}")) == theirs;
+            assert_eq!(place.names("w").iter().filter(|name| kept(name)).count(), 1, "{when}");
+            met += 1;
+            if !died {
+                break;
+            }
+        }
+    }
+    assert!(met > 20, "{met} times");
+}

@@ -282,6 +282,39 @@ fn death_during_a_removal_or_a_rename_is_survived() {
     });
 }
 
+/// Nothing tells that what has as many bytes as before is what an append found; but an empty file has none.
+#[test]
+fn what_was_written_over_a_file_to_which_nothing_was_appended_survives() {
+    for (base, theirs) in [(&b"base content"[..], &b"of theirs..."[..]), (b"", b"")] {
+        let mut before = 0;
+        for calls in 0.. {
+            let place = Place::new();
+            let home = place.open(Meddler::new(Lacks::default()));
+            place.write("w/f", base);
+            let end = base.len() as u64;
+            let append = write("w/f", Some(version(&home, "w/f")), end, b"ours");
+            // It is on what the append leaves.
+            let ops = [append, write("w/f", None, 0, b"OVER")].map(placed);
+            home.sys.after(calls, Event::Death);
+            let _ = home.apply(ops.to_vec());
+            if !home.sys.happened() {
+                break;
+            }
+            if place.read("w/f") != base {
+                continue;
+            }
+            before += 1;
+            place.write("w/f", theirs);
+            let again = ops.map(|op| Placed { resent: true, ..op });
+            let outcomes = place.open(Linux::default()).apply(again.to_vec()).unwrap();
+            let (conflict, now) = (matches!(outcomes[0], Outcome::Conflict(Some(_))), place.read("w/f"));
+            let wanted = if base.is_empty() { (false, &b"OVER"[..]) } else { (true, theirs) };
+            assert_eq!((conflict, &now[..]), wanted, "{outcomes:?} after {calls} calls");
+        }
+        assert!(before > 8, "only {before} times");
+    }
+}
+
 /// What is refused for want of room is undone, also where an agent that was killed had begun it: it may come anew, as
 /// something that was never begun.
 #[test]
