@@ -92,6 +92,8 @@ struct State {
     /// Volumes that were claimed, and whether the agent that runs knows of it.
     claims: HashMap<(u64, u32), bool>,
     keeps_log: bool,
+    /// See [`MemoryHome::cut_power`].
+    forgot: bool,
     /// The span in which nothing went untold; `None`: nothing is told.
     epoch: Option<u64>,
     /// See [`MemoryHome::set_confirms`].
@@ -148,6 +150,7 @@ impl MemoryHome {
             counters: Counters::default(),
             claims: HashMap::new(),
             keeps_log: false,
+            forgot: false,
             epoch: None,
             confirms: false,
             walks: false,
@@ -176,6 +179,13 @@ impl MemoryHome {
         state.watched.clear();
         state.epoch = state.epoch.map(|epoch| epoch + 1);
         state.claims.values_mut().for_each(|claimed| *claimed = false);
+    }
+
+    /// Its machine is started again: with a log, too, it does not know what was executed before.
+    pub fn cut_power(&self) {
+        self.restart();
+        let mut state = self.state.lock();
+        (state.memo, state.forgot) = (Memo::default(), true);
     }
 
     /// Whether it tells in a claim what was executed, as it does not at first.
@@ -511,6 +521,10 @@ impl Home for MemoryHome {
             return Ok(None);
         }
         state.claims.insert((gateway, volume), true);
+        if std::mem::take(&mut state.forgot) {
+            let nothing = Claimed { begun: vec![], unknown: lost, torn: vec![], ran: 0, restarted: true };
+            return Ok(Some(nothing));
+        }
         let since = lost.first().copied().unwrap_or(u64::MAX);
         let begun = state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
         Ok(Some(Claimed { begun, unknown: Vec::new(), torn: Vec::new(), ran: 0, restarted: false }))

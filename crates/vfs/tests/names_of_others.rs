@@ -1,0 +1,139 @@
+//! Another program gives names at the home to other files while changes that were made to what had them are unsent.
+
+#![allow(missing_docs, clippy::unwrap_used, clippy::disallowed_methods)]
+
+mod common;
+
+use common::{Engine, World};
+use home::HomePath;
+use home::testing::conformance::Outside;
+use home::testing::fault::Fault;
+use std::time::Duration;
+use vfs::{Mode, Oid, RenameHow};
+
+fn path(text: &str) -> HomePath {
+    HomePath::parse(text.as_bytes()).unwrap()
+}
+
+/// Another program gives a name to another file, with this content.
+fn replace(world: &World, name: &str, data: &[u8]) {
+    world.write("temporary", data);
+    Outside::rename(&world.memory, &path("temporary"), &path(name));
+}
+
+/// What is at the home by all names, in their order.
+async fn all_at_home(world: &World) -> Vec<Vec<u8>> {
+    let mut all = Vec::new();
+    for name in world.names_at_home("").await {
+        all.push(world.at_home(&name).await.unwrap());
+    }
+    all
+}
+
+/// An engine that has looked at all names.
+async fn looked(world: &World) -> (Engine, Oid) {
+    let e = world.start().await;
+    let lab = e.lab().await;
+    e.names(lab).await;
+    (e, lab)
+}
+
+/// The server is killed, and the power fails at the home, to which nothing of what is unsent came.
+fn cut(world: &mut World, e: Engine) {
+    world.disk.kill();
+    drop(e);
+    world.reconnect();
+    world.memory.cut_power();
+}
+
+#[tokio::test]
+async fn what_takes_the_name_of_a_file_that_was_never_made_is_not_removed_for_it() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    let (e, lab) = looked(&world).await;
+    world.fault(Fault::HangChanges);
+    e.create(lab, "f").await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    cut(&mut world, e);
+    world.fault(Fault::HangChanges);
+    let e = world.start().await;
+    e.lab().await;
+    // Until it has looked for the file.
+    while e.vfs.status().volumes[0].unsent_ops == 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.write("f", b"theirs");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+#[tokio::test]
+async fn what_is_written_after_the_last_name_at_the_home_was_taken_keeps_it() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"base");
+    world.memory.link_outside(&path("a"), &path("b"));
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.find("/lab/b").await.unwrap(), f);
+    replace(&world, "a", b"theirs");
+    world.fault(Fault::HangChanges);
+    e.write(f, 4, b" and").await.unwrap();
+    // It is on its way.
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    // By the name that leads to theirs, of which nothing is known here yet.
+    e.vfs.remove(e.ctx(), lab, b"b").await.unwrap();
+    e.write(f, 8, b" ours").await.unwrap();
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(all_at_home(&world).await, [&b"theirs"[..], b"base and ours"]);
+    assert_eq!(e.read(f).await.unwrap(), b"base and ours");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+}
+
+#[tokio::test]
+async fn a_rename_of_a_name_that_was_taken_from_what_became_a_copy_moves_nothing() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"base");
+    world.memory.link_outside(&path("a"), &path("b"));
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"b", lab, b"c", RenameHow::Replace).await.unwrap();
+    world.write("a", b"theirs");
+    replace(&world, "b", b"and theirs");
+    world.fault(Fault::None);
+    e.sync().await;
+    // Between theirs is the copy.
+    assert_eq!(all_at_home(&world).await, [&b"theirs"[..], b"ours", b"and theirs"]);
+    assert_eq!(world.at_home("b").await.unwrap(), b"and theirs");
+    assert_eq!(e.read(f).await.unwrap(), b"ours");
+    assert!(e.vfs.status().volumes[0].parked.is_empty());
+}
+
+#[tokio::test]
+async fn a_file_of_ours_that_was_moved_over_another_one_does_not_become_one_with_it() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    world.write("f", b"base");
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    let g = e.create(lab, "g").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    e.write(f, 4, b" and ours").await.unwrap();
+    e.write(g, 0, b"of g").await.unwrap();
+    cut(&mut world, e);
+    Outside::rename(&world.memory, &path("g"), &path("f"));
+    let e = world.start().await;
+    e.lab().await;
+    e.sync().await;
+    // What is `f` there now, the copy, and `g`, which is made anew.
+    assert_eq!(all_at_home(&world).await, [&b""[..], b"base and ours", b"of g"]);
+    assert_eq!(e.read(f).await.unwrap(), b"base and ours");
+    assert_eq!(e.read(g).await.unwrap(), b"of g");
+}
