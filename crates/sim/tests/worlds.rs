@@ -76,12 +76,16 @@ fn what_was_mended_stays_mended() {
         // Copies whose name a later removal took away; a file made anew under a name that another one gets.
         (&[Outsider], &[503027, 503121, 504276, 506071, 506448, 507545, 508327, 508635, 1657]),
     ];
-    let longer: [(&[Trouble], &[u64]); 2] = [
+    let outsider = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Outsider];
+    let longer: [(&[Trouble], &[u64]); 3] = [
         // The name that half a rename over a file gives it, taken for that of a later one.
         (&home, &[4455]),
         // A write that was sent behind a rename which the home knows, and not executed; a rename whose names later ones
         // had exchanged.
         (&home, &[2609, 6929]),
+        // What another program put where a file of ours was removed, renamed or never made, or wrote to our copy or to what
+        // an append found; what we wrote to a file without a name at the home, or to two that had one name.
+        (&outsider, &[604, 1057, 1886, 2554, 2578, 883, 2010, 2946]),
     ];
     for (ops, worlds) in [(60, &all[..]), (100, &longer[..])] {
         for (troubles, seeds) in worlds {
