@@ -5,7 +5,7 @@ use crate::journal::Change;
 use crate::meta;
 use crate::volume::Volume;
 use home::op::{SetAttr, SetTime};
-use home::{Attr, Done, HomeId, Name, Op, Time};
+use home::{Attr, Done, HomeId, Name, Op, Time, Version};
 
 impl Volume {
     /// Confirms what a change made of its objects.
@@ -19,11 +19,24 @@ impl Volume {
             None if nameless => tree.rebind(id, HomeId::default(), None),
             None => {}
             Some(attr) => {
+                self.part_from_another(tree, id, &attr);
                 tree.rebind(id, attr.id, binding);
                 self.confirm_attr(tree, id, &attr, change);
             }
         }
         self.confirm_dirs(tree, change, done);
+    }
+
+    /// Somebody gave a new file of ours another name, and it was found by that before we knew that it is ours. What is unsent
+    /// by the other name was not made to what we write by ours: it meets a version that the home never has.
+    fn part_from_another(&self, tree: &mut Tree, id: u64, attr: &Attr) {
+        let Some(other) = tree.find_home(&attr.id).filter(|other| *other != id) else { return };
+        if let Ok(inode) = tree.get(other)
+            && inode.pending > 0
+            && inode.kind == home::Kind::File
+        {
+            inode.base = Some(Version { id: HomeId::default(), ..attr.version() });
+        }
     }
 
     /// By which names the home has the objects of a change now.
