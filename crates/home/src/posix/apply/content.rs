@@ -232,7 +232,7 @@ impl<S: Sys> Batch<'_, S> {
             }
             // Nobody else had it open: the next attempt must not take a part of this one for somebody else's.
             if leased && let Ok(left) = self.home.attr_of(fd) {
-                self.leave(left.version(), &old.version());
+                self.leave(fd, left.version(), &old.version());
             }
             return Err(e.into());
         }
@@ -248,11 +248,13 @@ impl<S: Sys> Batch<'_, S> {
         Ok(self.home.attr_of(fd)?)
     }
 
-    /// Notes what a write that failed left of a file, also for the next agent.
-    fn leave(&mut self, left: Version, before: &Version) {
+    /// Notes what a write that failed left of a file, also for the next agent, and for one after a power cut: the next
+    /// attempt may come much later.
+    fn leave(&mut self, fd: &S::Fd, left: Version, before: &Version) {
         lock(&self.home.memo).left_in_part(left);
         if let (false, Some(claim)) = (left.same_content(before), &mut self.claim) {
-            claim.leaves(&self.home.sys, left);
+            self.home.sys.sync(fd).ok();
+            claim.leaves_durably(&self.home.sys, left);
         }
     }
 

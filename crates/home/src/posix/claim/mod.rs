@@ -450,6 +450,12 @@ impl<S: Sys> Claim<S> {
         self.keep_left(version);
     }
 
+    /// The same, and known even after a power cut.
+    pub fn leaves_durably(&mut self, sys: &S, version: Version) {
+        self.leaves(sys, version);
+        self.sync(sys);
+    }
+
     /// Whether an earlier agent was about to write this file in place for an operation that it did not end: this one, or
     /// one whose bytes this one has in it.
     pub fn was_in_place(&self, seq: u64, file: HomeId) -> bool {
