@@ -77,7 +77,7 @@ fn what_was_mended_stays_mended() {
         (&[Outsider], &[503027, 503121, 504276, 506071, 506448, 507545, 508327, 508635, 1657]),
     ];
     let outsider = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Outsider];
-    let longer: [(&[Trouble], &[u64]); 3] = [
+    let longer: [(&[Trouble], &[u64]); 4] = [
         // The name that half a rename over a file gives it, taken for that of a later one.
         (&home, &[4455]),
         // A write that was sent behind a rename which the home knows, and not executed; a rename whose names later ones
@@ -85,7 +85,9 @@ fn what_was_mended_stays_mended() {
         (&home, &[2609, 6929]),
         // What another program put where a file of ours was removed, renamed or never made, or wrote to our copy or to what
         // an append found; what we wrote to a file without a name at the home, or to two that had one name.
-        (&outsider, &[604, 1335, 1393, 1707, 2554, 4122, 8511]),
+        (&outsider, &[604, 1335, 1393, 1707, 2554, 4122, 5236, 8511]),
+        // What a full home left of a write before its power failed.
+        (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
     ];
     for (ops, worlds) in [(60, &all[..]), (100, &longer[..])] {
         for (troubles, seeds) in worlds {
