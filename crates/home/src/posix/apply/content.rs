@@ -541,3 +541,28 @@ pub(super) fn final_size(size: u64, pieces: &[Piece<Bytes>]) -> u64 {
         Piece::Data(at, data) => size.max(at + data.len() as u64),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_of_the_pieces_or_zeros_where_one_makes_the_file_longer() {
+        let data = |at, bytes: &'static [u8]| Piece::Data(at, Bytes::from_static(bytes));
+        let pieces = [Piece::Truncate(8), data(2, b"abc"), data(3, b"xy")];
+        for (there, at, is_ours) in [
+            (&b"\0\0abc\0\0\0"[..], 0, true),
+            (b"\0\0axy\0\0\0", 0, true),
+            // A part, and what came after it.
+            (b"\0\0\0xy\0", 0, true),
+            (b"bc\0", 3, true),
+            (b"\0\0abd\0\0", 0, false),
+            (b"others!!", 0, false),
+            (b"\0\0abc\0\0o", 0, false),
+            // Behind what any piece makes of it.
+            (b"\0\0", 7, false),
+        ] {
+            assert_eq!(are_of(there, at, &pieces, 8), is_ours, "{there:?} at {at}");
+        }
+    }
+}
