@@ -77,7 +77,8 @@ fn what_was_mended_stays_mended() {
         (&[Outsider], &[503027, 503121, 504276, 506071, 506448, 507545, 508327, 508635, 1657]),
     ];
     let outsider = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Outsider];
-    let longer: [(&[Trouble], &[u64]); 4] = [
+    let cut = [&outsider[..], &[HomeCut]].concat();
+    let longer: [(&[Trouble], &[u64]); 5] = [
         // The name that half a rename over a file gives it, taken for that of a later one.
         (&home, &[4455]),
         // A write that was sent behind a rename which the home knows, and not executed; a rename whose names later ones
@@ -86,6 +87,8 @@ fn what_was_mended_stays_mended() {
         // What another program put where a file of ours was removed, renamed or never made, or wrote to our copy or to what
         // an append found; what we wrote to a file without a name at the home, or to two that had one name.
         (&outsider, &[604, 1335, 1393, 1707, 2554, 4122, 5236, 8511]),
+        // What another program made after the power had failed in place of what was unsent, where that had not been seen.
+        (&cut, &[13, 894, 1315]),
         // What a full home left of a write before its power failed.
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
     ];
