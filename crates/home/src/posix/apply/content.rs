@@ -384,8 +384,9 @@ impl<S: Sys> Batch<'_, S> {
             return true;
         }
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
-        // Of what has the old length nothing tells that it is still the old content; but an empty file has none.
-        let first = base.size + u64::from(base.size > 0);
+        // Of what has the old length nothing tells that it is still the old content, but that a power cut may have kept no more
+        // than a time of what was begun; and an empty file has none.
+        let first = base.size + u64::from(base.size > 0 && self.was_begun(placed));
         is_marked
             || self.same(Some(base.id), attr.id)
                 && is_append(base.size, pieces)

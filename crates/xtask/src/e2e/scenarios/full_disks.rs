@@ -50,8 +50,11 @@ pub fn run(world: &World) -> Result<()> {
     lab.restart()?;
     client.put(&shut, "early", b"x")?;
     wait_for("the first file", Duration::from_secs(20), || locked.join("early").exists().then_some(()))?;
+    // While it can be asked, that is refused at once.
+    lab.kill()?;
     mount(&locked, "remount,ro")?;
     client.put(&shut, "late", b"kept")?;
+    lab.restart()?;
     let parked = || Ok::<_, anyhow::Error>(server.home_status("ann@lab")?["parked"].to_string());
     wait_for("parked operations", Duration::from_secs(20), || {
         parked().ok().filter(|p| p.contains("space") && p.contains("read-only"))
