@@ -86,7 +86,7 @@ fn what_was_mended_stays_mended() {
         (&home, &[2609, 6929]),
         // What another program put where a file of ours was removed, renamed or never made, or wrote to our copy or to what
         // an append found; what we wrote to a file without a name at the home, or to two that had one name.
-        (&outsider, &[604, 1335, 1393, 1707, 2554, 4122, 5236, 8511]),
+        (&outsider, &[604, 1335, 1393, 1707, 2554, 4122, 515, 5236, 8511]),
         // What another program made after the power had failed in place of what was unsent, where that had not been seen.
         (&cut, &[13, 894, 1315]),
         // What a full home left of a write before its power failed.

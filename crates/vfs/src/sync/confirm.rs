@@ -32,10 +32,11 @@ impl Volume {
     fn part_from_another(&self, tree: &mut Tree, id: u64, attr: &Attr) {
         let Some(other) = tree.find_home(&attr.id).filter(|other| *other != id) else { return };
         if let Ok(inode) = tree.get(other)
-            && inode.pending > 0
             && inode.kind == home::Kind::File
         {
             inode.base = Some(Version { id: HomeId::default(), ..attr.version() });
+            tree.unlogged(other);
+            tree.unsaved(other);
         }
     }
 
