@@ -125,9 +125,12 @@ impl Volume {
             return self.fail(&mut tree, &one.group, kind);
         }
         if matches!(&one.op, Op::Link { name, .. } if is_hidden(self.shared.gateway, name)) {
+            let object = self.object(&tree, one)?;
             // There are no hard links: the open file loses its content when its name is taken.
-            drop(tree);
-            return self.drop_ours(one);
+            self.drop_group(&mut tree, &one.group)?;
+            let inode = tree.get(object)?;
+            inode.gone = inode.link.is_none();
+            return Ok(());
         }
         if let Some(state) = met(&one.op, kind) {
             drop(tree);

@@ -384,9 +384,10 @@ impl<S: Sys> Batch<'_, S> {
             return true;
         }
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
-        // Of what has the old length nothing tells that it is still the old content, but that a power cut may have kept no more
-        // than a time of what was begun; and an empty file has none.
-        let first = base.size + u64::from(base.size > 0 && self.was_begun(placed));
+        // Of what has the old length nothing tells that it is still the old content; but an empty file has none, and of what
+        // was begun before the power failed no more than a time may be left.
+        let cut = self.claim.as_ref().is_some_and(|claim| !claim.was_begun(placed.id.seq));
+        let first = base.size + u64::from(base.size > 0 && !cut);
         is_marked
             || self.same(Some(base.id), attr.id)
                 && is_append(base.size, pieces)
