@@ -1,7 +1,7 @@
 //! The one door for changes: journal record, overlay on the caches, place in the queue home.
 
 use crate::data::{DataLog, Room};
-use crate::inode::{Tree, local};
+use crate::inode::{Inode, Tree, local};
 use crate::journal::{Body, Change, Extent, Stored};
 use crate::limits;
 use crate::overlay::{lay_bytes, overlay};
@@ -81,6 +81,10 @@ impl Volume {
             return Err(ErrorKind::Full.into());
         }
         note_ctimes(tree, &change);
+        // After a restart it has to be known which content the first unsent change of a file was made to.
+        let is_first = |n: &Inode| n.pending == 0 && n.kind == Kind::File && n.base.is_some();
+        let first: Vec<u64> = objects(&change).filter(|id| tree.peek(*id).is_some_and(is_first)).collect();
+        first.into_iter().for_each(|id| tree.unlogged(id));
         self.log_bindings(tree)?;
         let seq = self.lane.append(Body::Change(record)).map_err(come_again)?;
         let (sender, outcome) = if !laid { Some(oneshot::channel()).unzip() } else { (None, None) };
