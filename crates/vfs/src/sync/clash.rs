@@ -347,7 +347,9 @@ impl Volume {
         for seq in batch.iter().flat_map(|group| &group.seqs) {
             let pending = tree.queue.get(*seq).filter(|p| !p.resent && !p.change.plain);
             let Some(object) = pending.and_then(|p| queue::destroyed(&p.change)) else { continue };
-            if !tree.peek(object).is_some_and(|n| !n.gone && n.kind == Kind::File && n.pending > 1) {
+            // Of what the home never had nobody else has taken a name; to look through the queue for each would be long.
+            let inode = tree.peek(object).filter(|n| !n.gone && n.pending > 1 && n.binding.is_some());
+            if inode.is_none_or(|n| n.kind != Kind::File) {
                 continue;
             }
             let own = tree.queue.iter().filter(|(_, p)| queue::objects(&p.change).any(|id| id == object));
