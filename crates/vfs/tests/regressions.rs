@@ -31,6 +31,30 @@ async fn removing_our_copy_leaves_theirs_alone() {
     assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"theirs");
 }
 
+/// What another program wrote was seen, and a change made to that, before a server is killed that has saved neither.
+#[tokio::test]
+async fn a_content_that_was_seen_is_no_conflict_after_a_restart() {
+    let mut world = World::new(Mode::Wb);
+    world.staleness = Duration::ZERO;
+    world.write("f", b"before");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"before");
+    e.sync().await;
+    world.write("f", b"what is theirs");
+    e.vfs.getattr(e.ctx(), f).await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"what is theirs");
+    world.fault(Fault::HangChanges);
+    e.write(f, 8, b"ours").await.unwrap();
+    world.disk.kill();
+    drop(e);
+    world.reconnect();
+    let e = world.start().await;
+    e.sync().await;
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    assert_eq!(world.at_home("f").await.unwrap(), b"what is oursrs");
+}
+
 /// The home reads, another program writes, a younger look sees that, and only then the bytes arrive.
 #[tokio::test]
 async fn bytes_that_arrive_late_are_not_taken_for_a_younger_version() {

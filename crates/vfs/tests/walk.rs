@@ -58,6 +58,17 @@ async fn find(e: &Engine, dir: Oid) -> Vec<String> {
     lines
 }
 
+/// All of the tree, which is not known yet, for a few questions.
+async fn crawl(world: &World, e: &Engine, tree: Oid) -> Vec<String> {
+    let before = world.memory.counters();
+    let found = find(e, tree).await;
+    assert_eq!(found.len() as u64, OUTER * (1 + 2 * INNER));
+    let after = world.memory.counters();
+    let asked = (after.list - before.list, after.walk - before.walk, after.stat - before.stat);
+    assert!(asked.0 <= 4 && asked.1 <= 12 && asked.2 == 0, "{asked:?} listings, walks, stats");
+    found
+}
+
 fn path(text: &str) -> HomePath {
     HomePath::parse(text.as_bytes()).unwrap()
 }
@@ -84,12 +95,8 @@ async fn a_crawl_costs_a_few_questions_and_is_told_of() {
     let (world, clock) = world();
     let e = world.start().await;
     let tree = e.find("/lab/tree").await.unwrap();
-    let before = world.memory.counters();
-    let found = find(&e, tree).await;
-    assert_eq!(found.len() as u64, OUTER * (1 + 2 * INNER));
+    let found = crawl(&world, &e, tree).await;
     let after = world.memory.counters();
-    let asked = (after.list - before.list, after.walk - before.walk, after.stat - before.stat);
-    assert!(asked.0 <= 4 && asked.1 <= 12 && asked.2 == 0, "{asked:?} listings, walks, stats");
     assert!(after.walked <= DIRS, "{} directories", after.walked);
     let walks = e.vfs.status().volumes[0].walks;
     assert_eq!((walks.crawls, walks.asked, walks.directories), (1, after.walk, after.walked));
@@ -121,12 +128,7 @@ async fn a_home_that_is_owned_is_walked_and_asked_for_nothing_twice() {
     world.mode = Mode::Owned;
     let e = world.start().await;
     let tree = e.find("/lab/tree").await.unwrap();
-    let before = world.memory.counters();
-    let found = find(&e, tree).await;
-    assert_eq!(found.len() as u64, OUTER * (1 + 2 * INNER));
-    let after = world.memory.counters();
-    let asked = (after.list - before.list, after.walk - before.walk, after.stat - before.stat);
-    assert!(asked.0 <= 4 && asked.1 <= 12 && asked.2 == 0, "{asked:?} listings, walks, stats");
+    let found = crawl(&world, &e, tree).await;
     clock.1.fetch_add(1000, Relaxed);
     let calls = world.memory.counters().calls();
     assert_eq!(find(&e, tree).await, found);

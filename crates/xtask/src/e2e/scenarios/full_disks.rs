@@ -50,7 +50,7 @@ pub fn run(world: &World) -> Result<()> {
     lab.restart()?;
     client.put(&shut, "early", b"x")?;
     wait_for("the first file", Duration::from_secs(20), || locked.join("early").exists().then_some(()))?;
-    // While it can be asked, that is refused at once.
+    // What may be known by then to be read-only is refused at once; this is taken while nobody can be asked.
     lab.kill()?;
     mount(&locked, "remount,ro")?;
     client.put(&shut, "late", b"kept")?;
