@@ -50,7 +50,7 @@ pub fn run(world: &World) -> Result<()> {
     lab.restart()?;
     client.put(&shut, "early", b"x")?;
     wait_for("the first file", Duration::from_secs(20), || locked.join("early").exists().then_some(()))?;
-    // What may be known by then to be read-only is refused at once; this is taken while nobody can be asked.
+    // What is known to be read-only is refused at once; this is taken while nobody can be asked.
     lab.kill()?;
     mount(&locked, "remount,ro")?;
     client.put(&shut, "late", b"kept")?;
@@ -71,7 +71,7 @@ pub fn run(world: &World) -> Result<()> {
     let status = server.home_status("ann@lab")?;
     ensure!(status["conflicts"] == 0, "a full disk is no conflict: {status}");
 
-    decided(&server, &world.home(GATEWAY), (&client, &shut), &locked)?;
+    decided(&server, &mut lab, &world.home(GATEWAY), (&client, &shut), &locked)?;
 
     // The disk of the state directory: what is taken is kept, and the way home makes room.
     let dir = into(&client, &work)?;
@@ -141,22 +141,29 @@ fn new_home_when_full(world: &World, server: &Server) -> Result<()> {
 }
 
 /// What a person does about refused changes.
-fn decided(server: &Server, home: &Path, (client, dir): (&Client, &NfsFh3), locked: &Path) -> Result<()> {
+fn decided(
+    server: &Server,
+    lab: &mut Sshd,
+    home: &Path,
+    (client, dir): (&Client, &NfsFh3),
+    locked: &Path,
+) -> Result<()> {
     let fails = |args: &[&str], why: &str| {
         let out = server.command(args).output()?;
         let said = String::from_utf8_lossy(&out.stderr).into_owned();
         ensure!(out.status.code() == Some(1) && said.contains(why), "{args:?}: {}: {said}", out.status);
         Ok(())
     };
-    let refuse = |name: &str| {
-        // What is known to be read-only is refused at once.
+    let mut refuse = |name: &str| {
         let before = format!("before-{name}");
         wait_for("a folder that can be written", Duration::from_secs(20), || {
             client.put(dir, &before, b"x").ok()
         })?;
         server.sync()?;
+        lab.kill()?;
         mount(locked, "remount,ro")?;
         client.put(dir, name, b"refused")?;
+        lab.restart()?;
         wait_for("a refusal", Duration::from_secs(20), || {
             let home = server.home_status("ann@lab").ok()?;
             home["parked"]
