@@ -386,7 +386,7 @@ impl<S: Sys> Batch<'_, S> {
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
         // Of what has the old length nothing tells that it is still the old content; but an empty file has none, and of what
         // was begun before the power failed no more than a time may be left.
-        let cut = self.claim.as_ref().is_some_and(|claim| !claim.was_begun(placed.id.seq));
+        let cut = self.claim.as_ref().is_some_and(|claim| claim.was_cut(placed.id.seq));
         let first = base.size + u64::from(base.size > 0 && !cut);
         is_marked
             || self.same(Some(base.id), attr.id)

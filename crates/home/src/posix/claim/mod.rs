@@ -58,6 +58,8 @@ pub(super) struct Claim<S: Sys> {
     stages: Vec<Stage>,
     /// Whether the log told of everything that was begun when the volume was claimed.
     complete: bool,
+    /// The machine's start before the power failed, which left what operations may have been executed then as nobody knows.
+    cut: Option<Bytes>,
     /// Whether the log says that it tells of everything from here on.
     taken: bool,
     /// Operations that may have been executed before the log begins, and have no outcome since; each with the file that
@@ -99,7 +101,7 @@ pub(super) fn claim<S: Sys>(
     claims.remove(&volume);
     // Without it the next agent would have another one.
     keep_token(home).ok();
-    let mut claim = match Claim::take(home, volume, recover) {
+    let mut claim = match Claim::take(home, volume, lost.is_empty(), recover) {
         Ok(claim) => claim,
         Err(Errno::AGAIN) => {
             let text = "an earlier agent is still at work there and cannot be ended";
@@ -165,7 +167,12 @@ impl Ended {
 }
 
 impl<S: Sys> Claim<S> {
-    fn take(home: &Posix<S>, volume: Volume, recover: impl FnOnce(&Posix<S>, Leftovers)) -> Sysult<Claim<S>> {
+    fn take(
+        home: &Posix<S>,
+        volume: Volume,
+        nothing_lost: bool,
+        recover: impl FnOnce(&Posix<S>, Leftovers),
+    ) -> Sysult<Claim<S>> {
         let sys = &home.sys;
         let dir = volume_dir(home, volume)?;
         let (fence, _) = file(home, &dir, b"fence")?;
@@ -192,11 +199,17 @@ impl<S: Sys> Claim<S> {
             current: 0,
             stages: Vec::new(),
             complete: false,
+            cut: None,
             taken: false,
             unknown: BTreeMap::new(),
             progress: None,
         };
         let ready = claim.start(home, recover);
+        if ready.is_ok() && nothing_lost && !claim.complete {
+            // The answer tells nothing that could be lost with it.
+            claim.unknown.clear();
+            claim.taken = claim.begin_log(home).is_ok();
+        }
         sys.unlock(&claim.fence).ok();
         ready.map(|()| claim)
     }
@@ -222,9 +235,11 @@ impl<S: Sys> Claim<S> {
             true => decode(Bytes::from(bytes)),
             false => (vec![Record::Taken(Bytes::from(self.boot.clone()))], size),
         };
-        let taken =
-            records.iter().rev().find_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
-        self.complete = taken.is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
+        let mut taken =
+            records.iter().rev().filter_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
+        self.complete =
+            taken.clone().next().is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
+        self.cut = taken.find(|boot| boot[..] != self.boot).cloned();
         let torn = (!self.complete).then(|| in_place(&records));
         records.into_iter().for_each(|record| self.replay(record));
         if let Some(torn) = torn {
@@ -402,7 +417,10 @@ impl<S: Sys> Claim<S> {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e),
         }
-        let mut bytes = encode(&Record::Taken(Bytes::from(self.boot.clone())));
+        let mut bytes = Vec::new();
+        let cut = self.cut.iter().filter(|_| !self.unknown.is_empty());
+        cut.for_each(|before| bytes.extend(encode(&Record::Taken(before.clone()))));
+        bytes.extend(encode(&Record::Taken(Bytes::from(self.boot.clone()))));
         self.kept.iter().for_each(|ended| bytes.extend(encode(&Record::Ended(ended.clone()))));
         self.left.iter().for_each(|version| bytes.extend(encode(&Record::Left(*version))));
         bytes.extend(encode(&Record::Durable));
@@ -515,6 +533,11 @@ impl<S: Sys> Claim<S> {
     /// Whether an earlier agent began this operation and did not end it.
     pub fn was_begun(&self, seq: u64) -> bool {
         self.doubt.contains_key(&seq)
+    }
+
+    /// Whether the power may have failed after an earlier agent began this operation.
+    pub fn was_cut(&self, seq: u64) -> bool {
+        self.cut.is_some() && self.unknown.contains_key(&seq)
     }
 
     /// Whether this operation was done, and perhaps not durably.

@@ -569,6 +569,49 @@ fn what_was_not_known_once_is_not_denied_later() {
     nothing_is_left(&place, "at the end");
 }
 
+/// There is nothing in its answer that could be lost with it.
+#[test]
+fn who_claims_and_lost_nothing_has_a_log_from_then_on() {
+    let place = begin();
+    place.open(Linux::default()).claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let ops = batch(&place.open(Linux::default()));
+    let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, numbers(&ops)).unwrap();
+    let nothing = Claimed { begun: vec![], unknown: vec![], torn: vec![], ran: 0, restarted: false };
+    assert_eq!(known, Some(nothing), "none was begun");
+}
+
+/// Of what is not known of, a power cut may leave a time and no length; else what has the length of before is theirs.
+#[test]
+fn only_after_a_power_cut_a_new_time_may_be_all_that_is_left_of_an_append() {
+    for (cut, agents) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let place = begin();
+        let home = place.open(Linux::default());
+        let append = write("w/log", Some(version(&home, "w/log")), 5, b", and grows");
+        let [first, append] = [create("w", "g", 0o600), append].map(placed);
+        let lost = vec![append.id.seq];
+        if cut {
+            home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        }
+        place.write("w/log", if cut { b"grows" } else { b"their" });
+        for agent in 0..agents {
+            let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
+            let next = place.open(sys);
+            let known = next.claim(GATEWAY, VOLUME, lost.clone()).unwrap().unwrap();
+            assert_eq!(known.unknown, lost);
+            if agent + 1 < agents {
+                // With its first batch it begins a log of its own.
+                all_done(&next.apply(vec![first.clone()]).unwrap(), &[first.clone()], "another");
+                continue;
+            }
+            let again = Placed { resent: true, ..append.clone() };
+            let outcome = next.apply(vec![again]).unwrap().remove(0);
+            let wanted = if cut { (true, &b"grows, and grows"[..]) } else { (false, &b"their"[..]) };
+            let is_done = matches!(outcome, Outcome::Done(_));
+            assert_eq!((is_done, &place.read("w/log")[..]), wanted, "{outcome:?}");
+        }
+    }
+}
+
 #[test]
 fn after_a_power_cut_the_durable_is_known_and_the_torn_is_done_again() {
     let (mut torn, mut early) = (0, 0);
