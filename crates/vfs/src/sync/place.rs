@@ -64,7 +64,8 @@ pub fn names_after<'a>(
     placer.names_of(object).clone()
 }
 
-/// Whether an object that the home has by this one name has any there after these changes.
+/// Whether an object that the home has by this one name has any there after these changes. What renames it from another
+/// name is not done: the home may have that for somebody else.
 pub fn has_name_after<'a>(
     tree: &mut Tree,
     object: u64,
@@ -73,7 +74,15 @@ pub fn has_name_after<'a>(
 ) -> bool {
     let mut placer = Placer::new(tree);
     placer.names.insert(object, vec![place.clone()]);
-    changes.for_each(|c| placer.run(&c.op, c.object));
+    for change in changes {
+        let from = match &change.op {
+            Op::Rename { from, name, .. } if change.object == object => Some((*from, name.clone())),
+            _ => None,
+        };
+        if from.is_none_or(|from| placer.names_of(object).contains(&from)) {
+            placer.run(&change.op, change.object);
+        }
+    }
     !placer.names_of(object).is_empty()
 }
 
