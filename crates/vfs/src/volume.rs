@@ -2,6 +2,7 @@
 
 mod account;
 mod modes;
+mod sent;
 pub mod space;
 
 pub use account::Stranger;
@@ -178,6 +179,8 @@ pub struct Volume {
     pub scarce: tokio::sync::Mutex<()>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,
+    /// See [`sent`].
+    was_sent: AtomicBool,
     /// It was sent to before: the account may be another one by now.
     pub claims_again: AtomicBool,
     /// Wakes the sender.
@@ -215,6 +218,10 @@ impl Volume {
         let mut tree = Tree::open(id, shared.store.clone())?;
         tree.nameless.gateway = shared.gateway;
         recover(shared, id, &mut tree, &data, records)?;
+        let was_sent = sent::was_sent(&*shared.store, id)?;
+        if was_sent {
+            tree.queue.begin_again();
+        }
         tree.notes = Notes::new(id, shared.gateway, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
         let hello = account::kept_hello(&*shared.store, id)?;
@@ -242,6 +249,7 @@ impl Volume {
             space: Mutex::new(space),
             scarce: tokio::sync::Mutex::default(),
             claimed: AtomicBool::new(false),
+            was_sent: AtomicBool::new(was_sent),
             claims_again: AtomicBool::new(false),
             wake: Notify::new(),
             outcomes: news::Sender::new(0),
@@ -523,7 +531,6 @@ fn recover(
             op.late = late;
         }
     }
-    tree.queue.begin_again();
     tree.enter_unsent();
     Ok(())
 }
@@ -640,7 +647,8 @@ fn load_record(shared: &Shared, id: u32, account: &str) -> Result<VolumeRecord> 
             .map_err(|_| Error::new(ErrorKind::Io, "the local store is damaged: volume record"));
     }
     let record = VolumeRecord { account: account.to_owned().into(), names: Vec::new(), token: None };
-    save_record(shared, id, &record)?;
+    let writes = vec![(record_key(id), Some(record.to_bytes().to_vec())), sent::nothing_sent(id)];
+    shared.store.commit(writes).and_then(|()| shared.store.persist()).map_err(local)?;
     Ok(record)
 }
 
@@ -652,7 +660,7 @@ fn save_record(shared: &Shared, id: u32, record: &VolumeRecord) -> Result<()> {
 /// Forgets a volume that never had anything in it.
 pub fn remove_record(shared: &Shared, id: u32) -> Result<()> {
     Guard::forget(&*shared.store, id)?;
-    let keys = [record_key(id), hello_key(id), space_key(id)];
+    let keys = [record_key(id), hello_key(id), space_key(id), sent::key(id)];
     shared.store.commit(keys.into_iter().map(|key| (key, None)).collect()).map_err(local)
 }
 

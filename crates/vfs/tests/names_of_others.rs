@@ -9,7 +9,7 @@ use home::HomePath;
 use home::testing::conformance::Outside;
 use home::testing::fault::Fault;
 use std::time::Duration;
-use vfs::{Mode, Oid, RenameHow};
+use vfs::{Mode, Oid, RenameHow, SetAttrs};
 
 fn path(text: &str) -> HomePath {
     HomePath::parse(text.as_bytes()).unwrap()
@@ -51,6 +51,9 @@ async fn what_takes_the_name_of_a_file_that_was_never_made_is_not_removed_for_it
     let mut world = World::new(Mode::Wb);
     world.memory.set_keeps_log(true);
     let (e, lab) = looked(&world).await;
+    // Of the first thing that is sent it would be known that it never was.
+    e.create(lab, "g").await.unwrap();
+    e.sync().await;
     world.fault(Fault::HangChanges);
     e.create(lab, "f").await.unwrap();
     e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
@@ -136,4 +139,47 @@ async fn a_file_of_ours_that_was_moved_over_another_one_does_not_become_one_with
     assert_eq!(all_at_home(&world).await, [&b""[..], b"base and ours", b"of g"]);
     assert_eq!(e.read(f).await.unwrap(), b"base and ours");
     assert_eq!(e.read(g).await.unwrap(), b"of g");
+}
+
+#[tokio::test]
+async fn what_is_written_to_a_file_whose_copy_would_be_removed_has_a_copy() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"base");
+    world.memory.link_outside(&path("a"), &path("b"));
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"a").await.unwrap();
+    e.write(f, 4, b" too").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"b", lab, b"c", RenameHow::Replace).await.unwrap();
+    world.write("a", b"theirs");
+    replace(&world, "b", b"and theirs");
+    world.fault(Fault::None);
+    e.sync().await;
+    let mut all = all_at_home(&world).await;
+    all.sort();
+    assert_eq!(all, [&b"and theirs"[..], b"ours too", b"theirs"]);
+    assert_eq!(e.read(f).await.unwrap(), b"ours too");
+    assert!(e.vfs.status().volumes[0].parked.is_empty());
+}
+
+#[tokio::test]
+async fn who_does_the_same_before_anything_was_sent_proves_nothing() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    world.write("a", b"base");
+    let (e, lab) = looked(&world).await;
+    world.fault(Fault::Unreachable);
+    let d = e.vfs.mkdir(e.ctx(), lab, b"d", SetAttrs::default()).await.unwrap().oid;
+    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b", RenameHow::Replace).await.unwrap();
+    e.create(d, "f").await.unwrap();
+    cut(&mut world, e);
+    Outside::rename(&world.memory, &path("a"), &path("b"));
+    let e = world.start().await;
+    e.lab().await;
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["b", "d"]);
+    assert_eq!(world.names_at_home("d").await, ["f"]);
 }

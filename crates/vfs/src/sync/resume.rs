@@ -117,6 +117,7 @@ impl Volume {
         if look {
             self.look_for_lost(class, executed, torn).await?;
         }
+        self.sends().await?;
         self.claimed.store(true, Ordering::Relaxed);
         Ok(())
     }
