@@ -600,7 +600,7 @@ fn only_after_a_power_cut_a_new_time_may_be_all_that_is_left_of_an_append() {
             assert_eq!(known.unknown, lost);
             if agent + 1 < agents {
                 // With its first batch it begins a log of its own.
-                all_done(&next.apply(vec![first.clone()]).unwrap(), &[first.clone()], "another");
+                all_done(&next.apply(vec![first.clone()]).unwrap(), std::slice::from_ref(&first), "another");
                 continue;
             }
             let again = Placed { resent: true, ..append.clone() };
