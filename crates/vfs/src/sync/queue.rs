@@ -579,6 +579,8 @@ struct Selection {
 struct Last {
     /// The group, if it is a write.
     write: Option<usize>,
+    /// Whether that may have been executed.
+    sent: bool,
     /// Whether the batch creates the object, certainly for the first time.
     newborn: bool,
     /// Whether the version that the batch leaves is not known yet.
@@ -605,14 +607,16 @@ impl Selection {
         if let Op::Write { base, .. } = &change.op {
             match last {
                 Some(Last { write: Some(group), .. }) if self.ends_with(group, known) => return false,
+                // With what was never sent the home could not tell what it has as a part of what was.
+                Some(Last { write: Some(_), sent: true, .. }) if !op.resent => return false,
                 Some(Last { write: Some(group), newborn, .. }) => {
                     // The group moves to the place of its last record, so that a record whose effect is seen at
                     // the home proves all operations before it.
                     let mut seqs = std::mem::take(&mut self.groups[group].seqs);
                     seqs.push(seq);
                     let earlier = self.groups[group].newborn;
-                    self.last
-                        .insert(change.object, Last { write: Some(self.groups.len()), newborn, blind: true });
+                    let last = Last { write: Some(self.groups.len()), sent: op.resent, newborn, blind: true };
+                    self.last.insert(change.object, last);
                     self.groups.push(Group { seqs, newborn: earlier });
                     self.count(change);
                     return true;
@@ -642,7 +646,7 @@ impl Selection {
             // A directory or replaced object: a later write must not be moved before this operation.
             self.last.entry(object).and_modify(|l| l.write = None);
         }
-        self.last.insert(change.object, Last { write, newborn, blind });
+        self.last.insert(change.object, Last { write, sent: op.resent, newborn, blind });
         true
     }
 
@@ -734,63 +738,4 @@ pub fn child_after(change: &Change, dir: u64, name: &Name) -> Option<Option<u64>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use home::New;
-
-    fn created(object: u64) -> Pending {
-        let name = Name::new(b"n").unwrap();
-        let op = Op::Create { dir: 1, name, new: New::Dir, mode: 0 };
-        let time = Default::default();
-        let change = Change { time, object, after: None, op, retry: None, verifier: None, plain: false };
-        Pending {
-            change,
-            origin: 0,
-            bytes: 0,
-            demand: Demand::default(),
-            fs: 0,
-            since: Duration::ZERO,
-            resent: false,
-            parked: None,
-            again: None,
-            refusals: 0,
-            late: false,
-            stopped: None,
-            frozen: false,
-            said: None,
-            overlaid: true,
-            waiter: None,
-        }
-    }
-
-    #[test]
-    fn a_write_may_have_been_executed_from_when_it_is_sent_until_it_has_an_outcome() {
-        let mut queue = Queue::default();
-        let op = Op::Write { file: 7, base: None, pieces: Vec::new() };
-        let mut write = created(7);
-        write.change.op = op;
-        queue.push(1, write);
-        assert!(!queue.is_writing(7), "it has not been sent");
-        queue.begin([1]);
-        assert!(queue.is_writing(7) && !queue.is_writing(8));
-        queue.end(true);
-        assert!(queue.is_writing(7), "its answer is lost");
-        queue.remove(1);
-        assert!(!queue.is_writing(7));
-    }
-
-    #[test]
-    fn a_claim_asks_again_for_what_was_looked_for_and_not_found() {
-        let mut queue = Queue::default();
-        (1..=3).for_each(|seq| queue.push(seq, created(seq)));
-        queue.begin([1, 2]);
-        queue.end(true);
-        assert_eq!(queue.in_question(), [1, 2]);
-        queue.told(&Claimed { begun: vec![2], unknown: vec![1], torn: vec![], ran: 0, restarted: true });
-        queue.looked_for();
-        assert!(queue.lost().next().is_none(), "no answer is lost that is not known to be");
-        assert_eq!(queue.in_question(), [1, 2]);
-        queue.remove(2);
-        assert_eq!(queue.in_question(), [1]);
-    }
-}
+mod tests;

@@ -1,0 +1,81 @@
+//! What may have been executed, and what goes next.
+
+use super::*;
+use home::New;
+
+fn created(object: u64) -> Pending {
+    let name = Name::new(b"n").unwrap();
+    let op = Op::Create { dir: 1, name, new: New::Dir, mode: 0 };
+    let time = Default::default();
+    let change = Change { time, object, after: None, op, retry: None, verifier: None, plain: false };
+    Pending {
+        change,
+        origin: 0,
+        bytes: 0,
+        demand: Demand::default(),
+        fs: 0,
+        since: Duration::ZERO,
+        resent: false,
+        parked: None,
+        again: None,
+        refusals: 0,
+        late: false,
+        stopped: None,
+        frozen: false,
+        said: None,
+        overlaid: true,
+        waiter: None,
+    }
+}
+
+fn write(object: u64) -> Pending {
+    let mut write = created(object);
+    write.change.op = Op::Write { file: object, base: None, pieces: Vec::new() };
+    write
+}
+
+#[test]
+fn a_write_may_have_been_executed_from_when_it_is_sent_until_it_has_an_outcome() {
+    let mut queue = Queue::default();
+    queue.push(1, write(7));
+    assert!(!queue.is_writing(7), "it has not been sent");
+    queue.begin([1]);
+    assert!(queue.is_writing(7) && !queue.is_writing(8));
+    queue.end(true);
+    assert!(queue.is_writing(7), "its answer is lost");
+    queue.remove(1);
+    assert!(!queue.is_writing(7));
+}
+
+#[test]
+fn a_claim_asks_again_for_what_was_looked_for_and_not_found() {
+    let mut queue = Queue::default();
+    (1..=3).for_each(|seq| queue.push(seq, created(seq)));
+    queue.begin([1, 2]);
+    queue.end(true);
+    assert_eq!(queue.in_question(), [1, 2]);
+    queue.told(&Claimed { begun: vec![2], unknown: vec![1], torn: vec![], ran: 0, restarted: true });
+    queue.looked_for();
+    assert!(queue.lost().next().is_none(), "no answer is lost that is not known to be");
+    assert_eq!(queue.in_question(), [1, 2]);
+    queue.remove(2);
+    assert_eq!(queue.in_question(), [1]);
+}
+
+#[test]
+fn what_may_have_been_executed_does_not_travel_with_what_was_never_sent() {
+    let mut queue = Queue::default();
+    (1..=2).for_each(|seq| queue.push(seq, write(7)));
+    let unknown = vec![1, 2];
+    queue.begin(unknown.clone());
+    queue.end(true);
+    queue.told(&Claimed { begun: vec![], unknown, torn: vec![], ran: 0, restarted: true });
+    queue.looked_for();
+    (3..=4).for_each(|seq| queue.push(seq, write(7)));
+    let next = |queue: &Queue| -> Vec<Vec<u64>> {
+        queue.select(Duration::MAX, u64::MAX).into_iter().map(|group| group.seqs).collect()
+    };
+    assert_eq!(next(&queue), [[1, 2]]);
+    [1, 2].into_iter().for_each(|seq| drop(queue.remove(seq)));
+    assert_eq!(next(&queue), [[3, 4]]);
+}
