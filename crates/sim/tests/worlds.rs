@@ -41,7 +41,8 @@ fn where_disks_are_full_for_a_while_everything_is_right_in_the_end() {
 #[test]
 fn what_was_mended_stays_mended() {
     use Trouble::{
-        AgentKill, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, OldAgents, Outsider, Slow,
+        AgentKill, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, OldAgents, Outsider, Seldom,
+        Slow,
     };
     let gateway = [Lost, Slow, GatewayKill, GatewayCut];
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
@@ -78,7 +79,8 @@ fn what_was_mended_stays_mended() {
     ];
     let outsider = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Outsider];
     let cut = [&outsider[..], &[HomeCut]].concat();
-    let longer: [(&[Trouble], &[u64]); 6] = [
+    let seldom = [&home[..], &[Seldom]].concat();
+    let longer: [(&[Trouble], &[u64]); 7] = [
         // The name that half a rename over a file gives it, taken for that of a later one.
         (&home, &[4455]),
         // A write that was sent behind a rename which the home knows, and not executed; a rename whose names later ones
@@ -92,6 +94,8 @@ fn what_was_mended_stays_mended() {
         (&outsider, &[489, 5054, 5316, 4728, 8683, 7042, 8001, 9582]),
         // What another program made after the power had failed in place of what was unsent, where that had not been seen.
         (&cut, &[13, 894, 1315]),
+        // A power cut between two writes that may have been executed, of which the later one was in part.
+        (&seldom, &[16738]),
         // What a full home left of a write before its power failed.
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
     ];

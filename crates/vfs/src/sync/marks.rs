@@ -10,6 +10,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, HomePath, Kind, Loc, New, Op, Piece, Result};
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// What the home has at a place, and a record that may have left it there.
 pub struct Mark {
@@ -171,34 +172,40 @@ pub enum Was {
     Gone,
 }
 
-/// Whether a content is what a file of ours was after one of the first `sent` of these writes, but for bytes that are zero:
-/// that one may not have come so far. `ours` is what it is after all of them.
-pub fn was_begun(mut ours: Vec<Was>, writes: &[Vec<Piece<Bytes>>], sent: usize, theirs: &[u8]) -> bool {
+/// Whether a content is what a file of ours was after one of these writes, but for bytes that are zero: that one may not have
+/// come so far. `ours` is what it is after all of them and those that came `later`, each with what it went over.
+pub fn was_begun(
+    mut ours: Vec<Was>,
+    writes: &[Vec<Piece<Bytes>>],
+    later: &[Range<u64>],
+    theirs: &[u8],
+) -> bool {
     ours.resize(theirs.len(), Was::Gone);
-    let end = ours.len();
-    let range = |at: u64, len: usize| {
-        let from = at.min(end as u64) as usize;
-        from..end.min(from + len)
-    };
-    for piece in writes.iter().flatten() {
-        match piece {
-            Piece::Truncate(size) => ours[range(*size, end)].fill(Was::Gone),
-            Piece::Data(at, bytes) => ours[range(*at, bytes.len())].fill(Was::Gone),
-        }
+    let end = ours.len() as u64;
+    let within = |range: Range<u64>| range.start.min(end) as usize..range.end.min(end) as usize;
+    let gone_over = |piece: &Piece<Bytes>| covered(piece, |bytes| bytes.len() as u64);
+    for range in writes.iter().flatten().map(gone_over).chain(later.iter().cloned()) {
+        ours[within(range)].fill(Was::Gone);
     }
-    writes.iter().take(sent).any(|pieces| {
+    writes.iter().any(|pieces| {
         for piece in pieces {
+            let written = ours[within(gone_over(piece))].iter_mut();
             match piece {
-                Piece::Truncate(size) => ours[range(*size, end)].fill(Was::Byte(0)),
-                Piece::Data(at, bytes) => {
-                    let written = ours[range(*at, bytes.len())].iter_mut();
-                    written.zip(bytes).for_each(|(was, byte)| *was = Was::Byte(*byte));
-                }
+                Piece::Truncate(_) => written.for_each(|was| *was = Was::Byte(0)),
+                Piece::Data(_, bytes) => written.zip(bytes).for_each(|(was, byte)| *was = Was::Byte(*byte)),
             }
         }
         let mut each = ours.iter().zip(theirs);
         each.all(|(was, there)| *there == 0 || *was == Was::Unseen || *was == Was::Byte(*there))
     })
+}
+
+/// What a piece goes over, whose bytes have this length.
+pub fn covered<D>(piece: &Piece<D>, len: impl Fn(&D) -> u64) -> Range<u64> {
+    match piece {
+        Piece::Truncate(size) => *size..u64::MAX,
+        Piece::Data(at, data) => *at..at + len(data),
+    }
 }
 
 #[cfg(test)]
@@ -240,7 +247,7 @@ mod tests {
         let data = |at, bytes: &'static str| Piece::Data(at, Bytes::from_static(bytes.as_bytes()));
         let was = |text: &str| text.bytes().map(Was::Byte).collect::<Vec<_>>();
         let saves = [vec![data(0, "17")], vec![data(0, "28")], vec![data(0, "39")]];
-        let begun = |theirs: &str| was_begun(was("39"), &saves, 3, theirs.as_bytes());
+        let begun = |theirs: &str| was_begun(was("39"), &saves, &[], theirs.as_bytes());
         for there in ["17", "28", "1", "\x009", "39"] {
             assert!(begun(there), "{there:?}");
         }
@@ -248,10 +255,10 @@ mod tests {
         assert!(!begun("18") && !begun("27") && !begun("170"));
         let within = [vec![data(1, "b")], vec![data(1, "c")]];
         let ours = vec![Was::Unseen, Was::Byte(b'c'), Was::Byte(b'x')];
-        let begun = |theirs: &str| was_begun(ours.clone(), &within, 2, theirs.as_bytes());
+        let begun = |theirs: &str| was_begun(ours.clone(), &within, &[], theirs.as_bytes());
         assert!(begun("?bx") && begun("?\x00x") && !begun("?b?"));
         let cut = [vec![data(0, "first")], vec![Piece::Truncate(2), data(1, "an")]];
-        let begun = |theirs: &str| was_begun(was("fan"), &cut, 1, theirs.as_bytes());
+        let begun = |theirs: &str| was_begun(was("fan"), &cut[..1], &[1..3, 2..u64::MAX], theirs.as_bytes());
         assert!(begun("first") && begun("fir\x00t") && !begun("fan"), "the second one was not sent");
     }
 

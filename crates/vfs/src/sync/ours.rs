@@ -1,7 +1,7 @@
 //! Whether what the home has in the place of our base was left there by ourselves: then there is no conflict.
 
-use super::content::Slice;
-use super::marks::{self, Was};
+use super::content::{Slice, length};
+use super::marks::{self, Was, covered};
 use super::place::Ready;
 use crate::conflict::{self, Theirs};
 use crate::data::Part;
@@ -9,6 +9,7 @@ use crate::limits;
 use crate::volume::Volume;
 use bytes::Bytes;
 use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Piece, Result};
+use std::ops::Range;
 
 impl Volume {
     /// What the home has in the place of our base, which is not that.
@@ -100,12 +101,12 @@ impl Volume {
     /// The same of what ours was before the last writes that may have been executed: they may have gone over the same bytes.
     async fn was_begun(&self, one: &Ready, path: HomePath, there: &Attr) -> Result<bool> {
         let (size, unseen) = (there.size, unseen(one, there));
-        let (writes, sent) = self.writes_of(one);
-        if sent == 0 || size > limits::COMPARED_MAX {
+        let (object, now) = self.object_and_size(one)?;
+        let (writes, later) = self.writes_to(object);
+        if writes.is_empty() || size > limits::COMPARED_MAX {
             return Ok(false);
         }
         let Some(theirs) = self.content_at(&path, size).await? else { return Ok(false) };
-        let (object, now) = self.object_and_size(one)?;
         let ours = self.data.get(object, 0, now.min(size) as u32).into_iter().flat_map(|part| match part {
             Part::Have(bytes) => bytes.iter().map(|byte| Was::Byte(*byte)).collect(),
             Part::Gap { at, len } => {
@@ -113,21 +114,29 @@ impl Volume {
             }
             Part::Lost { len, .. } => vec![Was::Gone; len as usize],
         });
-        Ok(marks::was_begun(ours.collect(), &writes, sent, &theirs))
+        Ok(marks::was_begun(ours.collect(), &writes, &later, &theirs))
     }
 
-    /// The writes of a group in order, with their bytes, and how many of them, the first ones, may have been executed; none
-    /// where they are long.
-    fn writes_of(&self, one: &Ready) -> (Vec<Vec<Piece<Bytes>>>, usize) {
-        let changes: Vec<_> = {
+    /// The unsent writes to a file that may have been executed, in order, with their bytes; and what the later ones go over.
+    /// None where they are long.
+    fn writes_to(&self, object: u64) -> (Vec<Vec<Piece<Bytes>>>, Vec<Range<u64>>) {
+        let mut writes: Vec<_> = {
             let tree = self.tree.lock();
-            let all = one.group.seqs.iter().filter_map(|seq| tree.queue.get(*seq));
-            let writes = all.filter(|p| matches!(p.change.op, Op::Write { .. }));
-            writes.map(|p| (p.resent, p.bytes, p.change.op.clone())).collect()
+            let own = tree.queue.iter().filter(|(_, p)| p.change.object == object);
+            let pieces = own.filter_map(|(_, p)| match &p.change.op {
+                Op::Write { pieces, .. } => Some((p.resent, p.bytes, pieces.clone())),
+                _ => None,
+            });
+            pieces.collect()
         };
-        let sent = changes.iter().rposition(|(resent, ..)| *resent).map_or(0, |last| last + 1);
-        if changes.iter().map(|(_, bytes, _)| bytes).sum::<u64>() > limits::COMPARED_MAX {
-            return (Vec::new(), 0);
+        let sent = writes.iter().rposition(|(resent, ..)| *resent).map_or(0, |last| last + 1);
+        let later = writes.split_off(sent);
+        let later = later
+            .iter()
+            .flat_map(|(.., pieces)| pieces)
+            .map(|piece| covered(piece, |stored| length(stored) as u64));
+        if writes.iter().map(|(_, bytes, _)| bytes).sum::<u64>() > limits::COMPARED_MAX {
+            return (Vec::new(), Vec::new());
         }
         let read = |piece| {
             Some(match piece {
@@ -135,11 +144,8 @@ impl Volume {
                 Piece::Data(at, stored) => Piece::Data(at, self.bytes_of(&Slice::whole(&stored)).ok()?),
             })
         };
-        let writes = changes.into_iter().filter_map(|(.., op)| match op {
-            Op::Write { pieces, .. } => Some(pieces.into_iter().map(read).collect::<Option<Vec<_>>>()),
-            _ => None,
-        });
-        writes.collect::<Option<Vec<_>>>().map_or((Vec::new(), 0), |writes| (writes, sent))
+        let writes = writes.into_iter().map(|(.., pieces)| pieces.into_iter().map(read).collect());
+        (writes.collect::<Option<_>>().unwrap_or_default(), later.collect())
     }
 
     /// Whether what the home has is what ours comes to: of a new file, with its permissions too.
