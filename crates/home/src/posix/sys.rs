@@ -200,6 +200,8 @@ pub trait Sys: Send + Sync + 'static {
     fn account(&self) -> Account;
     /// Bytes that differ from boot to boot and from machine to machine.
     fn boot_id(&self) -> Vec<u8>;
+    /// When the machine was started, as its clock goes now.
+    fn booted(&self) -> Time;
     /// Bytes that differ from each start of a machine or container to the next, on one boot; `None` where they are not told.
     fn first_process(&self) -> Option<Vec<u8>> {
         None

@@ -240,6 +240,12 @@ impl Sys for Linux {
         text.trim_ascii().to_vec()
     }
 
+    fn booted(&self) -> Time {
+        let (now, up) = (self.now(), rustix::time::clock_gettime(rustix::time::ClockId::Boottime));
+        let (sec, nsec) = (now.sec - up.tv_sec, i64::from(now.nsec) - up.tv_nsec);
+        Time { sec: sec + nsec.div_euclid(1_000_000_000), nsec: nsec.rem_euclid(1_000_000_000) as u32 }
+    }
+
     /// When process 1 was started, in ticks since the boot: proc_pid_stat(5), field 22.
     fn first_process(&self) -> Option<Vec<u8>> {
         let text = std::fs::read("/proc/1/stat").ok()?;

@@ -91,6 +91,7 @@ struct State {
     log: Vec<Change>,
     rng: StdRng,
     boot: u64,
+    booted: Time,
     generations: u64,
     opens: BTreeMap<Ino, Opens>,
     /// Files that a process has locked.
@@ -152,6 +153,7 @@ impl Machine {
             log: Vec::new(),
             rng: StdRng::seed_from_u64(seed),
             boot: 1,
+            booted: clock.home_time(),
             generations: 0,
             opens: BTreeMap::new(),
             locks: BTreeMap::new(),
@@ -231,7 +233,7 @@ impl Machine {
         let state = &mut *self.state.lock();
         let mut rng = StdRng::seed_from_u64(state.rng.random());
         let left = survivors(&state.now, &state.durable, &state.log, &mut rng);
-        state.begin_anew(left);
+        state.begin_anew(left, self.clock.home_time());
     }
 
     /// How many changes of metadata are not durable, and whether there is content that is not.
@@ -250,7 +252,7 @@ impl Machine {
     pub fn cut_to(&self, cut: Cut, block: usize) {
         let state = &mut *self.state.lock();
         let left = survivors_of(&state.now, &state.durable, &state.log, cut, block);
-        state.begin_anew(left);
+        state.begin_anew(left, self.clock.home_time());
     }
 
     /// Makes everything durable.
@@ -263,9 +265,9 @@ impl Machine {
 
 impl State {
     /// The machine is started again with what is left.
-    fn begin_anew(&mut self, left: Fs) {
+    fn begin_anew(&mut self, left: Fs, at: Time) {
         let state = self;
-        state.boot += 1;
+        (state.boot, state.booted) = (state.boot + 1, at);
         state.now = left;
         state.durable = state.now.clone();
         state.log.clear();

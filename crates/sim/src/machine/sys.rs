@@ -210,6 +210,10 @@ impl Sys for SimSys {
         format!("boot {}", self.process.boot).into_bytes()
     }
 
+    fn booted(&self) -> Time {
+        self.machine.state.lock().booted
+    }
+
     fn mounts(&self) -> Sysult<Vec<Mount>> {
         let (fstype, source) = (b"ext4".to_vec(), b"/dev/sda1".to_vec());
         Ok(vec![Mount { dev: DEVICE, fstype, source, point: b"/".to_vec() }])

@@ -115,7 +115,7 @@ impl<S: Sys> Batch<'_, S> {
             other => other,
         })?;
         let file = self.home.find_in(&dir.fd, &name)?.ok_or_else(|| lost(ErrorKind::NotFound, None))?;
-        if !self.same(self.meant(at), file.attr.id) {
+        if !self.same(self.meant(at), file.attr.id) || self.is_anothers(placed, &file.attr) {
             return Err(lost(ErrorKind::Stale, Some(file.attr)));
         }
         match file.attr.kind {
@@ -376,7 +376,7 @@ impl<S: Sys> Batch<'_, S> {
         let length_first = matches!(pieces, [Piece::Truncate(to), ..] if *to == size);
         if let Some(claim) = &self.claim
             && (length_first || !is_append(base.size, pieces))
-            && (claim.was_torn(placed.id.seq, attr.id)
+            && (claim.was_torn(placed.id.seq, attr)
                 || claim.was_in_place(placed.id.seq, attr.id)
                     && self.has_begun(file, pieces)
                     && self.holds_no_other(file, pieces, base.size))
@@ -386,7 +386,7 @@ impl<S: Sys> Batch<'_, S> {
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
         // Of what has the old length nothing tells that it is still the old content; but an empty file has none, and of what
         // was begun before the power failed no more than a time may be left.
-        let cut = self.claim.as_ref().is_some_and(|claim| claim.was_cut(placed.id.seq));
+        let cut = self.claim.as_ref().is_some_and(|claim| claim.was_cut(placed.id.seq, attr));
         let first = base.size + u64::from(base.size > 0 && !cut);
         is_marked
             || self.same(Some(base.id), attr.id)

@@ -490,6 +490,12 @@ impl<'a, S: Sys> Batch<'a, S> {
         then.is_none_or(|then| lock(&self.home.memo).same_object(then, now))
     }
 
+    /// See [`Claim::is_anothers`].
+    fn is_anothers(&self, placed: &Placed, there: &Attr) -> bool {
+        let claim = self.claim.as_ref().filter(|_| placed.resent && there.kind == Kind::File);
+        claim.is_some_and(|claim| claim.is_anothers(placed.id.seq, there))
+    }
+
     /// Whether an object has the content that an operation was made to.
     fn matches(&self, base: Option<&Version>, now: &Attr) -> bool {
         !self.home.takes(Step::Compare)

@@ -51,7 +51,7 @@ impl<S: Sys> Batch<'_, S> {
             return Ok(Done { attr: None, dirs: vec![dir] });
         };
         let attr = found.attr;
-        if !self.same(self.meant(object), attr.id) {
+        if !self.same(self.meant(object), attr.id) || self.is_anothers(placed, &attr) {
             return Err(if placed.plain { ErrorKind::Stale.into() } else { Fail::Conflict(Some(attr)) });
         }
         match (is_dir, attr.kind == Kind::Dir) {
@@ -117,6 +117,10 @@ impl<S: Sys> Batch<'_, S> {
         let (from, to) = (self.spot(from.0, from.1)?, self.spot(to.0, to.1)?);
         let source = self.home.find_in(&from.dir.fd, from.name)?;
         let there = self.home.find_in(&to.dir.fd, to.name)?;
+        let is_anothers = |found: &Option<Found<S>>| {
+            found.as_ref().is_some_and(|found| self.is_anothers(placed, &found.attr))
+        };
+        let (replaced, not_ours) = (replaced.filter(|_| !is_anothers(&there)), is_anothers(&source));
         let old = replaced.and_then(|(loc, _)| self.meant(loc));
         // An agent that was killed exchanged both: the name that was to be moved shows what it was to replace.
         let exchanged = object.id.is_none()
@@ -124,7 +128,9 @@ impl<S: Sys> Batch<'_, S> {
             && old.is_some()
             && source.as_ref().is_some_and(|s| self.same(old, s.attr.id));
         let source = match source {
-            Some(source) if !exchanged && self.same(self.meant(object), source.attr.id) => source,
+            Some(source) if !exchanged && !not_ours && self.same(self.meant(object), source.attr.id) => {
+                source
+            }
             other => return self.renamed_before(placed, object, other, (from, to), there, replaced),
         };
         // Two names of one object: rename(2) leaves both.

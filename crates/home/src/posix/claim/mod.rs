@@ -19,7 +19,7 @@ use super::account::{cache_dir, keep_token};
 use super::step::Step;
 use super::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
 use super::{Posix, failed, lock};
-use crate::attr::{HomeId, Version};
+use crate::attr::{Attr, HomeId, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::{Claimed, Done, OpId, Outcome};
@@ -60,6 +60,8 @@ pub(super) struct Claim<S: Sys> {
     complete: bool,
     /// The machine's start before the power failed, which left what operations may have been executed then as nobody knows.
     cut: Option<Bytes>,
+    /// When the machine was started.
+    booted: Time,
     /// Whether the log says that it tells of everything from here on.
     taken: bool,
     /// Operations that may have been executed before the log begins, and have no outcome since; each with the file that
@@ -200,6 +202,7 @@ impl<S: Sys> Claim<S> {
             stages: Vec::new(),
             complete: false,
             cut: None,
+            booted: sys.booted(),
             taken: false,
             unknown: BTreeMap::new(),
             progress: None,
@@ -480,9 +483,16 @@ impl<S: Sys> Claim<S> {
         self.doubt.range(..=seq).any(|(_, intent)| *intent == Some(Intent::InPlace(file)))
     }
 
-    /// The same before the power failed: of what should be in the file any part may be.
-    pub fn was_torn(&self, seq: u64, file: HomeId) -> bool {
-        self.unknown.range(..=seq).any(|(_, torn)| *torn == Some(file))
+    /// The same before the power failed: of what should be in the file any part may be, as long as nobody has written to it
+    /// since.
+    pub fn was_torn(&self, seq: u64, file: &Attr) -> bool {
+        !self.is_newer(file) && self.unknown.range(..=seq).any(|(_, torn)| *torn == Some(file.id))
+    }
+
+    /// Whether a file was written after the machine was started. What we give times to has that of the gateway's clock, and what
+    /// is put right after a power cut keeps its time of modification.
+    fn is_newer(&self, file: &Attr) -> bool {
+        file.mtime > self.booted && file.ctime > self.booted
     }
 
     /// Whether that happened to a file after this operation: if it has the name that the operation was to give, it is what
@@ -535,9 +545,20 @@ impl<S: Sys> Claim<S> {
         self.doubt.contains_key(&seq)
     }
 
-    /// Whether the power may have failed after an earlier agent began this operation.
-    pub fn was_cut(&self, seq: u64) -> bool {
-        self.cut.is_some() && self.unknown.contains_key(&seq)
+    /// Whether a file may be as the power failed after an earlier agent began this operation.
+    pub fn was_cut(&self, seq: u64, file: &Attr) -> bool {
+        self.cut.is_some() && self.unknown.contains_key(&seq) && !self.is_newer(file)
+    }
+
+    /// Whether a file was put there, or written, after the power had failed and by nobody of ours: an operation of before was
+    /// not made to it, whatever the gateway found in the place of its object.
+    pub fn is_anothers(&self, seq: u64, file: &Attr) -> bool {
+        let is_it = |ended: &Ended| match &ended.outcome {
+            Outcome::Done(done) => done.attr.is_some_and(|attr| attr.id == file.id),
+            _ => false,
+        };
+        let of_before = self.cut.is_some() && self.unknown.contains_key(&seq);
+        of_before && self.is_newer(file) && !self.kept.iter().any(is_it)
     }
 
     /// Whether this operation was done, and perhaps not durably.

@@ -648,6 +648,54 @@ fn after_a_power_cut_the_durable_is_known_and_the_torn_is_done_again() {
     assert!(torn > 2 && early <= 2, "{torn} {early}");
 }
 
+/// Neither what was being overwritten when the power failed, nor what has the name of what was made then.
+#[test]
+fn what_was_written_after_the_power_was_back_is_theirs() {
+    let mut torn = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let linked = placed(write("w/linked", Some(version(&home, "w/linked")), 4, b"HERE"));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![linked.clone()]);
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        place.write("w/linked", b"their content");
+        place.write("w/new", b"theirs");
+        let next = place.open(Meddler::restarted_before(Lacks::default()));
+        let (found, moved) = (Some(version(&next, "w/new")), Some(version(&next, "w/moves")));
+        let rename = Op::Rename {
+            from: at("w"),
+            name: name("moves"),
+            object: object(&place.open(Linux::default()), "w/moves"),
+            to: at("w"),
+            new_name: name("new"),
+            replaced: Some((at("w/new"), found)),
+        };
+        let later = [write("w/new", found, 0, b"ours"), remove("w", "new", found), rename].map(placed);
+        let ops = [vec![linked], later.to_vec()].concat();
+        let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        if !known.begun.is_empty() {
+            continue;
+        }
+        torn += usize::from(!known.torn.is_empty());
+        for op in again(&ops, &known.unknown) {
+            let outcomes = next.apply(vec![op]).unwrap();
+            let not_done = matches!(outcomes[0], Outcome::Conflict(Some(_)) | Outcome::Refused(_));
+            assert!(not_done, "{outcomes:?} after {calls} calls");
+        }
+        assert_eq!(
+            (place.read("w/linked"), place.read("w/new")),
+            (b"their content".to_vec(), b"theirs".to_vec())
+        );
+        assert_eq!(moved, Some(version(&next, "w/moves")));
+    }
+    assert!(torn > 2, "only {torn} times");
+}
+
 #[test]
 fn an_operation_whose_directory_was_replaced_since_does_not_hang_when_it_is_made_durable() {
     for calls in 0.. {

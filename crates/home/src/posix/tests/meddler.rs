@@ -30,6 +30,8 @@ pub struct Meddler {
     /// Another program that opens the file waits.
     leased: AtomicBool,
     restarted: bool,
+    /// When it was started, if not when it really was.
+    booted: Option<Time>,
     /// Nothing new can be made.
     full: AtomicBool,
     /// All that happens to an object happens in one tick of the clock.
@@ -46,13 +48,20 @@ impl Meddler {
             failed_syncs: AtomicI64::new(0),
             leased: AtomicBool::new(false),
             restarted: false,
+            booted: None,
             full: AtomicBool::new(false),
             ticks_once: AtomicBool::new(false),
         }
     }
 
-    /// The same machine after it was started again.
+    /// The same machine after it was started again; what is in a file was there before.
     pub fn restarted(lacks: Lacks) -> Meddler {
+        let booted = Some(Time { sec: i64::MAX, nsec: 0 });
+        Meddler { booted, ..Meddler::restarted_before(lacks) }
+    }
+
+    /// The same; what is in a file was written since.
+    pub fn restarted_before(lacks: Lacks) -> Meddler {
         Meddler { restarted: true, ..Meddler::new(lacks) }
     }
 
@@ -147,6 +156,9 @@ impl Sys for Meddler {
             false => self.linux.boot_id(),
             true => b"the next boot".to_vec(),
         }
+    }
+    fn booted(&self) -> Time {
+        self.booted.unwrap_or_else(|| self.linux.booted())
     }
     fn first_process(&self) -> Option<Vec<u8>> {
         self.linux.first_process()
