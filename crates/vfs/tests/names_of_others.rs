@@ -183,3 +183,28 @@ async fn who_does_the_same_before_anything_was_sent_proves_nothing() {
     assert_eq!(world.names_at_home("").await, ["b", "d"]);
     assert_eq!(world.names_at_home("d").await, ["f"]);
 }
+
+#[tokio::test]
+async fn what_another_program_wrote_to_a_file_that_was_just_made_is_no_base_of_ours() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    let (e, lab) = looked(&world).await;
+    e.create(lab, "g").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::ChangesUnanswered);
+    let f = e.create(lab, "f").await.unwrap();
+    // Which proves that the first one was made.
+    e.create(lab, "h").await.unwrap();
+    while world.at_home("h").await.is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    world.write("f", b"their");
+    cut(&mut world, e);
+    let e = world.start().await;
+    e.lab().await;
+    e.sync().await;
+    assert_eq!(all_at_home(&world).await, [&b"their"[..], b"ours", b"", b""]);
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+}
