@@ -3,6 +3,7 @@
 
 mod claims;
 mod meddler;
+mod power;
 mod races;
 mod system;
 mod users;

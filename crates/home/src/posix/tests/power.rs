@@ -1,0 +1,168 @@
+//! What an agent makes of what is there after the power has failed at the home.
+
+use super::claims::{GATEWAY, VOLUME, again, all_done, batch, begin, numbers, object};
+use super::meddler::{Event, Meddler};
+use super::*;
+use std::os::unix::fs::MetadataExt;
+
+/// Of what is not known of, a power cut may leave a time and no length; else what has the length of before is theirs.
+#[test]
+fn only_after_a_power_cut_a_new_time_may_be_all_that_is_left_of_an_append() {
+    for (cut, agents) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let place = begin();
+        let home = place.open(Linux::default());
+        let append = write("w/log", Some(version(&home, "w/log")), 5, b", and grows");
+        let [first, append] = [create("w", "g", 0o600), append].map(placed);
+        let lost = vec![append.id.seq];
+        if cut {
+            home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        }
+        place.write("w/log", if cut { b"grows" } else { b"their" });
+        for agent in 0..agents {
+            let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
+            let next = place.open(sys);
+            let known = next.claim(GATEWAY, VOLUME, lost.clone()).unwrap().unwrap();
+            assert_eq!(known.unknown, lost);
+            if agent + 1 < agents {
+                // With its first batch it begins a log of its own.
+                all_done(&next.apply(vec![first.clone()]).unwrap(), std::slice::from_ref(&first), "another");
+                continue;
+            }
+            let again = Placed { resent: true, ..append.clone() };
+            let outcome = next.apply(vec![again]).unwrap().remove(0);
+            let wanted = if cut { (true, &b"grows, and grows"[..]) } else { (false, &b"their"[..]) };
+            let is_done = matches!(outcome, Outcome::Done(_));
+            assert_eq!((is_done, &place.read("w/log")[..]), wanted, "{outcome:?}");
+        }
+    }
+}
+
+#[test]
+fn after_a_power_cut_the_durable_is_known_and_the_torn_is_done_again() {
+    let (mut torn, mut early) = (0, 0);
+    for calls in 0..60 {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let ops = batch(&place.open(Linux::default()));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        all_done(&home.apply(ops[..3].to_vec()).unwrap(), &ops[..3], "durable");
+        // A file with two names is overwritten in place.
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(ops[5..6].to_vec());
+        let died = home.sys.happened();
+        drop(home);
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        let known = next.claim(GATEWAY, VOLUME, numbers(&ops[..6])).unwrap().unwrap();
+        let when = format!("death at call {calls}");
+        assert!(known.restarted, "{when}");
+        // It is not said to be durable before it is, which is in its last call or the last but one.
+        let durable = known.begun.len() > 3;
+        assert_eq!(known.begun[..3], numbers(&ops[..3]), "{when}");
+        assert_eq!(known.unknown, numbers(&ops[3..6 - usize::from(durable)]), "{when}");
+        early += usize::from(durable && died);
+        if !known.torn.is_empty() {
+            torn += 1;
+            assert_eq!(known.torn, numbers(&ops[5..6]), "{when}");
+            // What the power cut left of it, with a time that nobody gave it.
+            place.write("w/linked", b"has Hwo names");
+        }
+        let again = again(&ops, &numbers(&ops));
+        all_done(&next.apply(again[5..6].to_vec()).unwrap(), &ops[5..6], &when);
+        assert_eq!(std::fs::read(place.path("w/second")).unwrap(), b"has HEREnames", "{when}");
+    }
+    assert!(torn > 2 && early <= 2, "{torn} {early}");
+}
+
+/// Neither what was being overwritten when the power failed, nor what has the name of what was made then.
+#[test]
+fn what_was_written_after_the_power_was_back_is_theirs() {
+    let mut torn = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let linked = placed(write("w/linked", Some(version(&home, "w/linked")), 4, b"HERE"));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![linked.clone()]);
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        place.write("w/linked", b"their content");
+        place.write("w/new", b"theirs");
+        let next = place.open(Meddler::restarted_before(Lacks::default()));
+        let (found, moved) = (Some(version(&next, "w/new")), Some(version(&next, "w/moves")));
+        let rename = Op::Rename {
+            from: at("w"),
+            name: name("moves"),
+            object: object(&place.open(Linux::default()), "w/moves"),
+            to: at("w"),
+            new_name: name("new"),
+            replaced: Some((at("w/new"), found)),
+        };
+        let later = [write("w/new", found, 0, b"ours"), remove("w", "new", found), rename].map(placed);
+        let ops = [vec![linked], later.to_vec()].concat();
+        let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        if !known.begun.is_empty() {
+            continue;
+        }
+        torn += usize::from(!known.torn.is_empty());
+        for op in again(&ops, &known.unknown) {
+            let outcomes = next.apply(vec![op]).unwrap();
+            let not_done = matches!(outcomes[0], Outcome::Conflict(Some(_)) | Outcome::Refused(_));
+            assert!(not_done, "{outcomes:?} after {calls} calls");
+        }
+        assert_eq!(
+            (place.read("w/linked"), place.read("w/new")),
+            (b"their content".to_vec(), b"theirs".to_vec())
+        );
+        assert_eq!(moved, Some(version(&next, "w/moves")));
+    }
+    assert!(torn > 2, "only {torn} times");
+}
+
+/// As after a power cut that left all names and attributes, but not what was to be synced.
+#[test]
+fn without_a_log_it_is_known_which_operations_left_their_names() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let ops = batch(&home);
+    all_done(&home.apply(ops[..4].to_vec()).unwrap(), &ops[..4], "the first four");
+    let files = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}"));
+    let ran = |lost: &[Placed]| {
+        std::fs::remove_file(files.join("log")).unwrap();
+        let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, numbers(lost)).unwrap().unwrap();
+        assert!(known.restarted && known.begun.is_empty());
+        known.ran
+    };
+    assert_eq!(ran(&ops), ops[3].id.seq);
+    assert_eq!(ran(&ops[..2]), 0, "more than was lost is no answer");
+    let status = std::process::Command::new("touch").arg(files.join("ran")).status().unwrap();
+    assert!(status.success());
+    assert_eq!(ran(&ops), 0, "the time of somebody else");
+}
+
+/// A link that was taken out of the tree counts as one of the file as long as it is there.
+#[test]
+fn without_a_log_links_that_were_taken_out_are_removed_and_nothing_else() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let stage = |number: u32| {
+        let mark = format!("{GATEWAY:016x}-{number:08x}");
+        place.path(&format!(".cache/trellis/.trellis-stage-0123456789abcdef-{mark}"))
+    };
+    for dir in [stage(VOLUME), stage(VOLUME + 1)] {
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join(".trellis-staging"), b"").unwrap();
+        std::fs::hard_link(place.path("w/linked"), dir.join("old-1")).unwrap();
+        std::fs::write(dir.join("old-2"), b"nowhere else").unwrap();
+    }
+    std::fs::remove_file(place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log")))
+        .unwrap();
+    place.open(Linux::default()).claim(GATEWAY, VOLUME, vec![1]).unwrap();
+    assert_eq!(std::fs::metadata(place.path("w/linked")).unwrap().nlink(), 3, "one is another volume's");
+    assert!(!stage(VOLUME).join("old-1").exists() && stage(VOLUME + 1).join("old-1").exists());
+    assert_eq!(std::fs::read(stage(VOLUME).join("old-2")).unwrap(), b"nowhere else");
+}
