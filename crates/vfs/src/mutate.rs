@@ -291,6 +291,7 @@ pub fn enqueue(
         resent: false,
         parked: None,
         again: None,
+        rebuilt: false,
         refusals: 0,
         late: false,
         stopped: None,

@@ -2,6 +2,7 @@
 //! like any other change.
 
 use super::decide::describe;
+use super::ours::is_in_use;
 use super::place::{self, Ready, has_name_after};
 use super::prefer::Lost;
 use super::queue::{self, Group, Pending};
@@ -103,7 +104,7 @@ impl Volume {
         // A person has decided on what the home had then.
         let is_seen = seen.is_some_and(|seen| seen.theirs == theirs.map(Attr::version));
         let policy = said.filter(|said| is_seen || *said == Policy::KeepBoth).unwrap_or(policy);
-        let in_use = one.base().is_some_and(|base| theirs.is_some_and(|theirs| theirs.version() == *base));
+        let in_use = theirs.is_some_and(|theirs| is_in_use(tree, one, theirs));
         (if in_use && policy != Policy::Stop { Policy::KeepBoth } else { policy }, folder)
     }
 
@@ -127,6 +128,9 @@ impl Volume {
         let binding = tree.get(object)?.binding.clone();
         tree.rebind(object, attr.id, binding);
         tree.get(object)?.base = Some(attr.version());
+        if let Some(op) = tree.queue.get_mut(seq) {
+            op.rebuilt = true;
+        }
         // After a restart no answer tells any more that this is our own: it would look like somebody else's.
         self.log_base(tree, object)
     }

@@ -5,10 +5,11 @@ use super::marks::{self, Was, covered};
 use super::place::Ready;
 use crate::conflict::{self, Theirs};
 use crate::data::Part;
+use crate::inode::Tree;
 use crate::limits;
 use crate::volume::Volume;
 use bytes::Bytes;
-use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Piece, Result};
+use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Piece, Result, Version};
 use std::ops::Range;
 
 impl Volume {
@@ -20,12 +21,13 @@ impl Volume {
             return Ok(if takes_name { Theirs::Other } else { Theirs::Gone });
         };
         let anothers = self.is_anothers(one, attr)?;
-        if !anothers && (self.is_our_own(one, attr) || self.is_begun(one, attr).await?) {
+        let in_use = is_in_use(&self.tree.lock(), one, attr);
+        if !anothers && !in_use && (self.is_our_own(one, attr) || self.is_begun(one, attr).await?) {
             return Ok(Theirs::Own);
         }
-        // What has not changed is open for writing there: what it comes to is not known.
-        let in_use = one.base() == Some(&attr.version()) && !matches!(one.op, Op::Write { .. });
-        if !in_use && !anothers && self.is_equal(one, attr).await? {
+        // What it comes to is not known.
+        let destroys = in_use && !matches!(one.op, Op::Write { .. });
+        if !destroys && !anothers && self.is_equal(one, attr).await? {
             return Ok(Theirs::Equal);
         }
         let mut tree = self.tree.lock();
@@ -212,6 +214,17 @@ impl Volume {
         }
         Ok(true)
     }
+}
+
+/// Whether what an operation met is what it was made to: then somebody has it open for writing there. An attempt to replace
+/// it, which was taken back, has moved its ctime.
+pub(super) fn is_in_use(tree: &Tree, one: &Ready, theirs: &Attr) -> bool {
+    let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
+    one.base().is_some_and(|base| {
+        let tried = first.filter(|_| base.id == theirs.id).is_some_and(|op| op.rebuilt);
+        let ctime = if tried { base.ctime } else { theirs.ctime };
+        *base == Version { ctime, ..theirs.version() }
+    })
 }
 
 /// Up to where a file may have bytes that are not here and are its own all the same: those that the write was made to, as long

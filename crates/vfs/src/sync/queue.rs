@@ -39,6 +39,8 @@ pub struct Pending {
     pub parked: Option<ErrorKind>,
     /// When a refused operation is tried again; monotonic.
     pub again: Option<Duration>,
+    /// What it met was taken for our own, so that it was made to that, and sent again.
+    pub rebuilt: bool,
     /// How often it was refused since the start.
     pub refusals: u32,
     /// It was refused once, or given another form: what came after it may have been executed before it.

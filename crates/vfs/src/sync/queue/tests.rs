@@ -18,6 +18,7 @@ fn created(object: u64) -> Pending {
         resent: false,
         parked: None,
         again: None,
+        rebuilt: false,
         refusals: 0,
         late: false,
         stopped: None,
