@@ -38,6 +38,16 @@ async fn looked(world: &World) -> (Engine, Oid) {
     (e, lab)
 }
 
+/// The same, and has read a file that has the names `a` and `b`.
+async fn of_two_names(world: &World) -> (Engine, Oid, Oid) {
+    world.write("a", b"base");
+    world.memory.link_outside(&path("a"), &path("b"));
+    let (e, lab) = looked(world).await;
+    let f = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    (e, lab, f)
+}
+
 /// The server is killed, and the power fails at the home, to which nothing of what is unsent came.
 fn cut(world: &mut World, e: Engine) {
     world.disk.kill();
@@ -98,11 +108,7 @@ async fn what_is_written_after_the_last_name_at_the_home_was_taken_keeps_it() {
 #[tokio::test]
 async fn a_rename_of_a_name_that_was_taken_from_what_became_a_copy_moves_nothing() {
     let world = World::new(Mode::Wb);
-    world.write("a", b"base");
-    world.memory.link_outside(&path("a"), &path("b"));
-    let (e, lab) = looked(&world).await;
-    let f = e.find("/lab/a").await.unwrap();
-    assert_eq!(e.read(f).await.unwrap(), b"base");
+    let (e, lab, f) = of_two_names(&world).await;
     world.fault(Fault::Unreachable);
     e.write(f, 0, b"ours").await.unwrap();
     e.vfs.rename(e.ctx(), lab, b"b", lab, b"c", RenameHow::Replace).await.unwrap();
@@ -144,11 +150,7 @@ async fn a_file_of_ours_that_was_moved_over_another_one_does_not_become_one_with
 #[tokio::test]
 async fn what_is_written_to_a_file_whose_copy_would_be_removed_has_a_copy() {
     let world = World::new(Mode::Wb);
-    world.write("a", b"base");
-    world.memory.link_outside(&path("a"), &path("b"));
-    let (e, lab) = looked(&world).await;
-    let f = e.find("/lab/a").await.unwrap();
-    assert_eq!(e.read(f).await.unwrap(), b"base");
+    let (e, lab, f) = of_two_names(&world).await;
     world.fault(Fault::Unreachable);
     e.write(f, 0, b"ours").await.unwrap();
     e.vfs.remove(e.ctx(), lab, b"a").await.unwrap();

@@ -216,12 +216,12 @@ impl Volume {
     }
 }
 
-/// Whether what an operation met is what it was made to: then somebody has it open for writing there. An attempt to replace
-/// it, which was taken back, has moved its ctime.
+/// Whether what an operation met is what it was made to: then somebody has it open for writing there. Where it was sent again
+/// for that, its ctime tells nothing: an attempt to replace a file that is taken back moves it.
 pub(super) fn is_in_use(tree: &Tree, one: &Ready, theirs: &Attr) -> bool {
     let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
+    let tried = first.is_some_and(|op| op.rebuilt);
     one.base().is_some_and(|base| {
-        let tried = first.filter(|_| base.id == theirs.id).is_some_and(|op| op.rebuilt);
         let ctime = if tried { base.ctime } else { theirs.ctime };
         *base == Version { ctime, ..theirs.version() }
     })
