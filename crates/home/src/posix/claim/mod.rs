@@ -489,10 +489,10 @@ impl<S: Sys> Claim<S> {
         !self.is_newer(file) && self.unknown.range(..=seq).any(|(_, torn)| *torn == Some(file.id))
     }
 
-    /// Whether a file was written after the machine was started. What we give times to has that of the gateway's clock, and what
-    /// is put right after a power cut keeps its time of modification.
+    /// Whether a file was written after the machine was started, and by the machine's clock. What is put right after a power cut
+    /// keeps its time of modification, and what we wrote has that of the gateway's clock, which may be ahead.
     fn is_newer(&self, file: &Attr) -> bool {
-        file.mtime > self.booted && file.ctime > self.booted
+        self.booted < file.mtime && file.mtime <= file.ctime
     }
 
     /// Whether that happened to a file after this operation: if it has the name that the operation was to give, it is what
