@@ -176,8 +176,8 @@ impl Session {
     /// At most what one request carries.
     async fn read_part(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         match &self.wide {
-            Some(wide) if len >= READ_PART => wide.read(self, class, file, at, len).await,
-            _ => self.read_once(class, file, at, len).await,
+            Some(wide) => wide.read(self, class, file, at, len).await,
+            None => self.read_once(class, file, at, len).await,
         }
     }
 

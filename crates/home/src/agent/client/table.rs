@@ -70,6 +70,8 @@ pub(super) struct Table {
     windows: [Window; CLASSES],
     /// The shortest time that an answer has taken.
     fastest: Duration,
+    /// Bytes that were sent without waiting for the answer and that have one, since somebody looked.
+    arrived_unheard: u64,
     end: Option<Error>,
 }
 
@@ -84,6 +86,7 @@ impl Table {
             rounds: Rounds::default(),
             windows: std::array::from_fn(|_| Window::new()),
             fastest: Duration::MAX,
+            arrived_unheard: 0,
             end: None,
         }
     }
@@ -221,6 +224,9 @@ impl Table {
         let now = Instant::now();
         self.fastest = self.fastest.min(now - sent.since);
         self.windows[sent.class as usize].answered(sent.weight, sent.since, now, self.fastest);
+        if matches!(sent.waiter, Waiter::Sent { .. }) {
+            self.arrived_unheard += sent.weight as u64;
+        }
         let body = if sent.parts.is_empty() {
             body
         } else {
@@ -233,6 +239,16 @@ impl Table {
     /// The shortest time that an answer has taken.
     pub fn fastest(&self) -> Duration {
         self.fastest
+    }
+
+    /// An answer over another pipe to the same place was as fast as this.
+    pub fn is_as_near(&mut self, fastest: Duration) {
+        self.fastest = self.fastest.min(fastest);
+    }
+
+    /// How many bytes that were sent without waiting for the answer have arrived since this was asked last.
+    pub fn arrived_unheard(&mut self) -> u64 {
+        std::mem::take(&mut self.arrived_unheard)
     }
 
     /// Nothing more is taken or sent. Gives out all who wait.

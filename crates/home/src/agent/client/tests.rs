@@ -1,9 +1,11 @@
 //! Tests of the agent's client over a pipe.
 
+mod wide;
+
 use super::super::server::tests::{Gated, start};
 use super::super::verbs::JOINS;
 use super::*;
-use crate::limits::agent::{APPLY_MAX, CHANGES_MAX, CHANNEL_GIVEN, CHANNELS_MORE, COPY_PARTS, READ_PART};
+use crate::limits::agent::{APPLY_MAX, CHANGES_MAX, COPY_PARTS};
 use crate::{HomePath, Link, Mark, Op, SetAttr, Time};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -648,117 +650,4 @@ async fn an_agent_that_watches_nothing_is_listed_as_ever() {
     let s = liar(move |header| one(header, &page)).await;
     assert_eq!(s.watch(&loc(b"d"), 10, 5).await.unwrap().epoch, None);
     assert_eq!((s.epoch(), s.status().watches), (None, false));
-}
-
-/// Sessions with a machine that was booted so, whose agent is joined where that is wanted.
-fn opener(opened: Arc<AtomicU64>, boot: &'static [u8]) -> Opener {
-    let open = move |join| -> Opening {
-        opened.fetch_add(1, Ordering::Relaxed);
-        Box::pin(async move {
-            let (mut session, _, _) = session().await;
-            let inner = Arc::get_mut(&mut session).unwrap();
-            inner.accept.home.boot_id = Bytes::from_static(boot);
-            inner.accept.features |= if join == Some(inner.accept.pid) { JOINS } else { 0 };
-            Ok(Arc::into_inner(session).unwrap())
-        })
-    };
-    Opener { open: Arc::new(open), logs_in: true }
-}
-
-async fn widened(boot: &'static [u8], joins: u64) -> (Session, Arc<AtomicU64>) {
-    let opened = Arc::new(AtomicU64::new(0));
-    let (first, _, _) = session().await;
-    let mut session = Arc::into_inner(first).unwrap().widened_by(opener(opened.clone(), boot));
-    session.accept.features |= joins;
-    session.wide.as_ref().unwrap().widen(&session.accept);
-    for _ in 0..400 {
-        if session.wide.as_ref().unwrap().count() == CHANNELS_MORE || boot != b"boot" {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-    (session, opened)
-}
-
-#[tokio::test]
-async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
-    let (session, opened) = widened(b"boot", 0).await;
-    let wide = session.wide.as_ref().unwrap();
-    assert_eq!(wide.count(), CHANNELS_MORE);
-    wide.widen(&session.accept);
-    let file = loc(b"f");
-    let reads = (0..20).map(|i| session.read(&file, i, READ_MAX));
-    for (i, chunk) in futures_util::future::try_join_all(reads).await.unwrap().iter().enumerate() {
-        assert!(chunk.data.len() == READ_MAX as usize && chunk.data.iter().all(|b| *b == i as u8));
-    }
-    assert!(wide.given().iter().all(|asked| *asked == 0), "what was read counts as under way");
-    // Packed, as answers are that take their time, they are 255 times shorter at most.
-    assert!(wide.read_over().iter().all(|bytes| *bytes * 255 > READ_MAX.into()), "one pipe for all");
-    wide.cut();
-    assert_eq!(session.read(&file, 3, READ_MAX).await.unwrap().data[0], 3);
-    assert_eq!((wide.count(), opened.load(Ordering::Relaxed)), (0, CHANNELS_MORE as u64));
-}
-
-#[tokio::test]
-async fn what_is_staged_goes_over_further_pipes_into_the_same_agent_only() {
-    for (joins, apart) in [(JOINS, true), (0, false)] {
-        let (session, _) = widened(b"boot", joins).await;
-        let wide = session.wide.as_ref().unwrap();
-        // Bytes that cannot be packed.
-        let mut data = vec![0; 40 * STAGE_MAX];
-        blake3::Hasher::new().finalize_xof().fill(&mut data);
-        let data = Bytes::from(data);
-        session.stage(op(1).id, 0, data.clone()).await.unwrap();
-        let sent = wide.sent_over();
-        assert!(sent.iter().all(|bytes| (*bytes > STAGE_MAX as u64) == apart), "{sent:?}");
-        assert!(wide.given().iter().all(|asked| *asked == 0), "what was staged counts as under way");
-        wide.cut();
-        session.stage(op(2).id, 0, data).await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn another_machine_behind_the_same_name_is_not_read_from() {
-    let (session, opened) = widened(b"another", 0).await;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    assert_eq!(opened.load(Ordering::Relaxed), 1, "others are tried where the first is of no use");
-    assert_eq!(session.wide.as_ref().unwrap().count(), 0);
-    assert_eq!(session.read(&loc(b"f"), 3, READ_MAX).await.unwrap().data[0], 3);
-}
-
-#[tokio::test(start_paused = true)]
-async fn further_pipes_are_for_far_and_fast_wires() {
-    // Bytes in each read, milliseconds from one to the next and for a round trip.
-    for (bytes, every, round_trip, wants) in
-        [(1 << 20, 37, 60, true), (1 << 20, 70, 60, false), (1 << 20, 1, 1, false), (16 << 10, 1, 60, false)]
-    {
-        let wide = Wide::new(opener(Arc::default(), b""));
-        let mut full = false;
-        for _ in 0..1000 {
-            tokio::time::sleep(Duration::from_millis(every)).await;
-            full |= wide.is_full(bytes, Duration::from_millis(round_trip));
-        }
-        assert_eq!(full, wants, "{bytes} bytes each {every} ms, {round_trip} ms away");
-    }
-}
-
-#[tokio::test]
-async fn no_pipe_is_given_more_than_it_carries_soon() {
-    let (session, _) = widened(b"boot", 0).await;
-    let wide = session.wide.as_ref().unwrap();
-    let file = loc(b"f");
-    let mut held = Vec::new();
-    while let Some(room) = wide.hold_read(READ_PART) {
-        held.push(room);
-    }
-    let each = CHANNEL_GIVEN.next_multiple_of(READ_PART.into());
-    assert_eq!(wide.given(), vec![each; 1 + CHANNELS_MORE]);
-    let read = session.read(&file, 3, READ_PART);
-    tokio::pin!(read);
-    assert!(tokio::time::timeout(Duration::from_millis(100), &mut read).await.is_err(), "it has no room");
-    session.read_later(&file, 4, READ_PART).await.unwrap();
-    held.pop();
-    assert_eq!(read.await.unwrap().data[0], 3);
-    drop(held);
-    assert_eq!(wide.given(), vec![0; 1 + CHANNELS_MORE]);
 }

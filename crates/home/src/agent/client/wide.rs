@@ -1,10 +1,10 @@
-//! Further pipes for long reads and for what is staged. ssh lets 2 MiB of one channel be under way, and over a far and
+//! Further pipes for reads and for what is staged. ssh lets 2 MiB of one channel be under way, and over a far and
 //! fast wire that is what bounds a transfer. The pipes lead into the same agent; where it cannot be joined, each leads to
 //! an agent of its own, which is asked for bytes of files and nothing else, because changes have one agent. What one of
 //! them cannot do the first one is asked again.
 
 use super::super::frame::Class;
-use super::super::verbs::{Accept, JOINS, StageArgs};
+use super::super::verbs::{JOINS, StageArgs};
 use super::Session;
 use crate::limits::agent::{
     CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_HALF, CHANNEL_IDLE, CHANNEL_PACE, CHANNELS_MORE, CHANNELS_PAUSE,
@@ -76,7 +76,7 @@ struct More {
     pipes: Vec<Pipe>,
     reads: Option<Pace>,
     stages: Option<Pace>,
-    /// When something long was carried last.
+    /// When something was carried last.
     used: Option<Instant>,
     /// Makes further pipes, and closes them when they are not used any more.
     keeper: Option<AbortHandle>,
@@ -94,6 +94,8 @@ struct Pipe {
 struct Pace {
     since: Instant,
     bytes: u64,
+    /// Whether it was enough in the time before that.
+    was_enough: bool,
 }
 
 /// Bytes that are under way.
@@ -121,7 +123,7 @@ impl Wide {
         let chunk = self.read_once(first, class, file, at, len).await?;
         let full = self.more.lock().reads_fill(chunk.data.len() as u64, first.round_trip(), self.enough());
         if full {
-            self.widen(&first.accept);
+            self.widen(first);
         }
         Ok(chunk)
     }
@@ -144,33 +146,35 @@ impl Wide {
 
     /// Stages over the joined pipe that has least to do. `first`: the one that has always been there.
     pub async fn stage(&self, first: &Session, args: StageArgs) -> Result<()> {
-        let len = args.data.len() as u64;
-        self.stage_once(first, args).await?;
-        let full = self.more.lock().stages_fill(len, first.round_trip(), self.enough());
+        let arrived = self.stage_once(first, args).await?;
+        let full = self.more.lock().stages_fill(arrived, first.round_trip(), self.enough());
         if full {
-            self.widen(&first.accept);
+            self.widen(first);
         }
         Ok(())
     }
 
-    async fn stage_once(&self, first: &Session, args: StageArgs) -> Result<()> {
+    /// Answers how many bytes are known to have arrived since it was called last: what the buffers on the way have taken
+    /// says nothing of the wire.
+    async fn stage_once(&self, first: &Session, args: StageArgs) -> Result<u64> {
         let len = args.data.len() as u64;
         let (other, given) = self.turn(Kind::Staged, len).await;
         if let Some(pipe) = other {
             if pipe.session.stage_and_hear(args.clone()).await.is_ok() {
                 first.shared.life.meter.bytes_out.fetch_add(len, Ordering::Relaxed);
-                return Ok(());
+                return Ok(len);
             }
             drop(given);
             let _given = self.give(&self.first, Kind::Staged, len);
-            return first.stage_and_hear(args).await;
+            return first.stage_and_hear(args).await.map(|()| len);
         }
         // Among several pipes each has as much under way as it has answered.
         let several = self.more.lock().pipes.iter().any(|pipe| pipe.joined);
-        match several {
-            true => first.stage_and_hear(args).await,
-            false => first.stage_on_its_way(args).await,
+        if several {
+            return first.stage_and_hear(args).await.map(|()| len);
         }
+        first.stage_on_its_way(args).await?;
+        Ok(first.shared.table.lock().arrived_unheard())
     }
 
     /// Bytes in a round trip from which on there are to be further pipes.
@@ -212,9 +216,10 @@ impl Wide {
 
     /// Makes further pipes, to the same machine only: another one behind the same name may have other files. After some
     /// time without use, or without success, it may be tried again.
-    pub fn widen(&self, first: &Accept) {
-        let (boot_id, pid) = (first.home.boot_id.clone(), first.pid);
-        let join = (first.features & JOINS != 0).then_some(pid);
+    pub fn widen(&self, first: &Session) {
+        let (boot_id, pid) = (first.accept.home.boot_id.clone(), first.accept.pid);
+        let near = first.round_trip();
+        let join = (first.accept.features & JOINS != 0).then_some(pid);
         let (opener, more, room) = (self.opener.clone(), self.more.clone(), self.room.clone());
         let mut state = self.more.lock();
         if state.keeper.is_some() {
@@ -227,7 +232,7 @@ impl Wide {
                 for count in [first, CHANNELS_MORE - first] {
                     let opened =
                         futures_util::future::join_all((0..count).map(|_| (opener.open)(join))).await;
-                    let usable = opened.into_iter().filter_map(|opened| usable(opened, &boot_id, pid));
+                    let usable = opened.into_iter().filter_map(|opened| usable(opened, &boot_id, pid, near));
                     more.lock().pipes.extend(usable);
                     room.iter().for_each(Notify::notify_waiters);
                     if more.lock().pipes.is_empty() {
@@ -253,10 +258,12 @@ impl Wide {
     }
 }
 
-/// A session with the same machine.
-fn usable(opened: Result<Session>, boot_id: &Bytes, pid: u32) -> Option<Pipe> {
+/// A session with the same machine, which is as near as it was over the first one: the answers of one that is made while
+/// others fill the wire tell how long they wait for it.
+fn usable(opened: Result<Session>, boot_id: &Bytes, pid: u32, near: Duration) -> Option<Pipe> {
     match opened {
         Ok(session) if session.accept.home.boot_id == *boot_id => {
+            session.shared.table.lock().is_as_near(near);
             let joined = session.accept.features & JOINS != 0 && session.accept.pid == pid;
             Some(Pipe { session: Arc::new(session), load: Arc::default(), joined })
         }
@@ -303,6 +310,11 @@ impl Wide {
         meters.map(|meter| meter.bytes_out.load(Ordering::Relaxed)).collect()
     }
 
+    /// The shortest times of answers over those besides the first.
+    pub fn round_trips(&self) -> Vec<Duration> {
+        self.more.lock().pipes.iter().map(|p| p.session.round_trip()).collect()
+    }
+
     /// All but the first end.
     pub fn cut(&self) {
         self.more.lock().pipes.iter().for_each(|p| p.session.shared.finish(&super::closed()));
@@ -343,11 +355,12 @@ impl More {
 }
 
 impl Pace {
+    /// Whether enough is carried in each round trip, and in the one before: what was held up somewhere comes all at once.
     fn fills(pace: &mut Option<Pace>, bytes: u64, round_trip: Duration, enough: u64) -> bool {
         let now = Instant::now();
         let Some(current) = pace else {
             // What this answer brought was under way before.
-            *pace = Some(Pace { since: now, bytes: 0 });
+            *pace = Some(Pace { since: now, bytes: 0, was_enough: false });
             return false;
         };
         current.bytes += bytes;
@@ -356,7 +369,9 @@ impl Pace {
             return false;
         }
         let flow = current.bytes as f64 * round_trip.as_secs_f64() / elapsed.as_secs_f64();
-        *pace = Some(Pace { since: now, bytes: 0 });
-        flow >= enough as f64
+        let is_enough = flow >= enough as f64;
+        let fills = is_enough && current.was_enough;
+        *pace = Some(Pace { since: now, bytes: 0, was_enough: is_enough });
+        fills
     }
 }
