@@ -138,6 +138,8 @@ pub struct DirNode {
     pub unused: bool,
     /// Who lists the directories in it.
     pub lists: Walk,
+    /// Who looks for names in them.
+    pub looks: Walk,
     /// Who reads the files in it.
     pub reads: Walk,
 }

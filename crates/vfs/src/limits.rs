@@ -42,7 +42,7 @@ pub const WALKED_AHEAD: usize = 512;
 /// The same as [`LISTS_AHEAD_BYTES`] there.
 pub const WALKED_AHEAD_BYTES: u64 = 4 << 20;
 /// Such walks at a time: less than an agent has threads.
-pub const WALKS_AT_ONCE: usize = 3;
+pub const WALKS_AT_ONCE: usize = 4;
 /// Who wants nothing ahead for this long is done with the tree.
 pub const CRAWL_OVER: Duration = Duration::from_secs(5);
 /// Bytes of names and attributes that a walk brings for each directory that it begins with.
@@ -54,9 +54,9 @@ pub const CONFIRM_NAMES: usize = 1 << 18;
 /// A file of at most this many bytes is asked for ahead when its neighbours are read one after another.
 pub const SMALL_FILE: u64 = 64 << 10;
 /// Such files that are on their way at once.
-pub const FILES_AHEAD: usize = 128;
+pub const FILES_AHEAD: usize = 512;
 /// Their bytes together.
-pub const FILES_AHEAD_BYTES: u64 = 2 << 20;
+pub const FILES_AHEAD_BYTES: u64 = 8 << 20;
 /// Further directories that they are in at most.
 pub const DIRS_AHEAD: usize = 16;
 /// Directories above a file in which somebody's walk is known.
@@ -70,7 +70,7 @@ pub const PREFETCH_LINKS: usize = 40;
 /// Directories that it lists at once, or walks where the home does that.
 pub const PREFETCH_LISTS: usize = 64;
 /// Such walks at once, each from as many directories as may be: so many that the agent has threads left for others.
-pub const PREFETCH_WALKS: usize = 2;
+pub const PREFETCH_WALKS: usize = 4;
 /// Parts of files that it asks for at once: half of what an agent takes, so that others find room.
 pub const PREFETCH_PARTS: usize = 128;
 /// Their bytes together, about: twice what a home 60 ms away sends at 1 Gbit/s in a round trip.

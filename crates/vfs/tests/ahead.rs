@@ -52,6 +52,24 @@ async fn a_walk_finds_listings_that_nobody_waited_for() {
     }
 }
 
+/// As git does with what it knows of, who lists nothing by himself.
+#[tokio::test]
+async fn who_looks_for_names_in_one_directory_after_another_finds_the_next_ones_listed() {
+    let world = world(Mode::Wb);
+    let e = world.start().await;
+    let look = async |i| e.find(&format!("/lab/d{i}/f")).await.unwrap();
+    look(0).await;
+    assert_eq!(asked(&world, |c| c.list, 2).await, 2, "one directory is no walk");
+    for i in 1..4 {
+        look(i).await;
+    }
+    assert_eq!(asked(&world, |c| c.list, 1 + CHILDREN).await, 1 + CHILDREN, "each directory is listed once");
+    world.fault(Fault::Unreachable);
+    for i in 0..CHILDREN {
+        look(i).await;
+    }
+}
+
 /// Whoever walks through directories of directories, as `find` does, does not stop at the end of each.
 #[tokio::test]
 async fn a_walk_goes_on_into_the_next_directory() {

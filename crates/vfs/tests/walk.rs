@@ -75,7 +75,7 @@ fn path(text: &str) -> HomePath {
 
 /// Begins a walk through the whole tree whose answer is on its way until [`arrives`].
 async fn late_walk(world: &World, e: &Engine) -> Prefetch {
-    world.fault(Fault::LateWalks);
+    world.fault(Fault::LateWalks(true));
     let prefetch = e.vfs.prefetch(e.cred.clone(), true);
     prefetch.add([b"lab/tree".to_vec().into()]);
     while world.memory.counters().walked < DIRS {
@@ -257,7 +257,7 @@ async fn walk_that_ends_early() -> (World, Engine, Vec<String>) {
     let e = world.start().await;
     let tree = e.find("/lab/tree").await.unwrap();
     let first = e.names(tree).await.remove(0);
-    world.fault(Fault::LateWalks);
+    world.fault(Fault::LateWalks(false));
     e.names(e.find(&format!("/lab/tree/{first}")).await.unwrap()).await;
     while world.memory.counters().walk == 0 {
         tokio::time::sleep(Duration::from_millis(10)).await;

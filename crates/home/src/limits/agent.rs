@@ -40,7 +40,7 @@ pub const WALK_FROM: usize = 64;
 /// Most bytes of pages that one WALK answers.
 pub const WALK_BYTES: usize = 1 << 20;
 /// A WALK that has told of a directory comes to no other one after this long: what was found is already of use.
-pub const WALK_TIME: Duration = Duration::from_millis(500);
+pub const WALK_TIME: Duration = Duration::from_millis(250);
 /// Most objects of one STAT.
 pub const STATS_MAX: usize = 512;
 /// Pieces of memory that one system call writes: what Linux takes (`IOV_MAX`).
@@ -62,10 +62,10 @@ pub const WINDOW_MIN: usize = 256 << 10;
 pub const WINDOW_MAX: usize = 16 << 20;
 /// Bytes that a listing is taken for, of those for which nobody waits.
 pub const LISTING: usize = 16 << 10;
-/// Connections for long reads that are made besides the first. One channel of ssh carries 2 MiB in a round trip, and a
+/// Connections for reads that are made besides the first. One channel of ssh carries 2 MiB in a round trip, and a
 /// host usually lets ten of a login be open at a time (`MaxSessions` of sshd_config(5)).
 pub const CHANNELS_MORE: usize = 4;
-/// Reads of at least this many bytes may go over them, and longer ones go as several of so many.
+/// Longer reads go as several of so many bytes, which may go over different ones.
 pub const READ_PART: u32 = 256 << 10;
 /// Further pipes that an agent serves at a time.
 pub const JOINED_MAX: usize = 16;
@@ -75,14 +75,14 @@ pub const CHANNEL_FULL: u64 = 5 << 18;
 pub const CHANNEL_HALF: u64 = 7 << 17;
 /// Bytes of one kind that a pipe is given at a time: what a channel carries in a round trip, and half of that again.
 pub const CHANNEL_GIVEN: u64 = 3 << 20;
-/// How long it is looked how much is read: a round trip, and this at least.
+/// How long it is looked, twice, how much is read: a round trip, and this at least.
 pub const CHANNEL_PACE: Duration = Duration::from_millis(50);
-/// They are closed when nothing long was read for this long.
+/// They are closed when nothing was read or staged for this long.
 pub const CHANNEL_IDLE: Duration = Duration::from_secs(30);
 /// How long it is not tried again where none could be made.
 pub const CHANNELS_PAUSE: Duration = Duration::from_secs(300);
 /// Threads of the server that answer reads and metadata.
-pub const WORKERS: usize = 4;
+pub const WORKERS: usize = 8;
 /// Bytes of noise that may come before a preamble (messages of the day, output of start-up files).
 pub const NOISE_MAX: usize = 256 << 10;
 /// Longest text of an error in bytes.

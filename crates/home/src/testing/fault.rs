@@ -50,8 +50,8 @@ pub enum Fault {
     NothingStaged,
     /// Bytes of files are read at once, and arrive under another fault.
     LateBytes,
-    /// The same of walks.
-    LateWalks,
+    /// The same of walks of which `later` is this.
+    LateWalks(bool),
 }
 
 /// A home with faults.
@@ -118,7 +118,7 @@ impl FaultHome {
             | Fault::Sftp
             | Fault::NothingStaged
             | Fault::LateBytes
-            | Fault::LateWalks => call.await,
+            | Fault::LateWalks(_) => call.await,
         }
     }
 }
@@ -184,7 +184,7 @@ impl Home for FaultHome {
     async fn walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
         let walked = self.through(self.inner.walk(from, bytes, later)).await;
         let mut fault = self.fault.subscribe();
-        let _ = fault.wait_for(|f| *f != Fault::LateWalks).await;
+        let _ = fault.wait_for(|f| *f != Fault::LateWalks(later)).await;
         walked
     }
 

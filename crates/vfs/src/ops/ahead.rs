@@ -2,7 +2,7 @@
 //! small files beside those that are read. One after the other each would cost a round trip.
 //!
 //! Somebody walks where, within the bound of staleness, he uses one child of a directory after another, or lists a
-//! directory, one in it, and one in that. The more of
+//! directory, one in it, and one in that, or looks for names in one after another that has to be listed for it. The more of
 //! them he has used, the further ahead the home is asked, and below the directory where he is as well. Who reads files
 //! goes on so in the next directories; more is asked for when half of it is used, so that he need not stop. Nobody waits for
 //! these questions, and what they bring is as old as any other answer. What is not of the same file system is left
@@ -38,6 +38,15 @@ impl Room {
 impl Volume {
     /// Somebody lists a directory from its start.
     pub fn list_ahead(self: &Arc<Self>, dir: u64, need: &Need) {
+        self.ask_for_listings(|tree, most| next_listings(tree, dir, most, need));
+    }
+
+    /// Somebody looks for a name in a directory that has to be listed for it.
+    pub fn look_ahead(self: &Arc<Self>, dir: u64, need: &Need) {
+        self.ask_for_listings(|tree, most| next_looks(tree, dir, most, need));
+    }
+
+    fn ask_for_listings(self: &Arc<Self>, next: impl FnOnce(&mut Tree, Room) -> Vec<u64>) {
         if self.plain() || self.is_silent() {
             return;
         }
@@ -48,7 +57,7 @@ impl Volume {
         };
         let (known, unknown) = {
             let mut tree = self.tree.lock();
-            let wanted = next_listings(&mut tree, dir, most, need);
+            let wanted = next(&mut tree, most);
             let is_known = |id: &u64| !walks || tree.names(*id).is_ok_and(|node| node.complete);
             wanted.into_iter().partition::<Vec<u64>, _>(is_known)
         };
@@ -238,23 +247,37 @@ fn next_listings(tree: &mut Tree, dir: u64, most: Room, need: &Need) -> Vec<u64>
     {
         here.lists.follow(walk);
     }
-    let is_next = |attr: &Attr, node: Option<&DirNode>| {
-        node.is_some_and(|n| !n.big && !is_listed(n, need))
-            && attr.access.read
-            && attr.access.exec
-            && (1..=limits::SMALL_DIR_BYTES).contains(&attr.size)
-    };
     // He may go down first, or on: half of the room is for what is below.
     let mut room = Room { count: count.div_ceil(2), bytes: most.bytes / 2 };
-    let below = |_, attr: &Attr, node: Option<&DirNode>| is_next(attr, node) && room.take(attr.size);
+    let below = |_, attr: &Attr, node: Option<&DirNode>| is_small(attr, node, need) && room.take(attr.size);
     let mut wanted = neighbours(tree, dir, (Order::Listed, 0), below);
     room = Room { count: count - wanted.len(), bytes: room.bytes + most.bytes / 2 };
-    let mut further = |_, attr: &Attr, node: Option<&DirNode>| is_next(attr, node) && room.take(attr.size);
+    let mut further =
+        |_, attr: &Attr, node: Option<&DirNode>| is_small(attr, node, need) && room.take(attr.size);
     wanted.extend(neighbours(tree, parent, (Order::Listed, cookie), &mut further));
     for next in listed_next(tree, parent, need) {
         wanted.extend(neighbours(tree, next, (Order::Listed, 0), &mut further));
     }
     wanted
+}
+
+/// The same of one who looks for names in one directory after another, as git does for what it knows of.
+fn next_looks(tree: &mut Tree, dir: u64, mut most: Room, need: &Need) -> Vec<u64> {
+    let Some((parent, cookie)) = place(tree, dir) else { return Vec::new() };
+    let Ok(above) = tree.names_mut(parent) else { return Vec::new() };
+    most.count = above.looks.step(cookie, true, most.count, need.now, need.since);
+    let further = |id, attr: &Attr, node: Option<&DirNode>| {
+        id != dir && is_small(attr, node, need) && most.take(attr.size)
+    };
+    neighbours(tree, parent, (Order::Listed, cookie), further)
+}
+
+/// Whether a directory is small, may be listed, and has to be.
+fn is_small(attr: &Attr, node: Option<&DirNode>, need: &Need) -> bool {
+    node.is_some_and(|n| !n.big && !is_listed(n, need))
+        && attr.access.read
+        && attr.access.exec
+        && (1..=limits::SMALL_DIR_BYTES).contains(&attr.size)
 }
 
 /// The directories with a known listing to which one comes who has walked through this one.

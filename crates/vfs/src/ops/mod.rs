@@ -124,6 +124,9 @@ impl Volume {
                     }
                 }
             };
+            if let Want::List(listed, Extent::Small) = want {
+                self.look_ahead(listed, &need);
+            }
             if self.ask(want, have && !need.insist).await? == Answer::Silent {
                 break;
             }

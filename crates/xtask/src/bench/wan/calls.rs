@@ -4,6 +4,7 @@
 //! Each answer is compared with what it must be, and the replay leaves files behind whose names, modes, links and targets
 //! another replay elsewhere leaves, too.
 
+use super::files::asked_name;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -29,10 +30,10 @@ enum What {
         /// Where to write how many calls there were that look up, tell or change something
         report: PathBuf,
     },
-    /// stat(2) of names in folders `d000` and so on, of which nothing is known.
+    /// stat(2) of names in a large folder, of which nothing is known.
     Stat {
         dir: PathBuf,
-        folders: usize,
+        names: usize,
         /// Where to write the 95th percentile, in seconds
         report: PathBuf,
     },
@@ -64,8 +65,8 @@ pub fn command(args: CallsArgs) -> Result<()> {
             let calls = replay(if few { &FEW } else { &FULL })?;
             Ok(fs::write(report, calls.to_string())?)
         }
-        What::Stat { dir, folders, report } => {
-            let p95 = stat(&dir, folders)?;
+        What::Stat { dir, names, report } => {
+            let p95 = stat(&dir, names)?;
             Ok(fs::write(report, p95.as_secs_f64().to_string())?)
         }
     }
@@ -275,11 +276,11 @@ fn statfs(calls: &mut Calls, size: &Size) -> Result<()> {
     Ok(())
 }
 
-/// Asks for a name in each of these folders, not in their order; answers the 95th percentile of the times.
-fn stat(dir: &Path, folders: usize) -> Result<Duration> {
+/// Asks for so many names of a folder, not in their order; answers the 95th percentile of the times.
+fn stat(dir: &Path, names: usize) -> Result<Duration> {
     let mut times = Vec::new();
-    for i in 0..folders {
-        let name = dir.join(format!("d{:03}/file{:03}.c", i * 37 % folders, i % 10));
+    for i in 0..names {
+        let name = dir.join(asked_name(i * 37 % names));
         let began = Instant::now();
         ensure!(
             name.symlink_metadata().with_context(|| name.display().to_string())?.len() > 0,
@@ -287,11 +288,11 @@ fn stat(dir: &Path, folders: usize) -> Result<Duration> {
         );
         times.push(began.elapsed());
     }
-    println!("the first {:.3} s, the last {:.3} s", times[0].as_secs_f64(), times[folders - 1].as_secs_f64());
+    println!("the first {:.3} s, the last {:.3} s", times[0].as_secs_f64(), times[names - 1].as_secs_f64());
     times.sort();
     let part = |hundredth: usize| times[(times.len() * hundredth).div_ceil(100).max(1) - 1];
     println!(
-        "{folders} names: {}",
+        "{names} names: {}",
         [0, 50, 95, 100].map(|p| format!("p{p} {:.3} s", part(p).as_secs_f64())).join(", ")
     );
     Ok(part(95))

@@ -14,8 +14,15 @@ const FILES: usize = 49;
 /// C files of the program that is built.
 const UNITS: usize = 150;
 
-/// The most folders in which a name is asked for.
+/// The most names that are asked for.
 pub const ASKED: usize = 100;
+/// Files of the folder that they are in. With their names it is too large to be listed for one of them.
+const AMONG: usize = 6 * ASKED;
+
+/// A name that is asked for.
+pub fn asked_name(number: usize) -> String {
+    format!("{number:03}-{}", "x".repeat(240))
+}
 
 /// What the account makes of them, as [`super::rows`] has scripts. No commit begins a gc of its own beside ours.
 pub const SCRIPT: &str = "\
@@ -58,8 +65,9 @@ pub fn make(home: &Path, local: &Path, options: &Options) -> Result<usize> {
     for dir in 0..100 {
         fill(&home.join(format!("repo/d{dir}")), 50)?;
     }
-    for dir in (0..ASKED).map(|i| format!("ask/d{i:03}")) {
-        fill(&home.join(dir), 10)?;
+    fs::create_dir(home.join("ask"))?;
+    for name in (0..AMONG).map(asked_name) {
+        fs::write(home.join("ask").join(name), "content")?;
     }
     make_program(&local.join("program"), UNITS)?;
     run::output(Command::new("chown").args(["-R", &format!("{0}:{0}", GATEWAY.uid)]).args([home, local]))?;
