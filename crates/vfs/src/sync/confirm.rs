@@ -5,7 +5,7 @@ use crate::journal::Change;
 use crate::meta;
 use crate::volume::Volume;
 use home::op::{SetAttr, SetTime};
-use home::{Attr, Done, HomeId, Name, Op, Time, Version};
+use home::{Attr, Done, HomeId, Name, New, Op, Time, Version};
 
 impl Volume {
     /// Confirms what a change made of its objects.
@@ -19,6 +19,7 @@ impl Volume {
             None if nameless => tree.rebind(id, HomeId::default(), None),
             None => {}
             Some(attr) => {
+                let attr = as_made(change, attr);
                 self.part_from_another(tree, id, &attr);
                 tree.rebind(id, attr.id, binding);
                 self.confirm_attr(tree, id, &attr, change);
@@ -148,6 +149,15 @@ impl Volume {
                 meta::adopt(inode, attr, at, now);
             }
         }
+    }
+}
+
+/// What a change made, of which this is there. A new file was empty: whether what it has is of our later writes is for those to
+/// find out.
+fn as_made(change: &Change, there: Attr) -> Attr {
+    match change.op {
+        Op::Create { new: New::File, .. } if there.size > 0 => Attr { size: 0, mtime: change.time, ..there },
+        _ => there,
     }
 }
 

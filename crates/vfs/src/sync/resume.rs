@@ -166,7 +166,6 @@ impl Volume {
             tree.queue.looked_for();
             for (t, mark) in proven {
                 let attr = mark.or_else(|| identities.get(&t.change.object).copied());
-                let attr = attr.map(|attr| as_made(&t.change, attr));
                 let done = Done { attr, dirs: vec![] };
                 self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
             }
@@ -661,15 +660,6 @@ fn name_that_is_left<R, D>(op: &Op<R, D>) -> Option<(&R, &Name)> {
     match op {
         Op::Remove { dir, name, is_dir: false, .. } | Op::Rename { from: dir, name, .. } => Some((dir, name)),
         _ => None,
-    }
-}
-
-/// What a change made, of which this is there. A new file was empty: whether what it has is of our later writes is for those to
-/// find out.
-fn as_made(change: &Change, there: Attr) -> Attr {
-    match change.op {
-        Op::Create { new: New::File, .. } if there.size > 0 => Attr { size: 0, mtime: change.time, ..there },
-        _ => there,
     }
 }
 
