@@ -109,6 +109,15 @@ pub fn command(args: Args) -> Result<()> {
         let mut again = run::cargo(&["run", "--release", "--quiet", "--package", "xtask", "--"]);
         return run::run(again.args(std::env::args_os().skip(1)));
     }
+    let docs = run::tree().join("docs");
+    let (document, kept) = (docs.join("BENCHMARKS.md"), !args.dry && args.only.is_empty());
+    let section = match args.what {
+        What::Wan => args.wan.section(),
+        what => what.name().to_owned(),
+    };
+    if kept {
+        report::place(&fs::read_to_string(&document)?, &section)?;
+    }
     let binary = match args.binary {
         Some(binary) => fs::canonicalize(binary)?,
         None => e2e::build()?,
@@ -125,14 +134,13 @@ pub fn command(args: Args) -> Result<()> {
     }
     let table = fs::read_to_string(dir.path().join("table.md"))?;
     println!("{table}");
-    if args.dry || !args.only.is_empty() {
+    if !kept {
         return Ok(());
     }
-    let docs = run::tree().join("docs");
     if let What::Wan = args.what {
-        fs::copy(dir.path().join(wan::PLOT), docs.join(wan::PLOT))?;
+        fs::copy(dir.path().join(wan::PLOT), docs.join(format!("{section}.svg")))?;
     }
-    report::splice(&docs.join("BENCHMARKS.md"), args.what.name(), &table)
+    report::splice(&document, &section, &table)
 }
 
 /// The process inside the namespaces.

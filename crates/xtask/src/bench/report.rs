@@ -6,6 +6,7 @@ use crate::run;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -126,11 +127,19 @@ pub fn ganesha_version() -> Result<String> {
     Ok(said.lines().next().unwrap_or("nfs-ganesha").trim().to_string())
 }
 
-/// Puts the table of a bench between its markers in a document.
-pub fn splice(document: &Path, bench: &str, table: &str) -> Result<()> {
-    let (begin, end) = (format!("<!-- bench {bench}: begin -->\n"), format!("<!-- bench {bench}: end -->"));
+/// Puts a table between its markers in a document.
+pub fn splice(document: &Path, section: &str, table: &str) -> Result<()> {
     let text = fs::read_to_string(document)?;
-    let begin = text.find(&begin).context("the document has no marker for the table")? + begin.len();
-    let end = text[begin..].find(&end).context("the document has no end marker")? + begin;
-    Ok(fs::write(document, format!("{}{table}{}", &text[..begin], &text[end..]))?)
+    let place = place(&text, section)?;
+    Ok(fs::write(document, format!("{}{table}{}", &text[..place.start], &text[place.end..]))?)
+}
+
+/// What is between the markers of a section.
+pub fn place(text: &str, section: &str) -> Result<Range<usize>> {
+    let (begin, end) =
+        (format!("<!-- bench {section}: begin -->\n"), format!("<!-- bench {section}: end -->"));
+    let missing = || format!("the document has no place for {section}: `--dry` prints the table only");
+    let begin = text.find(&begin).with_context(missing)? + begin.len();
+    let end = text[begin..].find(&end).with_context(missing)? + begin;
+    Ok(begin..end)
 }

@@ -66,6 +66,11 @@ impl Options {
         words.map(str::to_owned).collect()
     }
 
+    /// The name of what is told of this wire: of the section of the document, and of the plot beside it.
+    pub fn section(&self) -> String {
+        format!("wan-{}", self.mbit)
+    }
+
     /// How many names can be asked for, each within 3.5 round trips, until the large file has passed, but for its first
     /// second. Of fewer than 20 no 95th percentile can be told.
     fn asked(&self) -> usize {
@@ -135,8 +140,8 @@ struct Bench<'a> {
     entries: usize,
 }
 
-/// The file of the plot, beside the table.
-pub const PLOT: &str = "wan.svg";
+/// The file of the plot in the world's folder.
+pub const PLOT: &str = "plot.svg";
 
 /// Measures, writes [`PLOT`] into the world's folder and answers the table.
 pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Result<String> {

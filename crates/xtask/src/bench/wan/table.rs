@@ -32,7 +32,7 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
             out += &line(found, step, &peers, options);
         }
     }
-    Ok(out + "\n![The same as bars](wan.svg)\n")
+    Ok(format!("{out}\n![The same as bars]({}.svg)\n", options.section()))
 }
 
 fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options) -> String {
