@@ -286,7 +286,9 @@ impl Volume {
         let kept = self.keep_from_removal(&mut tree, seq, object, &bound)?;
         let (nameless, is_bound) = (kept == Kept::Nameless, kept == Kept::Bound);
         let (dir, name) = if let Kept::By(link) = kept { link } else { bound };
-        let taken = tree.queue.is_taken_after(seq, dir, &name, object);
+        let holds = tree.names(dir)?.slot(&name).and_then(|slot| slot.child);
+        let taken = holds.is_some_and(|holder| holder != object)
+            || tree.queue.is_taken_after(seq, dir, &name, object);
         let how = if nameless || taken { Resolution::KeepBoth } else { how };
         let takes_name = is_bound && matches!(how, Resolution::TakeName | Resolution::Overwrite);
         let attr = tree.get(object)?.attr.or(change.after).ok_or_else(|| Error::from(ErrorKind::Stale))?;
