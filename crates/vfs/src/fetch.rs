@@ -4,6 +4,7 @@
 mod confirm;
 mod sparse;
 mod walk;
+mod way;
 
 pub use walk::Walks;
 
