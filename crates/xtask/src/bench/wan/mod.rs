@@ -52,7 +52,7 @@ pub struct Options {
     /// What takes longer is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     cap: u64,
-    /// Trellis only
+    /// Trellis only, and raw TCP
     #[arg(long)]
     alone: bool,
 }
@@ -160,6 +160,7 @@ pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Res
             if work.near {
                 bench.work_nearby(work, &mut found)?;
             }
+            bench.pass_bytes_alone(work, &mut found)?;
             if !options.alone {
                 bench.work_by_tools(work, &mut found)?;
             }
@@ -255,18 +256,19 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// The same by tools, and by a bare stream.
+    /// What one stream needs for the bytes of a step, where they are the large file's.
+    fn pass_bytes_alone(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
+        for (step, way) in work.steps.iter().filter_map(|step| Some((step, step.raw?))) {
+            let (seconds, wire) = raw::seconds(&self.options.wire(), way, self.options.mib << 20)?;
+            let took = Cost { seconds, returned: seconds, wire, counts: None, calls: None };
+            note(found, step, RAW, Figure::Took(took));
+        }
+        Ok(())
+    }
+
+    /// The same by tools.
     fn work_by_tools(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
         for step in work.steps {
-            if let Some(way) = step.raw {
-                let (seconds, wire) = raw::seconds(&self.options.wire(), way, self.options.mib << 20)?;
-                note(
-                    found,
-                    step,
-                    RAW,
-                    Figure::Took(Cost { seconds, returned: seconds, wire, counts: None, calls: None }),
-                );
-            }
             for (tool, script) in step.tools {
                 self.prepare(work)?;
                 note(found, step, tool, self.once(step, script, None, None, None)?);
