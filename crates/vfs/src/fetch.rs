@@ -4,7 +4,6 @@
 mod confirm;
 mod sparse;
 mod walk;
-mod way;
 
 pub use walk::Walks;
 

@@ -27,8 +27,6 @@ pub const SMALL_DIR_ENTRIES: u32 = 1024;
 pub const SMALL_DIR_BYTES: u64 = 128 << 10;
 /// What a directory says of its size until its home says it: one that says nothing is taken for an automounter's.
 pub const NEW_DIR_SIZE: u64 = 4096;
-/// Names of a path that are asked for together.
-pub const WAY: usize = 64;
 /// Listings that are asked for ahead of somebody who walks through a tree.
 pub const LISTS_AHEAD: usize = 128;
 /// What these directories may take together by their own sizes, in bytes.

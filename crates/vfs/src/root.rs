@@ -11,7 +11,7 @@ use crate::{Vfs, limits};
 use bytes::Bytes;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
-use home::{Error, ErrorKind, HomePath, Kind, Name, Result, Time};
+use home::{Error, ErrorKind, Kind, Name, Result, Time};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -271,10 +271,7 @@ impl Vfs {
                 return Err(e);
             }
         };
-        let path = start.path(hello.home_dir.clone());
-        // Who begins at the root often goes to the home directory from there.
-        let way = if path == HomePath::root() { hello.home_dir } else { path.clone() };
-        volume.way_ahead(way);
+        let path = start.path(hello.home_dir);
         let mut at = ROOT_ID;
         let need = volume.need(at);
         volume.ensure_attr(at, need).await?;

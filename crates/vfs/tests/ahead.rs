@@ -5,11 +5,10 @@
 mod common;
 
 use common::World;
-use home::HomePath;
 use home::memory::Counters;
 use home::testing::fault::Fault;
 use std::time::Duration;
-use vfs::{Mode, Start};
+use vfs::Mode;
 
 const CHILDREN: u64 = 12;
 
@@ -51,31 +50,6 @@ async fn a_walk_finds_listings_that_nobody_waited_for() {
     for dir in &dirs {
         assert_eq!(e.names(dir.oid).await, ["f"]);
     }
-}
-
-#[tokio::test]
-async fn the_names_of_a_path_are_asked_for_together() {
-    let mut world = World::new(Mode::Wb);
-    for dir in ["a", "a/b", "a/b/c", "a/b/c/d"] {
-        world.mkdir(dir);
-    }
-    world.write("a/b/c/d/f", b"content");
-    world.begins = Start::Path(HomePath::parse(b"a/b/c/d").unwrap());
-    let e = world.start().await;
-    assert_eq!(e.read(e.find("/lab/f").await.unwrap()).await.unwrap(), b"content");
-    let asked = world.memory.counters();
-    assert!(asked.list <= 2 && asked.stat >= 4, "the root and d at most are listed: {asked:?}");
-}
-
-/// A path that does not lead anywhere, or over a symbolic link, is no error of those who ask ahead.
-#[tokio::test]
-async fn a_path_that_does_not_lead_on_says_so() {
-    let mut world = World::new(Mode::Wb);
-    world.mkdir("a");
-    world.begins = Start::Path(HomePath::parse(b"a/b/c").unwrap());
-    let e = world.start().await;
-    let why = e.find("/lab").await.unwrap_err();
-    assert!(why.kind == home::ErrorKind::NotFound && why.detail.contains("a/b/c does not exist"), "{why}");
 }
 
 /// As git does with what it knows of, who lists nothing by himself.

@@ -44,7 +44,6 @@ pub fn in_fast_time<F: Future<Output = ()>>(mode: Mode, test: impl FnOnce(World)
 
 pub struct OneHome {
     pub home: Arc<dyn Home>,
-    pub begins: Start,
     pub protect: Vec<HomePath>,
     pub modes: Vec<(HomePath, Mode)>,
     pub conflicts: Vec<(HomePath, Policy)>,
@@ -65,7 +64,7 @@ impl Namespace for OneHome {
         Ok(Mount {
             account: "ann@lab:22".into(),
             home: self.home.clone(),
-            start: self.begins.clone(),
+            start: Start::Root,
             options: MountOptions {
                 modes: self.modes.clone(),
                 conflicts: self.conflicts.clone(),
@@ -85,8 +84,6 @@ pub struct World {
     pub disk: SimDisk,
     pub store: Arc<MemStore>,
     pub mode: Mode,
-    /// Where the name of the home leads.
-    pub begins: Start,
     /// Folders with a mode of their own.
     pub modes: Vec<(HomePath, Mode)>,
     /// Folders with a policy of conflicts of their own.
@@ -106,7 +103,6 @@ impl World {
             disk: SimDisk::new(),
             store: Arc::new(MemStore::new()),
             mode,
-            begins: Start::Root,
             modes: Vec::new(),
             conflicts: Vec::new(),
             staleness: Duration::from_secs(5),
@@ -129,7 +125,6 @@ impl World {
             store: self.store.clone(),
             namespace: Arc::new(OneHome {
                 home,
-                begins: self.begins.clone(),
                 protect,
                 modes: self.modes.clone(),
                 conflicts: self.conflicts.clone(),

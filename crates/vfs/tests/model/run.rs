@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vfs::env::Env;
 use vfs::env::testing::SeededRng;
-use vfs::{Config, Cred, FileAttr, Mode, Oid, SetAttrs, SetTime, Stability, Start, Vfs};
+use vfs::{Config, Cred, FileAttr, Mode, Oid, SetAttrs, SetTime, Stability, Vfs};
 
 /// What a run may do.
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,6 @@ pub async fn start(world: &World, clock: &FastClock, seed: u64) -> Engine {
         store: world.store.clone(),
         namespace: Arc::new(OneHome {
             home: world.fault.clone(),
-            begins: Start::Root,
             protect: vec![],
             modes: Vec::new(),
             conflicts: Vec::new(),
