@@ -89,9 +89,8 @@ fn what_was_mended_stays_mended() {
         // What another program put where a file of ours was removed, renamed or never made, or wrote to our copy or to what
         // an append found; what we wrote to a file without a name at the home, or to two that had one name.
         (&outsider, &[604, 1335, 1393, 1707, 2554, 4122, 515, 5236, 8511]),
-        // What another program did before anything of ours was sent, or wrote over what an append found, or to a new file of
-        // ours before that had its time; what a copy was written after its first name was removed, or while another file had
-        // it.
+        // What another program did before anything of ours was sent, or wrote over what an append found, or to a file just
+        // made; what a copy was written after its first name was removed, or while another file had it.
         (&outsider, &[489, 5054, 5316, 4728, 8683, 7042, 8001, 9582, 4235, 4692]),
         // What another program made after the power had failed in place of what was unsent, where that had not been seen.
         (&cut, &[13, 894, 1315]),
