@@ -16,6 +16,7 @@ mod tests;
 mod told;
 mod wide;
 mod window;
+mod wire;
 
 use self::lists::{batches, in_requests};
 use super::codec::{CODECS, Content, Packer};
@@ -49,6 +50,7 @@ use tokio::task::AbortHandle;
 use told::Told;
 use wide::Wide;
 pub use wide::{Opener, Opening};
+use wire::Wire;
 
 /// One connection to an agent.
 pub struct Session {
@@ -62,7 +64,7 @@ struct Shared {
     life: Life,
     table: Mutex<Table>,
     /// Something waits for the writer.
-    work: Notify,
+    work: Arc<Notify>,
     told: Told,
     packer: Packer,
     /// Bytes of questions, and of changes, that callers may have waiting: no question waits for the room of changes.
@@ -84,10 +86,12 @@ impl Session {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
+        let (wire, work) = (Arc::new(Wire::new()), Arc::new(Notify::new()));
+        wire.add(&work);
         let shared = Arc::new(Shared {
             life: Life::new(meter, child),
-            table: Mutex::new(Table::new()),
-            work: Notify::new(),
+            table: Mutex::new(Table::new(wire)),
+            work,
             told: Told::new(),
             packer: Packer::default(),
             room: [(); 2].map(|()| Arc::new(Semaphore::new(REQUESTS_MAX))),
@@ -111,9 +115,20 @@ impl Session {
         self
     }
 
+    /// What it shares with further pipes to the same place.
+    fn wire(&self) -> Arc<Wire> {
+        self.shared.table.lock().wire()
+    }
+
+    /// Shares that of another one, before anything of a weight was asked.
+    fn share(&self, wire: &Arc<Wire>) {
+        wire.add(&self.shared.work);
+        self.shared.table.lock().share(wire.clone());
+    }
+
     /// The shortest time that an answer has taken.
     fn round_trip(&self) -> Duration {
-        self.shared.table.lock().fastest()
+        self.wire().fastest()
     }
 
     /// Whether bytes take longer on their way than it takes to look which of them need not go.
@@ -361,7 +376,11 @@ impl Shared {
 
     /// Ends the session for everybody.
     fn finish(&self, why: &Error) {
-        let waiters = self.table.lock().close(why);
+        let (waiters, wire) = {
+            let mut table = self.table.lock();
+            (table.close(why), table.wire())
+        };
+        wire.wake();
         self.life.finish(why);
         waiters.into_iter().for_each(|w| w.fail(why));
     }
@@ -466,9 +485,13 @@ fn deliver(shared: &Shared, header: Header, body: Bytes) -> Result<()> {
         return Ok(());
     }
     let last = header.kind == Type::Reply;
-    let Some((waiter, body)) = shared.table.lock().arrived(header.id, body, last)? else { return Ok(()) };
+    let (arrived, wire) = {
+        let mut table = shared.table.lock();
+        (table.arrived(header.id, body, last)?, table.wire())
+    };
+    let Some((waiter, body)) = arrived else { return Ok(()) };
     // An answer makes room in the window.
-    shared.work.notify_one();
+    wire.wake();
     match Reply::from_bytes(body) {
         Ok(mut reply) => match sane::nonsense(&mut reply) {
             None => waiter.answer(reply),

@@ -69,14 +69,12 @@ pub const CHANNELS_MORE: usize = 4;
 pub const READ_PART: u32 = 256 << 10;
 /// Further pipes that an agent serves at a time.
 pub const JOINED_MAX: usize = 16;
-/// Bytes read in each round trip from which on they are made: as many as one channel hardly carries.
-pub const CHANNEL_FULL: u64 = 5 << 18;
-/// The same where that takes no login: more than a wire of 100 Mbit/s carries in 60 ms.
-pub const CHANNEL_HALF: u64 = 7 << 17;
+/// Bytes in each round trip from which on they are made: as many as one channel hardly carries.
+pub const CHANNEL_FULL: usize = 5 << 18;
+/// The same where that takes no login. They take some round trips to be made, and do no harm where they are not needed.
+pub const CHANNEL_SOON: usize = 3 << 18;
 /// Bytes of one kind that a pipe is given at a time: what a channel carries in a round trip, and half of that again.
 pub const CHANNEL_GIVEN: u64 = 3 << 20;
-/// How long it is looked, twice, how much is read: a round trip, and this at least.
-pub const CHANNEL_PACE: Duration = Duration::from_millis(50);
 /// They are closed when nothing was read or staged for this long.
 pub const CHANNEL_IDLE: Duration = Duration::from_secs(30);
 /// How long it is not tried again where none could be made.

@@ -2,7 +2,7 @@
 
 use super::super::frame::{CLASSES, Class, Frame, Type};
 use super::super::verbs::Request;
-use super::window::Window;
+use super::wire::Wire;
 use super::{Answer, SeenAnswer};
 use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, PARTS_MAX, STATS_MAX};
 use crate::remote::{Meter, Rounds};
@@ -67,16 +67,12 @@ pub(super) struct Table {
     /// Bytes of answers that have arrived in part.
     parts: usize,
     rounds: Rounds,
-    windows: [Window; CLASSES],
-    /// The shortest time that an answer has taken.
-    fastest: Duration,
-    /// Bytes that were sent without waiting for the answer and that have one, since somebody looked.
-    arrived_unheard: u64,
+    wire: Arc<Wire>,
     end: Option<Error>,
 }
 
 impl Table {
-    pub fn new() -> Table {
+    pub fn new(wire: Arc<Wire>) -> Table {
         Table {
             last_id: 0,
             queues: Default::default(),
@@ -84,9 +80,7 @@ impl Table {
             sent: HashMap::new(),
             parts: 0,
             rounds: Rounds::default(),
-            windows: std::array::from_fn(|_| Window::new()),
-            fastest: Duration::MAX,
-            arrived_unheard: 0,
+            wire,
             end: None,
         }
     }
@@ -130,13 +124,13 @@ impl Table {
         }
         let Some(sent) = self.sent.remove(&id) else { return false };
         self.parts -= sent.parts.len();
-        self.windows[sent.class as usize].give_back(sent.weight);
+        self.wire.give_back(sent.class, sent.weight);
         let frame = Frame::new(Type::Cancel, Class::Control, id, Vec::new());
         self.queues[0].push_back(Queued { frame, waiter: None, weight: 0 });
         true
     }
 
-    /// Appends what goes next to `batch`, about one part at most. Answers [`Table::fastest`], or `None` if nothing may go.
+    /// Appends what goes next to `batch`, about one part at most. Answers [`Wire::fastest`], or `None` if nothing may go.
     pub fn take_batch(&mut self, batch: &mut Vec<Frame>, meter: &Meter) -> Option<Duration> {
         let mut bytes = 0;
         while bytes < PART_MAX {
@@ -147,14 +141,14 @@ impl Table {
             if let Some(mut waiter) = queued.waiter {
                 waiter.is_sent();
                 let (class, weight) = (header.class, queued.weight);
-                self.windows[class as usize].take(weight);
+                self.wire.take(class, weight);
                 let round = self.rounds.sent(meter);
                 let sent =
                     Sent { waiter, parts: BytesMut::new(), round, class, weight, since: Instant::now() };
                 self.sent.insert(header.id, sent);
             }
         }
-        (!batch.is_empty()).then_some(self.fastest)
+        (!batch.is_empty()).then(|| self.wire.fastest())
     }
 
     fn next(&mut self) -> Option<Queued> {
@@ -167,7 +161,7 @@ impl Table {
                 return Some(queued);
             }
             // The first heavy request that must wait holds up the heavy ones behind it, which keeps their order.
-            let mut admits = |weight| self.windows[class].admits(weight);
+            let admits = |weight| self.wire.admits(class, weight);
             let stuck = self.queues[class].iter().find(|q| !admits(q.weight)).map(|q| q.frame.header.id);
             let mut held_up = false;
             let may_go = |q: &Queued| {
@@ -221,12 +215,7 @@ impl Table {
         let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
         self.parts -= sent.parts.len();
         self.rounds.answered(sent.round);
-        let now = Instant::now();
-        self.fastest = self.fastest.min(now - sent.since);
-        self.windows[sent.class as usize].answered(sent.weight, sent.since, now, self.fastest);
-        if matches!(sent.waiter, Waiter::Sent { .. }) {
-            self.arrived_unheard += sent.weight as u64;
-        }
+        self.wire.answered(sent.class, sent.weight, sent.since, Instant::now());
         let body = if sent.parts.is_empty() {
             body
         } else {
@@ -236,19 +225,13 @@ impl Table {
         Ok(Some((sent.waiter, body)))
     }
 
-    /// The shortest time that an answer has taken.
-    pub fn fastest(&self) -> Duration {
-        self.fastest
+    pub fn wire(&self) -> Arc<Wire> {
+        self.wire.clone()
     }
 
-    /// An answer over another pipe to the same place was as fast as this.
-    pub fn is_as_near(&mut self, fastest: Duration) {
-        self.fastest = self.fastest.min(fastest);
-    }
-
-    /// How many bytes that were sent without waiting for the answer have arrived since this was asked last.
-    pub fn arrived_unheard(&mut self) -> u64 {
-        std::mem::take(&mut self.arrived_unheard)
+    /// Takes the windows of another pipe to the same place. Nothing that has a weight was sent before.
+    pub fn share(&mut self, wire: Arc<Wire>) {
+        self.wire = wire;
     }
 
     /// Nothing more is taken or sent. Gives out all who wait.
@@ -256,7 +239,10 @@ impl Table {
         self.end.get_or_insert_with(|| why.clone());
         let queued = self.queues.iter_mut().flat_map(std::mem::take).filter_map(|q| q.waiter);
         let mut waiters: Vec<Waiter> = queued.collect();
-        waiters.extend(self.sent.drain().map(|(_, s)| s.waiter));
+        for (_, sent) in self.sent.drain() {
+            self.wire.give_back(sent.class, sent.weight);
+            waiters.push(sent.waiter);
+        }
         waiters.push(Waiter::Stats(self.stats.drain(..).map(|(_, s)| s).collect()));
         waiters
     }

@@ -518,7 +518,7 @@ async fn an_answer_that_cannot_be_unpacked_ends_the_connection() {
 
 #[tokio::test]
 async fn heavy_requests_keep_their_order_and_light_ones_pass() {
-    let (mut table, meter) = (Table::new(), Meter::default());
+    let (mut table, meter) = (Table::new(Arc::new(Wire::new())), Meter::default());
     let mut push = |weight: usize| {
         let (answer, _) = oneshot::channel();
         let body = Request::Readlink(loc(b"x")).to_bytes();

@@ -5,9 +5,9 @@
 
 use super::super::frame::Class;
 use super::super::verbs::{JOINS, StageArgs};
-use super::Session;
+use super::{Session, Wire};
 use crate::limits::agent::{
-    CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_HALF, CHANNEL_IDLE, CHANNEL_PACE, CHANNELS_MORE, CHANNELS_PAUSE,
+    CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_IDLE, CHANNEL_SOON, CHANNELS_MORE, CHANNELS_PAUSE,
 };
 use crate::{Chunk, Loc, Result};
 use bytes::Bytes;
@@ -15,7 +15,6 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -74,8 +73,6 @@ impl Load {
 #[derive(Default)]
 struct More {
     pipes: Vec<Pipe>,
-    reads: Option<Pace>,
-    stages: Option<Pace>,
     /// When something was carried last.
     used: Option<Instant>,
     /// Makes further pipes, and closes them when they are not used any more.
@@ -88,14 +85,6 @@ struct Pipe {
     load: Arc<Load>,
     /// Whether it leads into the same agent.
     joined: bool,
-}
-
-/// What was carried since some time.
-struct Pace {
-    since: Instant,
-    bytes: u64,
-    /// Whether it was enough in the time before that.
-    was_enough: bool,
 }
 
 /// Bytes that are under way.
@@ -121,10 +110,7 @@ impl Wide {
     /// Reads over the pipe that has least to do. `first`: the one that has always been there.
     pub async fn read(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let chunk = self.read_once(first, class, file, at, len).await?;
-        let full = self.more.lock().reads_fill(chunk.data.len() as u64, first.round_trip(), self.enough());
-        if full {
-            self.widen(first);
-        }
+        self.used(first);
         Ok(chunk)
     }
 
@@ -146,40 +132,37 @@ impl Wide {
 
     /// Stages over the joined pipe that has least to do. `first`: the one that has always been there.
     pub async fn stage(&self, first: &Session, args: StageArgs) -> Result<()> {
-        let arrived = self.stage_once(first, args).await?;
-        let full = self.more.lock().stages_fill(arrived, first.round_trip(), self.enough());
-        if full {
-            self.widen(first);
-        }
+        self.stage_once(first, args).await?;
+        self.used(first);
         Ok(())
     }
 
-    /// Answers how many bytes are known to have arrived since it was called last: what the buffers on the way have taken
-    /// says nothing of the wire.
-    async fn stage_once(&self, first: &Session, args: StageArgs) -> Result<u64> {
+    async fn stage_once(&self, first: &Session, args: StageArgs) -> Result<()> {
         let len = args.data.len() as u64;
         let (other, given) = self.turn(Kind::Staged, len).await;
         if let Some(pipe) = other {
             if pipe.session.stage_and_hear(args.clone()).await.is_ok() {
                 first.shared.life.meter.bytes_out.fetch_add(len, Ordering::Relaxed);
-                return Ok(len);
+                return Ok(());
             }
             drop(given);
             let _given = self.give(&self.first, Kind::Staged, len);
-            return first.stage_and_hear(args).await.map(|()| len);
+            return first.stage_and_hear(args).await;
         }
         // Among several pipes each has as much under way as it has answered.
         let several = self.more.lock().pipes.iter().any(|pipe| pipe.joined);
-        if several {
-            return first.stage_and_hear(args).await.map(|()| len);
+        match several {
+            true => first.stage_and_hear(args).await,
+            false => first.stage_on_its_way(args).await,
         }
-        first.stage_on_its_way(args).await?;
-        Ok(first.shared.table.lock().arrived_unheard())
     }
 
-    /// Bytes in a round trip from which on there are to be further pipes.
-    fn enough(&self) -> u64 {
-        if self.opener.logs_in { CHANNEL_FULL } else { CHANNEL_HALF }
+    /// Something was carried. Where the wire carries more than one channel does, there are to be further pipes.
+    fn used(&self, first: &Session) {
+        self.more.lock().used = Some(Instant::now());
+        if first.wire().carries(if self.opener.logs_in { CHANNEL_FULL } else { CHANNEL_SOON }) {
+            self.widen(first);
+        }
     }
 
     fn give(&self, load: &Arc<Load>, kind: Kind, len: u64) -> Given {
@@ -218,7 +201,7 @@ impl Wide {
     /// time without use, or without success, it may be tried again.
     pub fn widen(&self, first: &Session) {
         let (boot_id, pid) = (first.accept.home.boot_id.clone(), first.accept.pid);
-        let near = first.round_trip();
+        let wire = first.wire();
         let join = (first.accept.features & JOINS != 0).then_some(pid);
         let (opener, more, room) = (self.opener.clone(), self.more.clone(), self.room.clone());
         let mut state = self.more.lock();
@@ -232,7 +215,7 @@ impl Wide {
                 for count in [first, CHANNELS_MORE - first] {
                     let opened =
                         futures_util::future::join_all((0..count).map(|_| (opener.open)(join))).await;
-                    let usable = opened.into_iter().filter_map(|opened| usable(opened, &boot_id, pid, near));
+                    let usable = opened.into_iter().filter_map(|opened| usable(opened, &boot_id, pid, &wire));
                     more.lock().pipes.extend(usable);
                     room.iter().for_each(Notify::notify_waiters);
                     if more.lock().pipes.is_empty() {
@@ -258,12 +241,11 @@ impl Wide {
     }
 }
 
-/// A session with the same machine, which is as near as it was over the first one: the answers of one that is made while
-/// others fill the wire tell how long they wait for it.
-fn usable(opened: Result<Session>, boot_id: &Bytes, pid: u32, near: Duration) -> Option<Pipe> {
+/// A session with the same machine, over the same wire.
+fn usable(opened: Result<Session>, boot_id: &Bytes, pid: u32, wire: &Arc<Wire>) -> Option<Pipe> {
     match opened {
         Ok(session) if session.accept.home.boot_id == *boot_id => {
-            session.shared.table.lock().is_as_near(near);
+            session.share(wire);
             let joined = session.accept.features & JOINS != 0 && session.accept.pid == pid;
             Some(Pipe { session: Arc::new(session), load: Arc::default(), joined })
         }
@@ -310,21 +292,14 @@ impl Wide {
         meters.map(|meter| meter.bytes_out.load(Ordering::Relaxed)).collect()
     }
 
-    /// The shortest times of answers over those besides the first.
-    pub fn round_trips(&self) -> Vec<Duration> {
-        self.more.lock().pipes.iter().map(|p| p.session.round_trip()).collect()
+    /// Whether all are bound by the windows of the first.
+    pub fn share(&self, wire: &Arc<Wire>) -> bool {
+        self.more.lock().pipes.iter().all(|p| Arc::ptr_eq(&p.session.wire(), wire))
     }
 
     /// All but the first end.
     pub fn cut(&self) {
         self.more.lock().pipes.iter().for_each(|p| p.session.shared.finish(&super::closed()));
-    }
-
-    /// So many bytes were read and as many staged; whether either fills a channel.
-    pub fn is_full(&self, bytes: u64, round_trip: Duration) -> bool {
-        let mut more = self.more.lock();
-        let enough = self.enough();
-        more.reads_fill(bytes, round_trip, enough) | more.stages_fill(bytes, round_trip, enough)
     }
 }
 
@@ -339,39 +314,5 @@ impl Drop for Wide {
 impl More {
     fn is_used(&self) -> bool {
         !self.pipes.is_empty() && self.used.is_some_and(|used| used.elapsed() < CHANNEL_IDLE)
-    }
-
-    /// So many bytes were read; whether enough come in each round trip.
-    fn reads_fill(&mut self, bytes: u64, round_trip: Duration, enough: u64) -> bool {
-        self.used = Some(Instant::now());
-        Pace::fills(&mut self.reads, bytes, round_trip, enough)
-    }
-
-    /// The same of bytes that were staged: a channel carries each way as much.
-    fn stages_fill(&mut self, bytes: u64, round_trip: Duration, enough: u64) -> bool {
-        self.used = Some(Instant::now());
-        Pace::fills(&mut self.stages, bytes, round_trip, enough)
-    }
-}
-
-impl Pace {
-    /// Whether enough is carried in each round trip, and in the one before: what was held up somewhere comes all at once.
-    fn fills(pace: &mut Option<Pace>, bytes: u64, round_trip: Duration, enough: u64) -> bool {
-        let now = Instant::now();
-        let Some(current) = pace else {
-            // What this answer brought was under way before.
-            *pace = Some(Pace { since: now, bytes: 0, was_enough: false });
-            return false;
-        };
-        current.bytes += bytes;
-        let elapsed = now - current.since;
-        if elapsed < round_trip.max(CHANNEL_PACE) {
-            return false;
-        }
-        let flow = current.bytes as f64 * round_trip.as_secs_f64() / elapsed.as_secs_f64();
-        let is_enough = flow >= enough as f64;
-        let fills = is_enough && current.was_enough;
-        *pace = Some(Pace { since: now, bytes: 0, was_enough: is_enough });
-        fills
     }
 }

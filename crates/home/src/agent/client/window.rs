@@ -59,6 +59,19 @@ impl Window {
         self.size = (size as usize).clamp(WINDOW_MIN, WINDOW_MAX);
         (self.full, self.changed, self.shortest) = (false, Some(now), Duration::MAX);
     }
+
+    /// Whether so many bytes are carried in a round trip, those that queue apart. What has not grown does not tell.
+    pub fn carries(&self, bytes: usize, fastest: Duration) -> bool {
+        let most = || self.size as f64 * fastest.as_secs_f64() / (fastest + QUEUE).as_secs_f64();
+        self.size > WINDOW_FIRST && most() >= bytes as f64
+    }
+}
+
+#[cfg(test)]
+impl Window {
+    pub fn is_unused(&self) -> bool {
+        self.used == 0
+    }
 }
 
 #[cfg(test)]

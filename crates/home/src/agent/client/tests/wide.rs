@@ -97,58 +97,24 @@ async fn another_machine_behind_the_same_name_is_not_read_from() {
     assert_eq!(session.read(&loc(b"f"), 3, READ_MAX).await.unwrap().data[0], 3);
 }
 
-#[tokio::test(start_paused = true)]
-async fn further_pipes_are_for_far_and_fast_wires() {
-    // Bytes in each read, milliseconds from one to the next and for a round trip.
-    for (bytes, every, round_trip, wants) in
-        [(1 << 20, 37, 60, true), (1 << 20, 70, 60, false), (1 << 20, 1, 1, false), (16 << 10, 1, 60, false)]
-    {
-        let wide = Wide::new(opener(Arc::default(), b""));
-        let mut full = false;
-        for _ in 0..1000 {
-            tokio::time::sleep(Duration::from_millis(every)).await;
-            full |= wide.is_full(bytes, Duration::from_millis(round_trip));
-        }
-        assert_eq!(full, wants, "{bytes} bytes each {every} ms, {round_trip} ms away");
-    }
-}
-
-/// Buffers on the way hold something back for a while, and then give out all of it at once.
-#[tokio::test(start_paused = true)]
-async fn a_burst_tells_nothing_of_the_wire() {
-    let wide = Wide::new(opener(Arc::default(), b""));
-    for part in 0..1000 {
-        let pause = if part % 10 == 0 { 600 } else { 8 };
-        tokio::time::sleep(Duration::from_millis(pause)).await;
-        assert!(!wide.is_full(256 << 10, Duration::from_millis(60)), "4 MB/s are no fast wire");
-    }
+/// What is under way over one of them is in the way of all.
+#[tokio::test]
+async fn further_pipes_share_the_windows_of_the_first_one() {
+    let (session, _) = widened(b"boot", 0).await;
+    let wide = session.wide.as_ref().unwrap();
+    assert!(wide.count() == CHANNELS_MORE && wide.share(&session.wire()));
 }
 
 #[test]
-fn what_the_pipe_has_taken_has_not_arrived() {
-    let mut table = Table::new();
-    let staged = || {
-        let room = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
-        Waiter::Sent { sent: None, unkept: Arc::default(), _room: room }
-    };
-    let ids: Vec<u64> =
-        [1000, 20].map(|weight| table.push(Class::Bulk, Vec::new(), weight, staged()).unwrap()).into();
-    table.take_batch(&mut Vec::new(), &Meter::default());
-    assert_eq!(table.arrived_unheard(), 0);
-    for (id, weight) in ids.into_iter().zip([1000, 20]) {
-        table.arrived(id, Bytes::new(), true).unwrap().unwrap();
-        assert_eq!((table.arrived_unheard(), table.arrived_unheard()), (weight, 0));
-    }
-}
-
-#[tokio::test]
-async fn a_further_pipe_is_as_near_as_the_first_one() {
-    let (first, _, _) = session().await;
-    let session = Arc::into_inner(first).unwrap().widened_by(opener(Arc::default(), b"boot"));
-    let near = Duration::from_nanos(1);
-    session.shared.table.lock().is_as_near(near);
-    widen(&session, b"boot").await;
-    assert_eq!(session.wide.as_ref().unwrap().round_trips(), [near; CHANNELS_MORE]);
+fn a_pipe_that_ends_gives_back_what_it_had_under_way() {
+    let wire = Arc::new(Wire::new());
+    let mut table = Table::new(wire.clone());
+    let (sender, _receiver) = oneshot::channel();
+    table.push(Class::Bulk, Vec::new(), 1000, Waiter::One(sender)).unwrap();
+    table.take_batch(&mut Vec::new(), &Meter::default()).unwrap();
+    assert!(!wire.is_unused());
+    table.close(&closed());
+    assert!(wire.is_unused());
 }
 
 #[tokio::test]
