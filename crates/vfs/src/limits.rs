@@ -47,6 +47,10 @@ pub const WALKS_AT_ONCE: usize = 4;
 pub const CRAWL_OVER: Duration = Duration::from_secs(5);
 /// Bytes of names and attributes that a walk brings for each directory that it begins with.
 pub const WALK_BYTES_EACH: usize = 8 << 10;
+/// The same of the walk for somebody who follows a path.
+pub const DOWN_BYTES: u32 = 32 << 10;
+/// How long it is waited for that walk when the root is known: a folder on the way may not answer.
+pub const WAY_WAIT: Duration = Duration::from_millis(500);
 /// Directories of which something was told during a walk before it had come to them; with more nothing it brings is believed.
 pub const WALKS_TOLD: usize = 1024;
 /// Directories with their names that are asked for together because what is known of them is from before.
@@ -57,6 +61,8 @@ pub const SMALL_FILE: u64 = 64 << 10;
 pub const FILES_AHEAD: usize = 512;
 /// Their bytes together.
 pub const FILES_AHEAD_BYTES: u64 = 8 << 20;
+/// Bytes of small files that come with the first one that somebody reads: a hundredth of a second at 100 Mbit/s.
+pub const FILES_BESIDE: u64 = 128 << 10;
 /// Further directories that they are in at most.
 pub const DIRS_AHEAD: usize = 16;
 /// Directories above a file in which somebody's walk is known.

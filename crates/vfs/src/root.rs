@@ -271,10 +271,15 @@ impl Vfs {
                 return Err(e);
             }
         };
-        let path = start.path(hello.home_dir);
+        let path = start.path(hello.home_dir.clone());
+        // Who begins at the root often goes to the home directory from there.
+        let way = if path.is_root() { hello.home_dir } else { path.clone() };
+        let walk = tokio::spawn(volume.clone().walk_along(way));
         let mut at = ROOT_ID;
         let need = volume.need(at);
         volume.ensure_attr(at, need).await?;
+        // Whatever comes of it: who wants more asks for it.
+        let _ = tokio::time::timeout(limits::WAY_WAIT, walk).await;
         for part in path.names() {
             at = volume.ensure_name(at, &part, need).await?.ok_or_else(|| {
                 Error::new(

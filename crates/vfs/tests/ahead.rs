@@ -93,11 +93,16 @@ async fn a_walk_goes_on_into_the_next_directory() {
     walk(outer[2].oid).await;
 }
 
+/// So many bytes that two more come with the first one that is read.
+fn content(i: u64) -> Vec<u8> {
+    vec![i as u8; 50 << 10]
+}
+
 #[tokio::test]
 async fn small_files_come_before_they_are_read() {
     let world = World::new(Mode::Wb);
     for i in 0..CHILDREN {
-        world.write(&format!("f{i}"), format!("content {i}").as_bytes());
+        world.write(&format!("f{i}"), &content(i));
     }
     world.write("big", &vec![7; 300_000]);
     let e = world.start().await;
@@ -107,14 +112,27 @@ async fn small_files_come_before_they_are_read() {
         let e = &e;
         async move { e.read(e.find(&format!("/lab/f{i}")).await.unwrap()).await.unwrap() }
     };
-    assert_eq!(read(0).await, b"content 0");
-    assert_eq!(asked(&world, |c| c.read, 1).await, 1, "one file is no walk");
-    assert_eq!(read(1).await, b"content 1");
-    assert_eq!(asked(&world, |c| c.read, 4).await, 4, "two more");
-    for i in 2..CHILDREN {
-        assert_eq!(read(i).await, format!("content {i}").as_bytes());
+    assert_eq!(read(0).await, content(0));
+    assert_eq!(asked(&world, |c| c.read, 3).await, 3, "those beside it, as far as there is room");
+    for i in 1..CHILDREN {
+        assert_eq!(read(i).await, content(i));
     }
     assert_eq!(asked(&world, |c| c.read, CHILDREN).await, CHILDREN, "each file is read once, and no big one");
+}
+
+/// As one who looks for a file in each of many directories.
+#[tokio::test]
+async fn who_reads_one_file_here_and_one_there_gets_no_others_with_them() {
+    let world = World::new(Mode::Wb);
+    for dir in ["a", "b", "c"] {
+        world.mkdir(dir);
+        (0..CHILDREN).for_each(|i| world.write(&format!("{dir}/f{i}"), &content(i)));
+    }
+    let e = world.start().await;
+    for (dir, with) in [("a", 3), ("b", 4), ("c", 5)] {
+        assert_eq!(e.read(e.find(&format!("/lab/{dir}/f4")).await.unwrap()).await.unwrap(), content(4));
+        assert_eq!(asked(&world, |c| c.read, with).await, with, "{dir}");
+    }
 }
 
 /// Files come in the order in which they are read: by name or by fileid, both of which differ from that of the listing.
@@ -126,13 +144,14 @@ async fn who_reads_in_another_order_finds_what_comes_next_in_it() {
     named.sort();
     for order in [&made, &named] {
         let world = World::new(Mode::Wb);
-        made.iter().for_each(|name| world.write(name, name.as_bytes()));
+        let content = |name: &String| name.as_bytes().repeat(10_000);
+        made.iter().for_each(|name| world.write(name, &content(name)));
         let e = world.start().await;
         let lab = e.lab().await;
         assert_eq!(e.names(lab).await.len(), files);
         let check = async |name: &String| {
             let file = e.find(&format!("/lab/{name}")).await.unwrap();
-            assert_eq!(e.read(file).await.unwrap(), name.as_bytes());
+            assert_eq!(e.read(file).await.unwrap(), content(name));
         };
         for name in &order[..read] {
             check(name).await;
@@ -172,7 +191,9 @@ async fn crawled(order: impl Fn(&mut Vec<String>)) {
         read(names[0].clone(), f).await;
     }
     assert_eq!(asked(&world, |c| c.read, files).await, files, "nothing of a directory where nobody was");
-    read(names[1].clone(), 0).await;
+    for f in 0..files {
+        read(names[1].clone(), f).await;
+    }
     assert_eq!(asked(&world, |c| c.read, dirs * files).await, dirs * files, "all that comes next, once");
     world.fault(Fault::Unreachable);
     for (name, f) in names.iter().flat_map(|name| (0..files).map(move |f| (name, f))) {

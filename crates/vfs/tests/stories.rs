@@ -81,7 +81,8 @@ async fn rclone_9530_out_of_reach_is_neither_empty_nor_gone() {
     let mut world = World::new(Mode::Wb);
     world.staleness = Duration::from_millis(1);
     world.write("cached", b"content");
-    world.write("other", b"content");
+    // Too large to come with it.
+    world.write("other", &[7; 100_000]);
     let e = world.start().await;
     let lab = e.lab().await;
     e.names(lab).await;

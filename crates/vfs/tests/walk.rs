@@ -135,6 +135,60 @@ async fn a_home_that_is_owned_is_walked_and_asked_for_nothing_twice() {
     assert_eq!(world.memory.counters().calls(), calls);
 }
 
+/// A home with a long path in it.
+fn deep() -> World {
+    let (world, _) = world();
+    for dir in ["a", "a/b", "a/b/c", "a/b/c/d", "a/b/c/d/e"] {
+        world.mkdir(dir);
+    }
+    world.write("a/b/c/d/e/f", b"content");
+    world
+}
+
+#[tokio::test]
+async fn who_comes_down_a_path_finds_what_is_below_it() {
+    let world = deep();
+    let e = world.start().await;
+    e.find("/lab/a/b/c/d/e/f").await.unwrap();
+    let asked = world.memory.counters();
+    assert_eq!((asked.list, asked.walk), (2, 1), "the root, the first directory, and all others at once");
+}
+
+/// As the shell and its programs do which begin there.
+#[tokio::test]
+async fn who_goes_to_the_home_directory_finds_the_way_listed() {
+    let world = deep();
+    world.memory.set_home_dir(path("a/b/c"));
+    let e = world.start().await;
+    e.find("/lab/a/b/c/d/e/f").await.unwrap();
+    let asked = world.memory.counters();
+    assert_eq!((asked.list, asked.walk), (0, 1));
+    // It is as good as what was asked for by itself: the home tells what changes there.
+    world.write("a/b/new", b"");
+    world.memory.tell(&path("a/b"), &["new"]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    e.find("/lab/a/b/new").await.unwrap();
+    assert_eq!(world.memory.counters().walk, 1);
+}
+
+#[tokio::test]
+async fn a_way_that_leads_nowhere_is_nobodys_error() {
+    let world = deep();
+    world.memory.set_home_dir(path("a/nowhere/b"));
+    let e = world.start().await;
+    assert_eq!(e.names(e.find("/lab/a").await.unwrap()).await, ["b"]);
+}
+
+/// A home directory may be behind a server that is down.
+#[tokio::test]
+async fn nobody_waits_long_for_the_way() {
+    let world = deep();
+    world.memory.set_home_dir(path("a/b/c"));
+    world.fault(Fault::LateWalks(false));
+    let e = world.start().await;
+    tokio::time::timeout(Duration::from_secs(2), e.find("/lab/a")).await.unwrap().unwrap();
+}
+
 #[tokio::test]
 async fn a_look_into_one_directory_is_no_crawl() {
     let (world, _) = world();

@@ -102,6 +102,8 @@ struct State {
     copies: bool,
     /// See [`MemoryHome::set_walks`].
     walks: bool,
+    /// See [`MemoryHome::set_home_dir`].
+    home_dir: HomePath,
     /// Marks of watched directories.
     watched: HashMap<u64, Mark>,
     told: Vec<Changed>,
@@ -154,6 +156,7 @@ impl MemoryHome {
             epoch: None,
             confirms: false,
             walks: false,
+            home_dir: HomePath::root(),
             copies: false,
             watched: HashMap::new(),
             told: Vec::new(),
@@ -201,6 +204,11 @@ impl MemoryHome {
     /// From now on it can be asked whether what is known of directories is true.
     pub fn set_confirms(&self) {
         self.state.lock().confirms = true;
+    }
+
+    /// Where the account is at home.
+    pub fn set_home_dir(&self, path: HomePath) {
+        self.state.lock().home_dir = path;
     }
 
     /// From now on it walks.
@@ -300,7 +308,7 @@ impl Home for MemoryHome {
             uid: UID,
             gid: GID,
             groups: vec![GID],
-            home_dir: HomePath::root(),
+            home_dir: state.home_dir.clone(),
             token: Some(state.token),
             token_is_new: std::mem::take(&mut state.token_is_new),
             boot_id: Bytes::from_static(b"memory"),

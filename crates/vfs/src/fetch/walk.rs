@@ -6,7 +6,7 @@
 
 use super::{Want, are_names_alone, has_moved, is_out_of_reach};
 use crate::config::WalkStatus;
-use crate::inode::Tree;
+use crate::inode::{ROOT_ID, Tree};
 use crate::limits;
 use crate::meta::Asked;
 use crate::volume::Volume;
@@ -28,6 +28,8 @@ struct UnderWay {
     told: HashSet<HomeId>,
     /// When somebody last went through a tree.
     crawled: Option<Duration>,
+    /// When somebody last began to read a small file.
+    read: Option<Duration>,
     status: WalkStatus,
 }
 
@@ -59,6 +61,12 @@ impl Walks {
         let mut walks = self.0.lock();
         let goes_on = walks.crawled.replace(now).is_some_and(|at| now < at + limits::CRAWL_OVER);
         walks.status.crawls += u64::from(!goes_on);
+    }
+
+    /// Somebody begins to read a small file; whether nobody had for a while.
+    pub fn reads(&self, now: Duration) -> bool {
+        let before = self.0.lock().read.replace(now);
+        before.is_none_or(|at| now >= at + limits::CRAWL_OVER)
     }
 
     /// Somebody looks at the names of a directory.
@@ -111,15 +119,53 @@ impl Volume {
         }
         let free = limits::WALKS_AT_ONCE.saturating_sub(self.walks.count());
         for some in dirs.chunks(WALK_FROM).take(free) {
-            let bytes = some.len() * limits::WALK_BYTES_EACH;
-            self.together(some.to_vec(), move |volume, dirs| async move {
-                match volume.walk(&dirs, bytes as u32, false).await {
-                    Err(e) if is_out_of_reach(&e) => Err(e),
-                    // Who waits asks for himself.
-                    _ => Ok(()),
-                }
-            });
+            self.walk_together(some.to_vec(), (some.len() * limits::WALK_BYTES_EACH) as u32);
         }
+    }
+
+    /// The same for a directory to which somebody has come down a path: he may go on.
+    pub fn walk_down(self: &Arc<Self>, dir: u64) {
+        if self.walks.count() < limits::WALKS_AT_ONCE {
+            self.walk_together(vec![dir], limits::DOWN_BYTES);
+        }
+    }
+
+    fn walk_together(self: &Arc<Self>, dirs: Vec<u64>, bytes: u32) {
+        self.together(dirs, move |volume, dirs| async move {
+            match volume.walk(&dirs, bytes, false).await {
+                Err(e) if is_out_of_reach(&e) => Err(e),
+                // Who waits asks for himself.
+                _ => Ok(()),
+            }
+        });
+    }
+
+    /// Lists the directories on a path from the root in one question, for somebody who is going to follow it where nothing is
+    /// known yet: one after the other each of them would wait for the answer to the one before.
+    pub async fn walk_along(self: Arc<Self>, path: HomePath) -> Result<()> {
+        let is_known = self.tree.lock().names(ROOT_ID)?.complete;
+        if is_known
+            || path.is_root()
+            || self.plain()
+            || !self.home.walks()
+            || !self.connects()
+            || self.is_silent()
+        {
+            return Ok(());
+        }
+        let mut way = vec![HomePath::root()];
+        for name in path.names().take(WALK_FROM - 1) {
+            way.extend(way.last().map(|above| above.join(&name)));
+        }
+        // What is below its end is of more use than what is beside it.
+        let from = way.into_iter().rev().map(|path| Loc { path, id: None }).collect();
+        let _walking = self.walks.begin();
+        let asked = self.asked(&self.tree.lock());
+        let mut walked = self.ask_walk(from, limits::DOWN_BYTES, false).await?;
+        // The root is known by itself, each of the others by what is above it.
+        self.ensure_attr(ROOT_ID, self.need(ROOT_ID)).await?;
+        walked.dirs.sort_by_key(|(path, _)| path.names().count());
+        walked.dirs.into_iter().try_for_each(|(path, watched)| self.take_walked(&path, watched, asked))
     }
 
     /// Lists these directories, at most [`WALK_FROM`], and what is below them, as far as about so many bytes go.
@@ -137,14 +183,7 @@ impl Volume {
             return Ok(());
         }
         let at = from.iter().map(|(_, at)| at.clone()).collect();
-        self.walks.note(|status| status.asked += 1);
-        let Walked { came, dirs } = self.home.walk(at, bytes, later).await?;
-        self.walks.note(|status| {
-            status.directories += dirs.len() as u64;
-            status.names += dirs.iter().map(|(_, watched)| watched.page.entries.len() as u64).sum::<u64>();
-        });
-        tracing::debug!(from = from.len(), came, listed = dirs.len(), "a walk");
-        self.heard();
+        let Walked { came, dirs } = self.ask_walk(at, bytes, later).await?;
         let came = from.iter().take(came as usize);
         let left_out = came.filter(|(_, at)| dirs.iter().all(|(path, _)| *path != at.path));
         let left_out: Vec<u64> = left_out.map(|(dir, _)| *dir).collect();
@@ -159,6 +198,20 @@ impl Volume {
             }
         }
         Ok(())
+    }
+
+    async fn ask_walk(&self, from: Vec<Loc>, bytes: u32, later: bool) -> Result<Walked> {
+        self.walks.note(|status| status.asked += 1);
+        let begins = from.len();
+        let walked = self.home.walk(from, bytes, later).await?;
+        self.walks.note(|status| {
+            let names = walked.dirs.iter().map(|(_, watched)| watched.page.entries.len() as u64);
+            (status.directories, status.names) =
+                (status.directories + walked.dirs.len() as u64, status.names + names.sum::<u64>());
+        });
+        tracing::debug!(from = begins, came = walked.came, listed = walked.dirs.len(), "a walk");
+        self.heard();
+        Ok(walked)
     }
 
     /// Where a walk through these directories begins. Where each answer is asked for anew, what comes before it is of no use.
@@ -214,7 +267,6 @@ fn has_younger(tree: &Tree, dir: u64, at: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::inode::ROOT_ID;
     use crate::inode::tests::attr;
     use crate::meta::merge_name;
     use crate::store::MemStore;

@@ -49,7 +49,7 @@ impl Walk {
             return 0;
         }
         if walks && moves {
-            self.window = (self.window * 2).clamp(2, max);
+            self.window = (self.window * 2).max(self.asked).clamp(2, max);
         }
         self.window
     }

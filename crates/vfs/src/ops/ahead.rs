@@ -5,9 +5,10 @@
 //! directory, one in it, and one in that, or looks for names in one after another that has to be listed for it. The more of
 //! them he has used, the further ahead the home is asked, and below the directory where he is as well. Who reads files
 //! goes on so in the next directories; more is asked for when half of it is used, so that he need not stop. Nobody waits for
-//! these questions, and what they bring is as old as any other answer. What is not of the same file system is left
+//! these questions, and what they bring is as old as any other answer. With the first small file that somebody reads after a
+//! while come those beside it, a few in all: he may begin to work there. What is not of the same file system is left
 //! alone, and so is what is in a directory that says it has no size: to list it might mount something. A home that walks
-//! by itself is asked for many directories, and those below them, in one question.
+//! by itself is asked for many directories, and those below them, in one question; so it is by who comes down a path.
 
 use crate::fetch::{Extent, Want};
 use crate::freshness::{Need, is_listed};
@@ -43,6 +44,10 @@ impl Volume {
 
     /// Somebody looks for a name in a directory that has to be listed for it.
     pub fn look_ahead(self: &Arc<Self>, dir: u64, need: &Need) {
+        let walks = !self.plain() && !self.is_silent() && self.home.walks() && self.connects();
+        if walks && comes_down(&mut self.tree.lock(), dir, need) {
+            self.walk_down(dir);
+        }
         self.ask_for_listings(|tree, most| next_looks(tree, dir, most, need));
     }
 
@@ -75,12 +80,13 @@ impl Volume {
         if tree.get(id).is_ok_and(|n| n.base_len > limits::SMALL_FILE) {
             return;
         }
+        let begins = self.walks.reads(need.now);
         let way = way(&mut tree, id);
-        let count = step_in_files(&mut tree, &way, missed, need);
-        if count == 0 {
-            return;
-        }
-        let mut room = Room { count, bytes: limits::FILES_AHEAD_BYTES };
+        let mut room = match step_in_files(&mut tree, &way, missed, need) {
+            0 if begins && missed => Room { count: limits::FILES_AHEAD, bytes: limits::FILES_BESIDE },
+            0 => return,
+            count => Room { count, bytes: limits::FILES_AHEAD_BYTES },
+        };
         // What is on its way already takes room too, so that no more than that is at any time.
         let mut is_next = |id, attr: &Attr, _: Option<&DirNode>| {
             attr.kind == Kind::File
@@ -89,7 +95,7 @@ impl Volume {
                 && !self.data.gaps(id, 0, attr.size).is_empty()
                 && room.take(attr.size)
         };
-        let (dir, cookie) = way[0];
+        let Some(&(dir, cookie)) = way.first() else { return };
         let order = tree.names(dir).map(|node| node.reads.order()).unwrap_or_default();
         let mut wanted = neighbours(&tree, dir, (order, cookie), &mut is_next);
         let next = next_dirs(&tree, &way);
@@ -270,6 +276,17 @@ fn next_looks(tree: &mut Tree, dir: u64, mut most: Room, need: &Need) -> Vec<u64
         id != dir && is_small(attr, node, need) && most.take(attr.size)
     };
     neighbours(tree, parent, (Order::Listed, cookie), further)
+}
+
+/// Whether somebody looks for names in the directory above, too, and nothing is known of this one, which is hardly large.
+fn comes_down(tree: &mut Tree, dir: u64, need: &Need) -> bool {
+    let Some((parent, _)) = place(tree, dir) else { return false };
+    let looks = place(tree, parent).is_some_and(|(above, cookie)| {
+        tree.names(above).is_ok_and(|node| node.looks.last(need.since) == Some(cookie))
+    });
+    let Some(inode) = tree.peek(dir).filter(|_| looks) else { return false };
+    let size = inode.attr.map_or(0, |attr| attr.size);
+    (1..=limits::NEW_DIR_SIZE).contains(&size) && inode.dir.as_ref().is_some_and(|n| !n.complete && !n.big)
 }
 
 /// Whether a directory is small, may be listed, and has to be.
