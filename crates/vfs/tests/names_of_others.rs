@@ -210,3 +210,33 @@ async fn what_another_program_wrote_to_a_file_that_was_just_made_is_no_base_of_o
     assert_eq!(all_at_home(&world).await, [&b"their"[..], b"ours", b"", b""]);
     assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
 }
+
+/// A rename was given up, because the home had removed its file, and what was made under the old name is another one.
+#[tokio::test]
+async fn what_is_made_anew_does_not_take_the_name_that_another_file_has_by_now() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"base");
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    world.fault(Fault::Unreachable);
+    e.vfs.rename(e.ctx(), lab, b"a", lab, b"b", RenameHow::Replace).await.unwrap();
+    let g = e.create(lab, "a").await.unwrap();
+    e.write(g, 0, b"of g").await.unwrap();
+    e.write(f, 0, b"ours").await.unwrap();
+    world.remove("a");
+    // What has the name is of the same length, so that it would be compared.
+    world.fault.set_after_conflict(Fault::Unreachable);
+    world.fault(Fault::None);
+    while world.at_home("a").await.as_deref() != Some(b"of g") || e.vfs.status().volumes[0].unsent_ops > 1 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    tokio::time::sleep(Duration::from_millis(800)).await;
+    e.write(g, 4, b", too").await.unwrap();
+    world.remove("a");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(all_at_home(&world).await, [&b"of g, too"[..], b"ours"]);
+    assert_eq!(world.at_home("a").await.unwrap(), b"of g, too");
+    assert_eq!((e.find("/lab/a").await.unwrap(), e.read(f).await.unwrap()), (g, b"ours".to_vec()));
+}

@@ -244,7 +244,7 @@ impl Volume {
             let slot = node.slot_mut(&place.1);
             slot.child = slot.child.filter(|child| *child != object);
         }
-        if node.slot(&place.1).is_some_and(|s| s.pending == 0) {
+        if node.slot(&place.1).is_some_and(|s| s.pending == 0 && s.child.is_none()) {
             node.forget(&place.1);
         }
         node.complete = false;
