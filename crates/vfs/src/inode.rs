@@ -4,6 +4,7 @@
 //! They differ while a rename is unsent. A binding changes only by an outcome or a listing.
 
 mod copies;
+mod ctimes;
 mod front;
 mod kept;
 mod lock;
@@ -12,6 +13,7 @@ mod walk;
 mod xattrs;
 
 pub use copies::{Copies, is_copy};
+pub use ctimes::Ctimes;
 pub use front::Front;
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
@@ -310,6 +312,8 @@ pub struct Tree {
     /// Files with unsent bytes that are in the queue alone: after a restart the disk had no room to lay them over the
     /// cache.
     pub unlaid: HashSet<u64>,
+    /// The ctimes that were shown.
+    pub ctimes: Ctimes,
     /// Extended attributes.
     xattrs: AllXattrs,
     /// Bound since the last record of bindings.
@@ -337,6 +341,7 @@ impl Tree {
             nameless: Nameless::default(),
             copies: Copies::default(),
             unlaid: HashSet::new(),
+            ctimes: Ctimes::default(),
             xattrs: AllXattrs::default(),
             unlogged: Vec::new(),
             unsaved: HashSet::new(),

@@ -243,6 +243,14 @@ pub const SPACE_UNTOLD: u64 = 1 << 20;
 pub const BLOCK: u64 = 4 << 10;
 /// Between two notes of a home's free space in the store.
 pub const SPACE_KEPT: Duration = Duration::from_secs(60);
+/// By how much the time of a change that was answered before its record was durable is after that of a durable one at most:
+/// longer than records take to become durable while something is written.
+pub const CTIME_AHEAD: Duration = Duration::from_secs(5);
+/// What such changes may have added to a ctime, a nanosecond each.
+pub const CTIMES_COUNTED: Duration = Duration::from_millis(1);
+/// By how much a clock is believed to be behind what was recorded before a restart; else what was recorded is taken to be
+/// wrong.
+pub const CLOCK_BEHIND: Duration = Duration::from_secs(7 * 86_400);
 /// Between two checkpoints of identities.
 pub const CHECKPOINT: Duration = Duration::from_secs(1);
 /// Pause before an operation is tried again that the home refused for a reason that may pass.

@@ -70,8 +70,8 @@ impl Volume {
     fn accept(
         &self,
         tree: &mut Tree,
-        (origin, change): (u64, Change),
-        record: Change,
+        (origin, mut change): (u64, Change),
+        mut record: Change,
         laid: bool,
     ) -> Result<Ticket> {
         let held = held(&change);
@@ -81,12 +81,14 @@ impl Volume {
             return Err(ErrorKind::Full.into());
         }
         note_ctimes(tree, &change);
+        [&mut change, &mut record].into_iter().for_each(|change| move_on(tree, change));
         // After a restart it has to be known which content the first unsent change of a file was made to.
         let is_first = |n: &Inode| n.pending == 0 && n.kind == Kind::File && n.base.is_some();
         let first: Vec<u64> = objects(&change).filter(|id| tree.peek(*id).is_some_and(is_first)).collect();
         first.into_iter().for_each(|id| tree.unlogged(id));
         self.log_bindings(tree)?;
         let seq = self.lane.append(Body::Change(record)).map_err(come_again)?;
+        tree.ctimes.recorded(seq, &change, self.lane.durable());
         let (sender, outcome) = if !laid { Some(oneshot::channel()).unzip() } else { (None, None) };
         if let Some(key) = change.retry {
             self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });
@@ -306,6 +308,7 @@ pub fn enqueue(
 /// A ctime of the home that is ahead of our clock is recorded before a change counts on from it that does not tell the
 /// outcome: recovery must count from the same.
 fn note_ctimes(tree: &mut Tree, change: &Change) {
+    let floor = tree.ctimes.floor(change.time);
     let counted = names(change).map(|(dir, _)| dir).chain(destroyed(change));
     for id in counted.filter(|_| !change.plain) {
         let Ok(inode) = tree.get(id) else { continue };
@@ -315,6 +318,17 @@ fn note_ctimes(tree: &mut Tree, change: &Change) {
         if from_home && ctime >= change.time {
             inode.shown = Some((Some(attr.version()), ctime));
             tree.unlogged(id);
+        } else if ctime < floor && attr.kind != Kind::Dir {
+            inode.shown = Some((inode.shown.map_or(Some(attr.version()), |(version, _)| version), floor));
+            tree.unlogged(id);
         }
+    }
+}
+
+/// The ctime of what was there before is later than what an earlier process may have shown.
+fn move_on(tree: &Tree, change: &mut Change) {
+    let floor = tree.ctimes.floor(change.time).next();
+    if let (false, Some(after)) = (matches!(change.op, Op::Create { .. }), &mut change.after) {
+        after.ctime = after.ctime.max(floor);
     }
 }

@@ -16,7 +16,7 @@ use crate::earlier::Chunks;
 use crate::env::Env;
 use crate::fetch::{Flights, Walks};
 use crate::guard::Guard;
-use crate::inode::{Tree, TreeLock, local};
+use crate::inode::{Ctimes, Tree, TreeLock, local};
 use crate::journal::{Binding, Body, Change, Fate, Journal, Lane, Stored};
 use crate::mode::Modes;
 use crate::mutate::{enqueue, keep_only_base};
@@ -514,6 +514,11 @@ fn recover(
     records: Vec<(u64, Body)>,
 ) -> Result<()> {
     let saved = tree.saved_up_to()?;
+    let changes = records.iter().filter_map(|(_, body)| match body {
+        Body::Change(change) => Some(change),
+        _ => None,
+    });
+    tree.ctimes = Ctimes::found(changes, shared.env.clock.now());
     let (open, recovery) = unretired(&mut shared.replies.lock(), volume, tree, records, saved);
     let now = shared.env.clock.instant();
     for (seq, (mut change, late)) in open {

@@ -502,6 +502,42 @@ async fn a_clock_that_is_set_delays_and_loses_nothing_and_no_ctime_goes_back() {
     }
 }
 
+/// An unstable write is seen before its record is durable.
+#[tokio::test]
+async fn no_ctime_goes_back_where_a_write_was_lost_and_the_clock_set_back() {
+    for (ahead, unlinked) in [(0, false), (0, true), (3600, false)] {
+        let mut world = World::new(Mode::Wb);
+        let clock = Arc::new(Stepped(RealClock::new(), 0.into()));
+        world.clock = clock.clone();
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.create(lab, "f").await.unwrap();
+        e.vfs.link(e.ctx(), f, lab, b"g").await.unwrap();
+        e.sync().await;
+        let mut shown = Time::default();
+        for life in 0..3 {
+            let e = if life == 0 { &e } else { &world.start().await };
+            e.lab().await;
+            if life > 0 {
+                clock.1.store(-3600, Relaxed);
+                match unlinked {
+                    true if life == 1 => drop(e.vfs.remove(e.ctx(), lab, b"g").await.unwrap()),
+                    _ => e.write(f, 0, b"kept").await.unwrap(),
+                }
+                let ctime = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+                assert!(ctime > shown, "{life}: ctime {ctime:?} after {shown:?}");
+            }
+            // As if nothing had been done for so long.
+            clock.1.fetch_add(ahead, Relaxed);
+            unstable(e, f, 0, b"kept").await.unwrap();
+            unstable(e, f, 0, b"lost").await.unwrap();
+            shown = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+            world.disk.kill();
+            world.reconnect();
+        }
+    }
+}
+
 /// A home that loses its power in the middle of a write may keep any part of it, and not its time.
 #[tokio::test]
 async fn what_a_power_cut_left_of_a_write_is_no_conflict_also_where_it_was_written_over_since() {

@@ -54,6 +54,8 @@ struct Taken {
     /// `None` where there was nothing to write.
     ticket: Option<Ticket>,
     after: Option<crate::FileAttr>,
+    /// The answer may tell of it before its record is durable.
+    covered: bool,
 }
 
 impl Vfs {
@@ -139,6 +141,9 @@ impl Vfs {
         {
             volume.settled(ticket).await?;
             volume.kept(oid.id).await?;
+        } else if let (false, Some(ticket)) = (taken.covered, taken.ticket) {
+            // It was taken. Where the disk fails, the next one hears of it.
+            let _ = volume.lane.synced(ticket.seq).await;
         }
         let through = volume.plain() && want == Stability::Stable;
         let after = if through { volume.shown_if_known(&volume.tree.lock(), oid.id) } else { taken.after };
@@ -325,12 +330,12 @@ impl Volume {
         let at = position.in_file(length(&tree, id, attr.size), len)?;
         if data.is_empty() {
             let after = self.shown_if_known(&tree, id);
-            return Ok(Some(Taken { at, before, ticket: None, after }));
+            return Ok(Some(Taken { at, before, ticket: None, after, covered: true }));
         }
         if self.passes(write) && self.lane.has_room(0) {
             let stored = Stored::Inline(data.clone());
             let ticket = self.write_record(&mut tree, ctx, id, (at, stored), data)?;
-            return Ok(Some(Taken { at, before, ticket: Some(ticket), after: None }));
+            return Ok(Some(Taken { at, before, ticket: Some(ticket), after: None, covered: true }));
         }
         keep_only_base(&mut tree, &self.data, id);
         let inline = if data.len() <= INLINE_MAX { len } else { 0 };
@@ -342,7 +347,9 @@ impl Volume {
             Ok(extent) => {
                 let ticket = self.write_record(&mut tree, ctx, id, (at, Stored::Extent(extent)), data)?;
                 let after = self.shown_if_known(&tree, id);
-                Ok(Some(Taken { at, before, ticket: Some(ticket), after }))
+                let durable = self.lane.durable();
+                let covered = after.is_none_or(|after| tree.ctimes.covers(after.mtime, durable));
+                Ok(Some(Taken { at, before, ticket: Some(ticket), after, covered }))
             }
             Err(crate::env::Error::Full(_)) => Ok(None),
             Err(e) => Err(local(e)),
