@@ -30,7 +30,7 @@ impl<S: Sys> Batch<'_, S> {
     ) -> Act<Done> {
         let found = self.home.find(at)?;
         let (fd, old) = (&found.fd, found.attr);
-        if !self.same(self.meant(at), old.id) {
+        if !self.same(self.meant(at), old.id) || self.is_anothers(placed, &old) {
             return Err(ErrorKind::Stale.into());
         }
         if set.uid.is_some_and(|uid| uid != old.uid) {

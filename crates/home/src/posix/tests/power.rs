@@ -3,6 +3,7 @@
 use super::claims::{GATEWAY, VOLUME, again, all_done, batch, begin, numbers, object};
 use super::meddler::{Event, Meddler};
 use super::*;
+use crate::op::SetAttr;
 use std::os::unix::fs::MetadataExt;
 
 /// Of what is not known of, a power cut may leave a time and no length; else what has the length of before is theirs.
@@ -100,13 +101,25 @@ fn what_was_written_after_the_power_was_back_is_theirs() {
             new_name: name("new"),
             replaced: Some((at("w/new"), found)),
         };
-        let later = [write("w/new", found, 0, b"ours"), remove("w", "new", found), rename].map(placed);
-        let ops = [vec![linked], later.to_vec()].concat();
+        let over_theirs = Op::Rename {
+            from: at("w"),
+            name: name("made"),
+            object: at("w/made"),
+            to: at("w"),
+            new_name: name("new"),
+            replaced: Some((at("w/new"), found)),
+        };
+        let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+        let set = Op::SetAttr { object: at("w/new"), base: None, set };
+        let later = [write("w/new", found, 0, b"ours"), remove("w", "new", found), rename, over_theirs, set];
+        let ops = [vec![linked], later.map(placed).to_vec()].concat();
         let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
         if !known.begun.is_empty() {
             continue;
         }
         torn += usize::from(!known.torn.is_empty());
+        let (made, mode) = (placed(create("w", "made", 0o644)), next.stat(&at("w/new")).unwrap().attr.mode);
+        all_done(&next.apply(vec![made.clone()]).unwrap(), &[made], "what is made now is ours");
         for op in again(&ops, &known.unknown) {
             let outcomes = next.apply(vec![op]).unwrap();
             let not_done = matches!(outcomes[0], Outcome::Conflict(Some(_)) | Outcome::Refused(_));
@@ -117,6 +130,7 @@ fn what_was_written_after_the_power_was_back_is_theirs() {
             (b"their content".to_vec(), b"theirs".to_vec())
         );
         assert_eq!(moved, Some(version(&next, "w/moves")));
+        assert_eq!(next.stat(&at("w/new")).unwrap().attr.mode, mode);
     }
     assert!(torn > 2, "only {torn} times");
 }
