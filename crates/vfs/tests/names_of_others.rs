@@ -240,3 +240,30 @@ async fn what_is_made_anew_does_not_take_the_name_that_another_file_has_by_now()
     assert_eq!(world.at_home("a").await.unwrap(), b"of g, too");
     assert_eq!((e.find("/lab/a").await.unwrap(), e.read(f).await.unwrap()), (g, b"ours".to_vec()));
 }
+
+/// The home knows after a power cut that it wrote ours; another program wrote the file since.
+#[tokio::test]
+async fn what_another_program_wrote_to_what_we_had_written_is_not_removed_for_that() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    let (e, lab) = looked(&world).await;
+    let f = e.create(lab, "f").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::ChangesUnanswered);
+    e.write(f, 0, b"ours").await.unwrap();
+    while world.at_home("f").await.unwrap() != b"ours" {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.fault(Fault::Unreachable);
+    e.vfs.remove(e.ctx(), lab, b"f").await.unwrap();
+    world.write("f", b"their");
+    world.disk.kill();
+    drop(e);
+    world.reconnect();
+    world.memory.cut_power_when_durable();
+    let e = world.start().await;
+    e.lab().await;
+    e.sync().await;
+    assert_eq!(all_at_home(&world).await, [b"their"]);
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+}

@@ -94,6 +94,8 @@ struct State {
     keeps_log: bool,
     /// See [`MemoryHome::cut_power`].
     forgot: bool,
+    /// See [`MemoryHome::cut_power_when_durable`].
+    before: Option<Memo>,
     /// The span in which nothing went untold; `None`: nothing is told.
     epoch: Option<u64>,
     /// See [`MemoryHome::set_confirms`].
@@ -153,6 +155,7 @@ impl MemoryHome {
             claims: HashMap::new(),
             keeps_log: false,
             forgot: false,
+            before: None,
             epoch: None,
             confirms: false,
             walks: false,
@@ -189,6 +192,13 @@ impl MemoryHome {
         self.restart();
         let mut state = self.state.lock();
         (state.memo, state.forgot) = (Memo::default(), true);
+    }
+
+    /// The same, after all that was executed had become durable: it is known what that was, and not with which outcomes.
+    pub fn cut_power_when_durable(&self) {
+        let executed = std::mem::take(&mut self.state.lock().memo);
+        self.cut_power();
+        self.state.lock().before = Some(executed);
     }
 
     /// Whether it tells in a claim what was executed, as it does not at first.
@@ -529,11 +539,13 @@ impl Home for MemoryHome {
             return Ok(None);
         }
         state.claims.insert((gateway, volume), true);
-        if std::mem::take(&mut state.forgot) {
-            let nothing = Claimed { begun: vec![], unknown: lost, torn: vec![], ran: 0, restarted: true };
-            return Ok(Some(nothing));
-        }
         let since = lost.first().copied().unwrap_or(u64::MAX);
+        if std::mem::take(&mut state.forgot) {
+            let known = state.before.take().unwrap_or_default();
+            let begun: Vec<u64> = known.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
+            let unknown = lost.into_iter().filter(|seq| !begun.contains(seq)).collect();
+            return Ok(Some(Claimed { begun, unknown, torn: vec![], ran: 0, restarted: true }));
+        }
         let begun = state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
         Ok(Some(Claimed { begun, unknown: Vec::new(), torn: Vec::new(), ran: 0, restarted: false }))
     }

@@ -161,6 +161,20 @@ fn as_made(change: &Change, there: Attr) -> Attr {
     }
 }
 
+/// What a write left that is known to be durable, of which this is there. What shows neither its time nor its length is
+/// another program's, whom nobody here has seen: what is unsent behind it was made to ours.
+pub(super) fn as_left(change: &Change, there: Attr) -> Attr {
+    match (&change.op, change.after) {
+        (Op::Write { .. }, Some(after))
+            if after.mtime == change.time
+                && (after.size != there.size || !is_kept_as(change.time, there.mtime)) =>
+        {
+            Attr { size: after.size, mtime: after.mtime, ..there }
+        }
+        _ => there,
+    }
+}
+
 /// Whether an outcome shows content that our changes do not explain: another program wrote the file, and nobody here has
 /// seen that.
 fn is_foreign(inode: &Inode, attr: &Attr, change: &Change) -> bool {

@@ -14,6 +14,7 @@
 //! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it; that
 //! is so where it is parked, too, and not looked for.
 
+use super::confirm::as_left;
 use super::content::Slice;
 use super::course::{Course, Found, State, Step};
 use super::marks::Mark;
@@ -166,6 +167,7 @@ impl Volume {
             tree.queue.looked_for();
             for (t, mark) in proven {
                 let attr = mark.or_else(|| identities.get(&t.change.object).copied());
+                let attr = attr.map(|there| as_left(&t.change, there));
                 let done = Done { attr, dirs: vec![] };
                 self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
             }
@@ -221,6 +223,9 @@ impl Volume {
         let traces =
             sent.into_iter().filter_map(|(seq, place)| self.trace(seq, place, left.get(&seq), &seen));
         let mut traces: Vec<Trace> = traces.collect();
+        if class == Class::Posix {
+            only_first(&mut traces);
+        }
         if cut {
             disbelieve(&mut traces, |id| self.known(id));
             let shows = |id, there: &Attr| self.shows(id, there, &seen.times);
@@ -463,6 +468,18 @@ fn nowhere(traces: &[Trace], last: u64, known: impl Fn(u64) -> Option<home::Home
     traces.iter().map(|t| t.change.object).filter(|id| !somewhere.contains(id)).collect()
 }
 
+/// What is written once more, because its first name was taken, is of one time: a write that leaves the same mark as one
+/// before it has none of its own.
+fn only_first(traces: &mut [Trace]) {
+    let mut left = HashSet::new();
+    for t in traces.iter_mut().filter(|t| matches!(t.change.op, Op::Write { .. })) {
+        let mark = t.change.after.map(|after| (t.change.object, after.mtime, after.size));
+        if mark.is_some_and(|mark| !left.insert(mark)) {
+            t.mark = None;
+        }
+    }
+}
+
 /// A move over another file that is half done has left that one under the name which it takes away. That is the mark of no
 /// later record that would bring it there, where one in between was certainly not executed.
 fn disbelieve(traces: &mut [Trace], known: impl Fn(u64) -> Option<home::HomeId>) {
@@ -567,14 +584,29 @@ fn sent_with(traces: &[Trace], torn: HashSet<u64>) -> HashSet<u64> {
 /// Leaves what has to be done again.
 fn again(proven: &mut Vec<(&Trace, Option<Attr>)>, torn: &HashSet<u64>, executed: u64) {
     let mut files: HashSet<u64> = HashSet::new();
-    proven.retain(|(t, mark)| {
+    let shown = contents_shown(proven);
+    proven.retain(|(t, _)| {
         let is_write = matches!(t.change.op, Op::Write { .. });
-        if torn.contains(&t.seq) || (is_write && mark.is_none() && t.seq > executed) {
+        if torn.contains(&t.seq) || (is_write && !shown.contains(&t.seq) && t.seq > executed) {
             files.insert(t.change.object);
         }
         let is_content = is_write || matches!(t.change.op, Op::SetAttr { .. });
         !(is_content && files.contains(&t.change.object))
     });
+}
+
+/// The writes whose file has the time and the length which they or later changes of it left. Which object has a name is told
+/// by less.
+fn contents_shown(proven: &[(&Trace, Option<Attr>)]) -> HashSet<u64> {
+    let mut left: HashSet<(u64, Time, u64)> = HashSet::new();
+    let mut shown = HashSet::new();
+    for (t, mark) in proven.iter().rev() {
+        left.extend(t.change.after.map(|after| (t.change.object, after.mtime, after.size)));
+        if mark.is_some_and(|mark| left.contains(&(t.change.object, mark.mtime, mark.size))) {
+            shown.insert(t.seq);
+        }
+    }
+    shown
 }
 
 /// Whether a file at the home has the exact time of a record that made or wrote the one that is meant.

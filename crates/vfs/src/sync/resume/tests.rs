@@ -219,3 +219,35 @@ fn what_was_sent_with_a_torn_write_is_done_again() {
     again(&mut proven, &torn, 5);
     assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), [1, 2]);
 }
+
+#[test]
+fn a_name_that_shows_its_object_proves_nothing_of_what_was_written_to_it() {
+    let made = attr(Kind::File, 9);
+    let name = |n: &str| Name::new(n.as_bytes()).unwrap();
+    let create = Op::Create { dir: 1, name: name("new"), new: New::File, mode: 0 };
+    let after = Attr { mtime: made.mtime.next(), size: 7, ..made };
+    let mut traces = [
+        trace(1, create, "new", None),
+        trace(2, Op::Write { file: 7, base: None, pieces: vec![] }, "new", None),
+        rename(3, 7, ("new", "old")),
+    ];
+    traces.iter_mut().for_each(|t| t.change.after = Some(after));
+    traces[0].change.after = Some(made);
+    for (there, done) in [(made, &[1, 3][..]), (after, &[1, 2, 3])] {
+        traces[2].mark = Some(there);
+        let mut proven = proven(&traces, &[], &ends(&traces), 1);
+        again(&mut proven, &HashSet::new(), 1);
+        assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), done);
+    }
+}
+
+#[test]
+fn of_writes_that_leave_the_same_mark_the_first_is_proven() {
+    let there = attr(Kind::File, 9);
+    let write = |seq| trace(seq, Op::Write { file: 7, base: None, pieces: vec![] }, "f", Some(there));
+    let mut traces = [write(1), write(2), write(3)];
+    traces.iter_mut().for_each(|t| t.change.after = Some(there));
+    traces[2].change.after = Some(Attr { size: there.size + 1, ..there });
+    only_first(&mut traces);
+    assert_eq!(traces.map(|t| t.mark), [Some(there), None, Some(there)]);
+}
