@@ -245,7 +245,9 @@ impl<S: Sys> Batch<'_, S> {
         if !placed.plain {
             self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time)).or_else(not_ours)?;
         }
-        Ok(self.home.attr_of(fd)?)
+        let marked = self.home.attr_of(fd)?;
+        // What somebody added since has our time, and is not ours: the next change must not take it for its base.
+        Ok(if guarded && marked.size != now.size { now } else { marked })
     }
 
     /// Notes what a write that failed left of a file, also for the next agent, and for one after a power cut: the next
@@ -378,7 +380,7 @@ impl<S: Sys> Batch<'_, S> {
             && (length_first || !is_append(base.size, pieces))
             && (claim.was_torn(placed.id.seq, attr)
                 || claim.was_in_place(placed.id.seq, attr.id)
-                    && self.has_begun(file, pieces)
+                    && self.has_begun(file, pieces, base.size)
                     && self.holds_no_other(file, pieces, base.size))
         {
             return true;
@@ -425,12 +427,15 @@ impl<S: Sys> Batch<'_, S> {
         file.attr.size <= longest
     }
 
-    /// Whether the file shows that the first of the pieces was begun: else it was somebody else who changed it. A killed
-    /// process has written a page or not.
-    fn has_begun(&self, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
+    /// Whether a file that was `size` long shows that the first of the pieces was begun: else it was somebody else who changed
+    /// it. A killed process has written a page or not.
+    fn has_begun(&self, file: &Found<S>, pieces: &[Piece<Bytes>], size: u64) -> bool {
         match pieces {
             [] => false,
-            [Piece::Truncate(size), rest @ ..] => file.attr.size == *size || self.has_begun(file, rest),
+            // A length that it had before shows nothing.
+            [Piece::Truncate(to), rest @ ..] => {
+                *to != size && file.attr.size == *to || self.has_begun(file, rest, size)
+            }
             [Piece::Data(at, data), ..] => {
                 let end = (at + data.len() as u64).min(at + limits::PAGE - at % limits::PAGE);
                 file.attr.size >= end

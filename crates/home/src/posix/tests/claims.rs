@@ -606,6 +606,34 @@ fn an_operation_whose_directory_was_replaced_since_does_not_hang_when_it_is_made
     }
 }
 
+/// Only bytes show that a write to a file itself was begun, not a length that it had before.
+#[test]
+fn what_was_written_over_a_file_after_a_death_survives_where_its_length_is_the_same() {
+    let theirs = b"13 of theirs.";
+    for calls in 0.. {
+        let place = begin();
+        let dying = place.open(Meddler::new(Lacks::default()));
+        let ours = Payload::Inline(Bytes::from_static(b"ours"));
+        let (file, pieces) = (at("w/linked"), vec![Piece::Truncate(13), Piece::Data(0, ours)]);
+        let base = Some(version(&dying, "w/linked"));
+        let ops = vec![placed(Op::Write { file, base, pieces })];
+        dying.claim(GATEWAY, VOLUME, vec![]).unwrap().unwrap();
+        dying.sys.after(calls, Event::Death);
+        let _ = dying.apply(ops.clone());
+        let died = dying.sys.happened();
+        drop(dying);
+        if !died {
+            assert!(calls > 20, "{calls} calls");
+            break;
+        }
+        std::fs::write(place.path("w/linked"), theirs).unwrap();
+        let next = place.open(Linux::default());
+        let begun = may_be_done(&next, &ops);
+        let outcomes = next.apply(again(&ops, &begun)).unwrap();
+        assert_eq!(place.read("w/linked"), theirs, "{outcomes:?} after {calls} calls");
+    }
+}
+
 /// The exchange of a file that somebody has open for writing is taken back. Until then our copy has its name, for longer
 /// where the agent is killed, and again where the next one is.
 #[test]

@@ -92,6 +92,30 @@ fn what_others_do_to_a_new_file_survives() {
     }
 }
 
+/// What somebody adds after our last look at the bytes bears the time that we set, and must not be taken for ours.
+#[test]
+fn what_others_add_to_a_file_that_is_written_is_nothings_base() {
+    for calls in 0.. {
+        let place = Place::new();
+        let home = place.open(Meddler::new(Lacks::default()));
+        place.write("w/f", b"");
+        std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+        let mut theirs = OpenOptions::new().append(true).open(place.path("w/f")).unwrap();
+        let op = write("w/f", Some(version(&home, "w/f")), 0, b"ours");
+        home.sys.after(calls, Event::Outside(Box::new(move || theirs.write_all(THEIRS).unwrap())));
+        let outcome = one(&home, placed(op));
+        if !home.sys.happened() {
+            assert!(calls > 10, "the operation makes more than {calls} calls");
+            return;
+        }
+        if let Outcome::Done(Done { attr: Some(attr), .. }) = &outcome {
+            one(&home, placed(write("w/f", Some(attr.version()), 4, b"over theirs")));
+        }
+        let now = place.read("w/f");
+        assert!(now.windows(THEIRS.len()).any(|part| part == THEIRS), "{outcome:?} after {calls} calls");
+    }
+}
+
 /// A file with two names is written in place. Who opens it for writing before that finds it as it was, and keeps it so.
 #[test]
 fn who_opens_a_file_with_two_names_is_a_conflict() {
