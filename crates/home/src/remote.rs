@@ -16,10 +16,12 @@
 //! home has shown its class it keeps it: objects would change their identity otherwise.
 
 mod life;
+mod pace;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use life::{Life, closed, lost};
+pub(crate) use pace::Pace;
 
 use crate::agent::client::{Opener, Opening, Session};
 use crate::agent::deploy::{self, AgentBinaries, Deployed, Pipe, deploy, random};
@@ -435,7 +437,7 @@ impl Ssh {
                 Deployed::Impossible(why) => why,
             },
         };
-        let session = crate::sftp::Session::start(target, &why, meter.clone());
+        let session = crate::sftp::Session::start(first, &why, meter.clone(), further);
         let late = || Error::new(ErrorKind::Unreachable, "the SFTP server was started, but does not greet");
         let session = timeout(GREETING, session).await.map_err(|_| late())?;
         let session = session.map_err(|e| match e.kind {

@@ -39,12 +39,34 @@ pub const HOST_BYTES: usize = 255;
 
 /// Longest SFTP packet in bytes that either side sends: that of OpenSSH.
 pub const SFTP_PACKET: usize = 256 << 10;
-/// SFTP requests that may be unanswered at a time; the answer of each is one packet at most.
-pub const SFTP_IN_FLIGHT: usize = 64;
+/// SFTP requests of one channel that may be unanswered at a time.
+pub const SFTP_IN_FLIGHT: usize = 512;
+/// Bytes of files, and of pages of listings, that these may ask for or bring: what a channel of ssh carries in a round
+/// trip, and half of that again.
+pub const SFTP_BULK: usize = 3 << 20;
+/// What these bytes are counted in.
+pub const SFTP_UNIT: usize = 4 << 10;
+/// Bytes in each round trip from which on further channels of the connection are made, which takes no login: more than a
+/// wire of 100 Mbit/s carries in 60 ms.
+pub const SFTP_FULL: u64 = 7 << 17;
+/// How long it is looked, twice, how much is carried: a round trip, and this at least.
+pub const SFTP_PACE: Duration = Duration::from_millis(50);
 /// Bytes of SFTP requests that go out in one write.
 pub const SFTP_BATCH: usize = 128 << 10;
-/// Parts of one SFTP read or write that are under way at a time.
-pub const SFTP_PARTS: usize = 16;
+/// Symbolic links of one directory that are read at a time.
+pub const SFTP_LINKS: usize = 64;
+/// Files that one channel keeps open for the next read.
+pub const SFTP_OPEN: usize = 16;
+/// How long it keeps one open that is not read.
+pub const SFTP_OPEN_IDLE: Duration = Duration::from_secs(2);
+/// How many seconds our clock may be from that of an SFTP home for a change to be seen there that keeps length and second.
+pub const SFTP_YOUNG: i64 = 2;
+/// Paths that are remembered to have led to files.
+pub const SFTP_FILES: usize = 16_384;
+/// A write of more bytes goes over all channels.
+pub const SFTP_SPREAD: usize = 1 << 20;
+/// Bytes that the answer to such a request is taken for.
+pub const SFTP_READDIR: usize = 32 << 10;
 /// Requests for the names of one directory that are under way at a time.
 pub const SFTP_READDIRS: usize = 8;
 /// Directories whose sorted names are kept for the next page.

@@ -4,63 +4,40 @@
 //! operation that was executed is remembered with its outcome, and so is the state that it left a file in: later
 //! operations may have been built on what was there before ours.
 
-use super::link::nonsense;
-use super::look::about;
-use super::wire::{self, Answer, Ask, Attrs};
+use super::flight::is_staged_by;
+use super::link::Pending;
+use super::look::{about, known_here, settled};
+use super::recent::Recent;
+use super::wire::{self, Ask, Attrs};
 use super::{Session, absolute, now};
-use crate::limits::remote::SFTP_PARTS;
 use crate::limits::{LEFT_KEPT, OUTCOMES_KEPT};
-use crate::op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
+use crate::op::{Done, New, Op, OpId, Outcome, Placed, SetAttr, SetTime};
 use crate::{Attr, Error, ErrorKind, HomePath, Kind, Loc, Name, Result, Time, Version};
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use oncrpc::xdr::Writer;
-use std::collections::{HashMap, VecDeque};
-use std::hash::Hash;
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Set-user-id and set-group-id bits, which never reach a file.
-const SET_ID: u32 = 0o6000;
+pub(super) const SET_ID: u32 = 0o6000;
 
 /// What is remembered of executed operations while the connection lasts.
 #[derive(Default)]
 pub(super) struct Memo {
-    outcomes: Recent<OpId, Outcome>,
-    left: Recent<HomePath, Version>,
-}
-
-/// A map that forgets its oldest entries.
-struct Recent<K, V> {
-    map: HashMap<K, V>,
-    order: VecDeque<K>,
-}
-
-impl<K, V> Default for Recent<K, V> {
-    fn default() -> Self {
-        Recent { map: HashMap::new(), order: VecDeque::new() }
-    }
-}
-
-impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    fn put(&mut self, key: K, value: V, max: usize) {
-        if self.map.insert(key.clone(), value).is_none() {
-            self.order.push_back(key);
-        }
-        while self.map.len() > max {
-            let Some(oldest) = self.order.pop_front() else { break };
-            self.map.remove(&oldest);
-        }
-    }
+    pub outcomes: Recent<OpId, Outcome>,
+    /// Contents that we have left under a path.
+    pub left: Arc<Mutex<Recent<HomePath, Version>>>,
 }
 
 impl Memo {
     /// Whether `attr` shows the content that `base` names, or what we have made of it since.
-    fn matches(&self, path: &HomePath, base: &Version, attr: &Attr) -> bool {
+    pub fn matches(&self, path: &HomePath, base: &Version, attr: &Attr) -> bool {
         shows(attr, base) || self.is_left(path, attr)
     }
 
     /// Whether `attr` shows the content that we have left there.
     fn is_left(&self, path: &HomePath, attr: &Attr) -> bool {
-        self.left.map.get(path).is_some_and(|left| shows(attr, left))
+        self.left.lock().get(path).is_some_and(|left| shows(attr, left))
     }
 
     /// Whether a file has another content than the one that a change of its times was made to. One that has the wanted
@@ -71,19 +48,17 @@ impl Memo {
         !was_set && !self.matches(path, base, attr)
     }
 
-    fn leave(&mut self, path: &HomePath, attr: &Attr) {
-        self.left.put(path.clone(), attr.version(), LEFT_KEPT);
+    pub fn leave(&mut self, path: &HomePath, attr: &Attr) {
+        self.left.lock().put(path.clone(), attr.version(), LEFT_KEPT);
     }
 
     fn forget(&mut self, path: &HomePath) {
-        if self.left.map.remove(path).is_some() {
-            self.left.order.retain(|p| p != path);
-        }
+        self.left.lock().forget(path);
     }
 }
 
 /// Whether `attr` is that of a content, as far as whole seconds tell.
-fn shows(attr: &Attr, content: &Version) -> bool {
+pub(super) fn shows(attr: &Attr, content: &Version) -> bool {
     attr.size == content.size && attr.mtime.sec == content.mtime.sec
 }
 
@@ -97,17 +72,17 @@ struct Move<'a> {
     replaced: Option<&'a (Loc, Option<Version>)>,
 }
 
-fn refused(kind: ErrorKind) -> Result<Outcome> {
+pub(super) fn refused(kind: ErrorKind) -> Result<Outcome> {
     Ok(Outcome::Refused(kind))
 }
 
 impl Session {
     /// Executes one operation, or gives its first outcome again. An error means that nobody knows.
-    pub(super) async fn execute(&self, memo: &mut Memo, placed: Placed) -> Result<Outcome> {
-        if let Some(outcome) = memo.outcomes.map.get(&placed.id) {
+    pub(super) async fn execute(&self, memo: &mut Memo, placed: &Placed) -> Result<Outcome> {
+        if let Some(outcome) = memo.outcomes.get(&placed.id) {
             return Ok(outcome.clone());
         }
-        let outcome = match self.change(memo, &placed).await {
+        let outcome = match self.change(memo, placed).await {
             Ok(outcome) => outcome,
             Err(e) if matches!(e.kind, ErrorKind::Unreachable | ErrorKind::NotStaged) => return Err(e),
             Err(e) => Outcome::Refused(e.kind),
@@ -125,7 +100,7 @@ impl Session {
             Op::SetAttr { object, base, set } => self.set(memo, object, base.as_ref(), set).await,
             Op::Remove { dir, name, object, is_dir, base } => {
                 let path = dir.path.join(name);
-                self.look_at_ids(&[dir, object])?;
+                [dir, object].into_iter().try_for_each(known_here)?;
                 self.remove(memo, placed, &path, *is_dir, base.as_ref()).await
             }
             Op::Rename { from, name, object, to, new_name, replaced } => {
@@ -138,34 +113,53 @@ impl Session {
         }
     }
 
-    /// Identities that SFTP has not given are not there.
-    fn look_at_ids(&self, locs: &[&Loc]) -> Result<()> {
-        match locs.iter().any(|l| l.id.is_some_and(|id| id != Default::default())) {
-            true => Err(ErrorKind::Stale.into()),
-            false => Ok(()),
-        }
+    /// The outcome of a change that left `object` under `path`, in the directories `dirs`.
+    pub(super) async fn done(
+        &self,
+        memo: &mut Memo,
+        path: Option<&HomePath>,
+        dirs: &[&HomePath],
+    ) -> Result<Outcome> {
+        let _room = self.link.room(1 + dirs.len(), 0).await?;
+        let after = self.ask_after(path, dirs)?;
+        self.done_after(memo, after).await
     }
 
-    /// The outcome of a change that left `object` under `path`, in the directories `dirs`.
-    async fn done(&self, memo: &mut Memo, path: Option<&HomePath>, dirs: &[&HomePath]) -> Result<Outcome> {
-        let attr = match path {
-            Some(path) => self.find(path).await?,
-            None => None,
-        };
-        if let (Some(path), Some(attr)) = (path, &attr) {
+    /// Asks what there is behind a change that was sent just now.
+    pub(super) fn ask_after<'a>(
+        &self,
+        path: Option<&'a HomePath>,
+        dirs: &[&'a HomePath],
+    ) -> Result<After<'a>> {
+        let look = |path: &'a HomePath| Ok((path, self.link.send_about(Ask::Lstat, &absolute(path))?));
+        Ok(After {
+            object: path.map(look).transpose()?,
+            dirs: dirs.iter().map(|dir| look(dir)).collect::<Result<_>>()?,
+        })
+    }
+
+    /// The outcome of a change that was done, and left what there is.
+    pub(super) async fn done_after(&self, memo: &mut Memo, after: After<'_>) -> Result<Outcome> {
+        let path = after.object.as_ref().map(|(path, _)| *path);
+        let mut done = self.outcome(after).await?;
+        if let (Some(path), Some(attr)) = (path, &mut done.attr) {
+            *attr = settled(*attr);
             memo.leave(path, attr);
         }
-        self.outcome(attr, dirs).await
+        Ok(Outcome::Done(done))
     }
 
-    /// The outcome of a change after which `attr` is seen, in the directories `dirs`.
-    async fn outcome(&self, attr: Option<Attr>, dirs: &[&HomePath]) -> Result<Outcome> {
-        let mut after = Vec::new();
-        for dir in dirs {
+    async fn outcome(&self, after: After<'_>) -> Result<Done> {
+        let attr = match after.object {
+            Some((path, asked)) => self.found(path, asked).await?,
+            None => None,
+        };
+        let mut dirs = Vec::new();
+        for (dir, asked) in after.dirs {
             self.listings.lock().forget(dir);
-            after.extend(self.find(dir).await?);
+            dirs.extend(self.found(dir, asked).await?);
         }
-        Ok(Outcome::Done(Done { attr, dirs: after }))
+        Ok(Done { attr, dirs })
     }
 
     async fn create(
@@ -177,30 +171,26 @@ impl Session {
         new: &New,
         mode: u32,
     ) -> Result<Outcome> {
-        self.look_at_ids(&[dir])?;
+        known_here(dir)?;
         let path = dir.path.join(name);
-        if let Some(there) = self.find(&path).await? {
-            return match self.is_wanted(placed, &path, new, &there).await? {
-                true => self.done(memo, Some(&path), &[&dir.path]).await,
-                false if placed.plain => refused(ErrorKind::Exists),
-                false => Ok(Outcome::Conflict(Some(there))),
-            };
-        }
+        let dirs = [&dir.path];
         let made = match new {
-            New::File => self.create_file(placed, &path, mode & !SET_ID).await,
-            New::Dir => self.create_dir(&path, mode).await,
-            New::Symlink(target) => self.create_symlink(&path, target).await,
+            New::File => self.create_file(memo, placed, &path, mode & !SET_ID, &dirs).await,
+            New::Dir => self.create_dir(memo, &path, mode, &dirs).await,
+            New::Symlink(target) => self.create_symlink(memo, &path, target, &dirs).await,
             New::Fifo | New::Socket => return refused(ErrorKind::Unsupported),
         };
         match made {
-            Ok(()) => self.done(memo, Some(&path), &[&dir.path]).await,
-            // Servers have one code for everything: somebody may have been faster.
+            // Servers have one code for everything: there may be something.
             Err(e) if e.kind != ErrorKind::Unreachable => match self.find(&path).await? {
-                Some(there) if !placed.plain => Ok(Outcome::Conflict(Some(there))),
-                Some(_) => refused(ErrorKind::Exists),
                 None => Err(e),
+                Some(there) if self.is_wanted(placed, &path, new, &there).await? => {
+                    self.done(memo, Some(&path), &dirs).await
+                }
+                Some(_) if placed.plain => refused(ErrorKind::Exists),
+                Some(there) => Ok(Outcome::Conflict(Some(there))),
             },
-            Err(e) => Err(e),
+            made => made,
         }
     }
 
@@ -217,169 +207,74 @@ impl Session {
         })
     }
 
-    async fn create_file(&self, placed: &Placed, path: &HomePath, mode: u32) -> Result<()> {
-        let attrs = Attrs { mode: Some(mode), ..Attrs::default() };
-        let handle = self.open(path, wire::WRITE | wire::CREAT | wire::EXCL, &attrs).await?;
-        // The mode again, because the server's umask took from it.
-        let set = Attrs { times: times_of(placed), ..attrs };
-        let finish = self.finish(&handle, &set).await;
-        self.link.close_later(handle);
-        finish
-    }
-
-    /// Sets attributes through a handle, and makes the file durable where the server can.
-    async fn finish(&self, handle: &Bytes, set: &Attrs) -> Result<()> {
-        if *set != Attrs::default() {
-            let body = |w: &mut Writer| {
-                wire::put_string(w, handle);
-                set.encode(w);
-            };
-            self.link.ask(Ask::Fsetstat, body).await?;
-        }
-        if self.link.can.fsync {
-            self.link.extended("fsync@openssh.com", |w| wire::put_string(w, handle)).await?;
-        }
-        Ok(())
-    }
-
-    async fn create_dir(&self, path: &HomePath, mode: u32) -> Result<()> {
-        let attrs = Attrs { mode: Some(mode), ..Attrs::default() };
-        self.ask_path(Ask::Mkdir, path, &attrs).await?;
-        self.ask_path(Ask::Setstat, path, &attrs).await
-    }
-
-    async fn create_symlink(&self, path: &HomePath, target: &Bytes) -> Result<()> {
-        // OpenSSH has the two arguments in this order, against the draft, and others have followed it.
-        let body = |w: &mut Writer| {
-            wire::put_string(w, target);
-            wire::put_string(w, &absolute(path));
-        };
-        self.link.ask(Ask::Symlink, body).await.map(drop)
-    }
-
-    async fn ask_path(&self, ask: Ask, path: &HomePath, attrs: &Attrs) -> Result<()> {
-        let body = |w: &mut Writer| {
-            wire::put_string(w, &absolute(path));
-            attrs.encode(w);
-        };
-        self.link.ask(ask, body).await.map(drop).map_err(|e| about(path, e))
-    }
-
-    async fn write(
+    async fn create_file(
         &self,
         memo: &mut Memo,
         placed: &Placed,
-        file: &Loc,
-        base: Option<&Version>,
-        pieces: &[Piece<Payload>],
-    ) -> Result<Outcome> {
-        self.look_at_ids(&[file])?;
-        let path = &file.path;
-        let base = base.filter(|_| !placed.plain);
-        let pieces = inline(pieces)?;
-        let Some(there) = self.find(path).await? else {
-            return match base {
-                Some(_) => Ok(Outcome::Conflict(None)),
-                None => refused(ErrorKind::NotFound),
-            };
-        };
-        match there.kind {
-            Kind::File => {}
-            _ if base.is_some() => return Ok(Outcome::Conflict(Some(there))),
-            Kind::Dir => return refused(ErrorKind::IsDir),
-            _ => return refused(ErrorKind::Invalid),
-        }
-        if base.is_some_and(|base| !memo.matches(path, base, &there)) {
-            return match placed.resent && self.is_written(path, &there, &pieces).await? {
-                true => self.done(memo, Some(path), &[]).await,
-                false => Ok(Outcome::Conflict(Some(there))),
-            };
-        }
-        self.write_pieces(placed, &there, path, &pieces).await?;
-        self.done(memo, Some(path), &[]).await
-    }
-
-    async fn write_pieces(
-        &self,
-        placed: &Placed,
-        there: &Attr,
         path: &HomePath,
-        pieces: &[Flat],
-    ) -> Result<()> {
-        let opened = self.open(path, wire::WRITE, &Attrs::default()).await;
-        let handle = match opened {
-            // The owner may write what is read-only to him, as programs that made it so expect.
-            Err(e)
-                if e.kind == ErrorKind::Access
-                    && self.account.ids.is_some_and(|(uid, _)| uid == there.uid) =>
-            {
-                let mode = |mode| Attrs { mode: Some(mode), ..Attrs::default() };
-                self.ask_path(Ask::Setstat, path, &mode(there.mode | 0o200)).await?;
-                let handle = self.open(path, wire::WRITE, &Attrs::default()).await;
-                self.ask_path(Ask::Setstat, path, &mode(there.mode)).await?;
-                handle?
-            }
-            opened => opened?,
-        };
-        let wrote = async {
-            for piece in pieces {
-                match piece {
-                    Flat::Truncate(size) => self.truncate(&handle, *size).await?,
-                    Flat::Data(at, data) => self.write_at(&handle, *at, data).await?,
-                }
-            }
-            self.finish(&handle, &Attrs { times: times_of(placed), ..Attrs::default() }).await
-        };
-        let wrote = wrote.await;
-        self.link.close_later(handle);
-        wrote.map_err(|e| about(path, e))
-    }
-
-    async fn truncate(&self, handle: &Bytes, size: u64) -> Result<()> {
-        let body = |w: &mut Writer| {
-            wire::put_string(w, handle);
-            Attrs { size: Some(size), ..Attrs::default() }.encode(w);
-        };
-        self.link.ask(Ask::Fsetstat, body).await.map(drop)
-    }
-
-    async fn write_at(&self, handle: &Bytes, at: u64, data: &Bytes) -> Result<()> {
-        let step = self.link.can.write_max as usize;
-        let writes = (0..data.len()).step_by(step).map(|i| async move {
-            let part = data.slice(i..data.len().min(i + step));
-            let body = |w: &mut Writer| {
-                wire::put_string(w, handle);
-                w.u64(at + i as u64);
-                wire::put_string(w, &part);
-            };
-            self.link.ask(Ask::Write, body).await.map(drop)
-        });
-        stream::iter(writes).buffered(SFTP_PARTS).try_collect().await
-    }
-
-    /// Whether the file already has what the pieces would write.
-    async fn is_written(&self, path: &HomePath, there: &Attr, pieces: &[Flat]) -> Result<bool> {
-        let Some(wanted) = visible(pieces) else { return Ok(false) };
-        let long_enough = wanted.iter().all(|(at, data)| at + data.len() as u64 <= there.size);
-        let size = pieces.iter().rev().find_map(|p| match p {
-            Flat::Truncate(size) => Some(*size),
-            Flat::Data(..) => None,
-        });
-        if !long_enough || size.is_some_and(|size| size > there.size) {
-            return Ok(false);
+        mode: u32,
+        dirs: &[&HomePath],
+    ) -> Result<Outcome> {
+        if placed.resent {
+            self.forget_staged(placed.id, path)?;
         }
-        let handle = self.open(path, wire::READ, &Attrs::default()).await?;
-        let same = async {
-            for (at, data) in wanted {
-                if self.read_parts(&handle, at, data.len() as u32).await? != data {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        };
-        let same = same.await;
-        self.link.close_later(handle);
-        same
+        let attrs = Attrs { mode: Some(mode), ..Attrs::default() };
+        let handle = self.open(path, wire::WRITE | wire::CREAT | wire::EXCL, &attrs).await?;
+        let _room = self.link.room(3 + dirs.len(), 0).await?;
+        // The mode again, because the server's umask took from it.
+        let set = Attrs { times: times_of(placed), ..attrs };
+        let finish = self.send_finish(&handle.bytes, &set)?;
+        let after = self.ask_after(Some(path), dirs)?;
+        all_done(finish).await?;
+        self.done_after(memo, after).await
+    }
+
+    /// Sets attributes through a handle, and makes the file durable where the server can.
+    pub(super) fn send_finish(&self, handle: &Bytes, set: &Attrs) -> Result<Vec<Pending>> {
+        let mut sent = Vec::new();
+        if *set != Attrs::default() {
+            sent.push(self.link.send(Ask::Fsetstat, |w| put_attrs(w, handle, set))?);
+        }
+        if self.link.can.fsync {
+            sent.push(self.link.send_extended("fsync@openssh.com", |w| wire::put_string(w, handle))?);
+        }
+        Ok(sent)
+    }
+
+    async fn create_dir(
+        &self,
+        memo: &mut Memo,
+        path: &HomePath,
+        mode: u32,
+        dirs: &[&HomePath],
+    ) -> Result<Outcome> {
+        let attrs = Attrs { mode: Some(mode), ..Attrs::default() };
+        self.ask_path(Ask::Mkdir, path, &attrs).await?;
+        let _room = self.link.room(2 + dirs.len(), 0).await?;
+        let set = self.link.send(Ask::Setstat, |w| put_attrs(w, &absolute(path), &attrs))?;
+        let after = self.ask_after(Some(path), dirs)?;
+        set.done().await.map_err(|e| about(path, e))?;
+        self.done_after(memo, after).await
+    }
+
+    async fn create_symlink(
+        &self,
+        memo: &mut Memo,
+        path: &HomePath,
+        target: &Bytes,
+        dirs: &[&HomePath],
+    ) -> Result<Outcome> {
+        let _room = self.link.room(2 + dirs.len(), 0).await?;
+        // OpenSSH has the two arguments in this order, against the draft, and others have followed it.
+        let made = self.link.send(Ask::Symlink, |w| put_two(w, target, &absolute(path)))?;
+        let after = self.ask_after(Some(path), dirs)?;
+        made.done().await?;
+        self.done_after(memo, after).await
+    }
+
+    pub(super) async fn ask_path(&self, ask: Ask, path: &HomePath, attrs: &Attrs) -> Result<()> {
+        let body = |w: &mut Writer| put_attrs(w, &absolute(path), attrs);
+        self.link.ask(ask, body).await.map(drop).map_err(|e| about(path, e))
     }
 
     async fn set(
@@ -389,7 +284,7 @@ impl Session {
         base: Option<&Version>,
         set: &SetAttr,
     ) -> Result<Outcome> {
-        let there = self.look(object).await?;
+        let there = self.attr(object).await?;
         // Another content keeps its time, so that it is seen to be another one.
         let foreign = base.is_some_and(|base| memo.is_foreign(&object.path, base, &there, set.mtime));
         let ours = if base.is_some() { !foreign } else { memo.is_left(&object.path, &there) };
@@ -409,22 +304,22 @@ impl Session {
             times: some_time.then(|| (at(set.atime, there.atime), at(set.mtime, there.mtime))),
         };
         let path = &object.path;
-        match there.kind {
+        let _room = self.link.room(2, 0).await?;
+        let asked = match there.kind {
             // SETSTAT would follow the link.
             Kind::Symlink if self.link.can.lsetstat => {
-                let body = |w: &mut Writer| {
-                    wire::put_string(w, &absolute(path));
-                    Attrs { mode: None, ..attrs }.encode(w);
-                };
-                self.link.extended("lsetstat@openssh.com", body).await?;
+                let attrs = Attrs { mode: None, ..attrs };
+                self.link.send_extended("lsetstat@openssh.com", |w| put_attrs(w, &absolute(path), &attrs))?
             }
             Kind::Symlink => return refused(ErrorKind::Unsupported),
-            _ => self.ask_path(Ask::Setstat, path, &attrs).await.map_err(as_owner)?,
-        }
+            _ => self.link.send(Ask::Setstat, |w| put_attrs(w, &absolute(path), &attrs))?,
+        };
+        let after = self.ask_after(Some(path), &[])?;
+        asked.done().await.map_err(|e| as_owner(about(path, e)))?;
         match ours {
-            true => self.done(memo, Some(path), &[]).await,
+            true => self.done_after(memo, after).await,
             // What a later write may go over is only what we know.
-            false => self.outcome(self.find(path).await?, &[]).await,
+            false => Ok(Outcome::Done(self.outcome(after).await?)),
         }
     }
 
@@ -452,26 +347,52 @@ impl Session {
             return Ok(Outcome::Conflict(Some(there)));
         }
         let ask = if is_dir { Ask::Rmdir } else { Ask::Remove };
-        let removed = self.link.ask(ask, |w| wire::put_string(w, &absolute(path))).await;
-        if let Err(e) = removed {
-            let full = is_dir && e.kind == ErrorKind::Io && !self.names(path).await?.is_empty();
-            return if full { refused(ErrorKind::NotEmpty) } else { Err(about(path, e)) };
+        let _room = self.link.room(2, 0).await?;
+        let removed = self.link.send_about(ask, &absolute(path))?;
+        let after = self.ask_after(None, &[&dir])?;
+        if let Err(e) = removed.done().await {
+            return match is_dir && e.kind == ErrorKind::Io {
+                true => self.remove_full(memo, placed.id, path, e).await,
+                false => Err(about(path, e)),
+            };
         }
         memo.forget(path);
+        self.files.lock().forget(path);
+        self.done_after(memo, after).await
+    }
+
+    /// A directory that cannot be removed: it may have something in it, or what was staged there and given up.
+    async fn remove_full(&self, memo: &mut Memo, op: OpId, path: &HomePath, why: Error) -> Result<Outcome> {
+        let names = self.names(path).await?;
+        if names.is_empty() {
+            return Err(about(path, why));
+        }
+        if !names.keys().all(|name| is_staged_by(op.gateway, name)) {
+            return refused(ErrorKind::NotEmpty);
+        }
+        for name in names.keys() {
+            self.link.ask(Ask::Remove, |w| wire::put_string(w, &absolute(&path.join(name)))).await?;
+        }
+        self.link
+            .ask(Ask::Rmdir, |w| wire::put_string(w, &absolute(path)))
+            .await
+            .map_err(|e| about(path, e))?;
+        memo.forget(path);
+        let dir = path.split().map(|(dir, _)| dir).unwrap_or_default();
         self.done(memo, None, &[&dir]).await
     }
 
     async fn rename(&self, memo: &mut Memo, placed: &Placed, m: Move<'_>) -> Result<Outcome> {
-        self.look_at_ids(&[m.from, m.object, m.to])?;
+        [m.from, m.object, m.to].into_iter().try_for_each(known_here)?;
         let (old, new) = (m.from.path.join(m.name), m.to.path.join(m.new_name));
         let dirs = [&m.from.path, &m.to.path];
-        let Some(moving) = self.find(&old).await? else {
-            return match placed.resent && self.find(&new).await?.is_some() {
+        let (moving, there) = self.find_two(&old, &new).await?;
+        let Some(moving) = moving else {
+            return match placed.resent && there.is_some() {
                 true => self.done(memo, Some(&new), &dirs).await,
                 false => refused(ErrorKind::NotFound),
             };
         };
-        let there = self.find(&new).await?;
         let hindered = |there: &Attr| may_replace(memo, placed, &new, &moving, there, m.replaced);
         if let Some(outcome) = there.as_ref().and_then(hindered) {
             return Ok(outcome);
@@ -480,35 +401,49 @@ impl Session {
         if full {
             return refused(ErrorKind::NotEmpty);
         }
-        match there {
-            None => self.rename_free(&old, &new).await?,
-            Some(_) if self.link.can.posix_rename => self.rename_over(&old, &new).await?,
-            Some(there) => self.rename_aside(placed.id, &old, &new, &there).await?,
-        }
-        let left = memo.left.map.get(&old).copied();
+        let after = match there {
+            Some(there) if !self.link.can.posix_rename => {
+                self.rename_aside(placed.id, &old, &new, &there).await?;
+                None
+            }
+            there => {
+                let _room = self.link.room(4, 0).await?;
+                let body = |w: &mut Writer| put_two(w, &absolute(&old), &absolute(&new));
+                let moved = match there {
+                    // The server refuses where the new name is taken.
+                    None => self.link.send(Ask::Rename, body)?,
+                    Some(_) => self.link.send_extended("posix-rename@openssh.com", body)?,
+                };
+                let after = self.ask_after(Some(&new), &dirs)?;
+                moved.done().await.map_err(|e| about(&old, e))?;
+                Some(after)
+            }
+        };
+        let left = memo.left.lock().get(&old).copied();
         memo.forget(&old);
         memo.forget(&new);
+        self.files.lock().forget(&old);
         if let Some(left) = left {
-            memo.left.put(new.clone(), left, LEFT_KEPT);
+            memo.left.lock().put(new.clone(), left, LEFT_KEPT);
         }
-        self.done(memo, Some(&new), &dirs).await
+        match after {
+            Some(after) => self.done_after(memo, after).await,
+            None => self.done(memo, Some(&new), &dirs).await,
+        }
+    }
+
+    /// What there is under two paths.
+    async fn find_two(&self, one: &HomePath, other: &HomePath) -> Result<(Option<Attr>, Option<Attr>)> {
+        let _room = self.link.room(2, 0).await?;
+        let look = |path| self.link.send_about(Ask::Lstat, &absolute(path));
+        let (first, second) = (look(one)?, look(other)?);
+        Ok((self.found(one, first).await?, self.found(other, second).await?))
     }
 
     /// The server refuses where the new name is taken.
     async fn rename_free(&self, old: &HomePath, new: &HomePath) -> Result<()> {
-        let body = |w: &mut Writer| {
-            wire::put_string(w, &absolute(old));
-            wire::put_string(w, &absolute(new));
-        };
+        let body = |w: &mut Writer| put_two(w, &absolute(old), &absolute(new));
         self.link.ask(Ask::Rename, body).await.map(drop).map_err(|e| about(old, e))
-    }
-
-    async fn rename_over(&self, old: &HomePath, new: &HomePath) -> Result<()> {
-        let body = |w: &mut Writer| {
-            wire::put_string(w, &absolute(old));
-            wire::put_string(w, &absolute(new));
-        };
-        self.link.extended("posix-rename@openssh.com", body).await.map(drop).map_err(|e| about(old, e))
     }
 
     /// Without an atomic replacement: what is in the way goes aside, and comes back if the rename fails.
@@ -525,25 +460,49 @@ impl Session {
     }
 
     async fn link_name(&self, memo: &mut Memo, object: &Loc, path: &HomePath) -> Result<Outcome> {
-        self.look(object).await?;
-        if let Some(there) = self.find(path).await? {
+        known_here(object)?;
+        let (object_there, there) = self.find_two(&object.path, path).await?;
+        if object_there.is_none() {
+            return refused(ErrorKind::NotFound);
+        }
+        if let Some(there) = there {
             return Ok(Outcome::Conflict(Some(there)));
         }
         if !self.link.can.hardlink {
             return refused(ErrorKind::Unsupported);
         }
-        let body = |w: &mut Writer| {
-            wire::put_string(w, &absolute(&object.path));
-            wire::put_string(w, &absolute(path));
-        };
-        match self.link.extended("hardlink@openssh.com", body).await {
-            Ok(Answer::Status { .. }) => {}
-            Ok(_) => return Err(nonsense()),
-            Err(e) => return Err(about(path, e)),
-        }
         let dir = path.split().map(|(dir, _)| dir).unwrap_or_default();
-        self.done(memo, Some(path), &[&dir]).await
+        let _room = self.link.room(3, 0).await?;
+        let body = |w: &mut Writer| put_two(w, &absolute(&object.path), &absolute(path));
+        let linked = self.link.send_extended("hardlink@openssh.com", body)?;
+        let after = self.ask_after(Some(path), &[&dir])?;
+        linked.done().await.map_err(|e| about(path, e))?;
+        self.done_after(memo, after).await
     }
+}
+
+/// What was asked for behind a change.
+pub(super) struct After<'a> {
+    object: Option<(&'a HomePath, Pending)>,
+    dirs: Vec<(&'a HomePath, Pending)>,
+}
+
+/// Waits for all answers; the first error counts.
+pub(super) async fn all_done(sent: Vec<Pending>) -> Result<()> {
+    for pending in sent {
+        pending.done().await?;
+    }
+    Ok(())
+}
+
+pub(super) fn put_attrs(w: &mut Writer, what: &[u8], attrs: &Attrs) {
+    wire::put_string(w, what);
+    attrs.encode(w);
+}
+
+pub(super) fn put_two(w: &mut Writer, one: &[u8], other: &[u8]) {
+    wire::put_string(w, one);
+    wire::put_string(w, other);
 }
 
 /// Why the rename may not replace what is there; `None` if it may.
@@ -571,48 +530,13 @@ fn may_replace(
     base.as_ref().is_some_and(changed).then_some(Outcome::Conflict(Some(*there)))
 }
 
-/// A piece with its bytes.
-enum Flat {
-    Truncate(u64),
-    Data(u64, Bytes),
-}
-
-fn inline(pieces: &[Piece<Payload>]) -> Result<Vec<Flat>> {
-    let flat = |piece: &Piece<Payload>| match piece {
-        Piece::Truncate(size) => Ok(Flat::Truncate(*size)),
-        Piece::Data(at, Payload::Inline(data)) if at.checked_add(data.len() as u64).is_some() => {
-            Ok(Flat::Data(*at, data.clone()))
-        }
-        Piece::Data(_, Payload::Inline(_)) => Err(ErrorKind::TooBig.into()),
-        Piece::Data(_, Payload::Staged(_)) => {
-            Err(Error::new(ErrorKind::NotStaged, "an SFTP home holds no staged data"))
-        }
-    };
-    pieces.iter().map(flat).collect()
-}
-
-/// The data that is left when all pieces are applied. `None` where they overlap, or cut each other.
-fn visible(pieces: &[Flat]) -> Option<Vec<(u64, Bytes)>> {
-    let mut data: Vec<(u64, Bytes)> = Vec::new();
-    for piece in pieces {
-        match piece {
-            Flat::Truncate(size) if data.iter().any(|(at, d)| at + d.len() as u64 > *size) => return None,
-            Flat::Truncate(_) => {}
-            Flat::Data(at, bytes) => data.push((*at, bytes.clone())),
-        }
-    }
-    data.sort_by_key(|(at, _)| *at);
-    let apart = data.windows(2).all(|w| w[0].0 + w[0].1.len() as u64 <= w[1].0);
-    apart.then_some(data)
-}
-
 /// The modification time that an operation gives; a plain one leaves it to the home's clock.
-fn times_of(placed: &Placed) -> Option<(u32, u32)> {
+pub(super) fn times_of(placed: &Placed) -> Option<(u32, u32)> {
     (!placed.plain).then(|| (seconds(placed.time), seconds(placed.time)))
 }
 
 /// What SFTP can say of a time: whole seconds from 1970 to 2106.
-fn seconds(time: Time) -> u32 {
+pub(super) fn seconds(time: Time) -> u32 {
     time.sec.clamp(0, u32::MAX.into()) as u32
 }
 
@@ -629,25 +553,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn visible_data_is_what_no_other_piece_touches() {
-        let data = |at, text: &'static [u8]| Flat::Data(at, Bytes::from_static(text));
-        let apart = visible(&[data(4, b"ef"), data(0, b"ab"), Flat::Truncate(10)]).unwrap();
-        assert_eq!(apart.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [0, 4]);
-        assert!(visible(&[data(0, b"abc"), data(2, b"x")]).is_none());
-        assert!(visible(&[data(0, b"abc"), Flat::Truncate(2)]).is_none());
-    }
-
-    #[test]
     fn times_are_clamped_to_what_sftp_can_say() {
         let at = |sec| seconds(Time { sec, nsec: 999_999_999 });
         assert_eq!((at(-5), at(7), at(1 << 40)), (0, 7, u32::MAX));
-    }
-
-    #[test]
-    fn the_oldest_memory_goes_first() {
-        let mut recent = Recent::default();
-        (0..5).for_each(|i| recent.put(i, i, 3));
-        recent.put(4, 40, 3);
-        assert_eq!((recent.map.len(), recent.map.get(&1), recent.map.get(&4)), (3, None, Some(&40)));
     }
 }

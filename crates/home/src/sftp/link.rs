@@ -2,7 +2,7 @@
 
 use super::wire::{self, Answer, Ask, Attrs};
 use crate::agent::verbs::printable;
-use crate::limits::remote::{SFTP_BATCH, SFTP_IN_FLIGHT, SFTP_PACKET};
+use crate::limits::remote::{SFTP_BATCH, SFTP_BULK, SFTP_IN_FLIGHT, SFTP_PACKET, SFTP_UNIT};
 use crate::remote::{Life, Meter, Rounds, closed, lost};
 use crate::ssh::{Channel, Child, Far, SshTarget, classify, quote};
 use crate::{Error, ErrorKind, Result};
@@ -11,9 +11,11 @@ use oncrpc::xdr::{Reader, Writer};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, SemaphorePermit, oneshot};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
 /// What an answer is delivered to.
 type Reply = oneshot::Sender<Result<Answer>>;
@@ -34,7 +36,8 @@ pub(super) struct Can {
     pub fsync: bool,
     pub statvfs: bool,
     pub lsetstat: bool,
-    limits: bool,
+    /// It is OpenSSH's own server, which does one request after the other.
+    pub limits: bool,
     /// Bytes of one READ.
     pub read_max: u32,
     /// Bytes of one WRITE.
@@ -46,15 +49,67 @@ struct Shared {
     table: Mutex<Table>,
     work: Notify,
     window: Semaphore,
+    /// Of units of [`SFTP_UNIT`].
+    bulk: Semaphore,
 }
 
 #[derive(Default)]
 struct Table {
     last_id: u32,
     queue: VecDeque<(u32, Bytes)>,
-    waiting: HashMap<u32, (Option<Reply>, u64)>,
+    waiting: HashMap<u32, Waiting>,
     rounds: Rounds,
+    /// The shortest time of an answer.
+    fastest: Option<Duration>,
     end: Option<Error>,
+}
+
+/// A request without an answer.
+struct Waiting {
+    reply: Option<Reply>,
+    round: u64,
+    sent: Option<Instant>,
+}
+
+/// What lets requests be under way.
+pub(super) struct Room<'a> {
+    _places: (SemaphorePermit<'a>, SemaphorePermit<'a>),
+}
+
+/// A request that was sent.
+pub(super) struct Pending(oneshot::Receiver<Result<Answer>>);
+
+impl Pending {
+    /// The answer, which may be any STATUS.
+    pub async fn raw(self) -> Result<Answer> {
+        self.0.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// The answer. A STATUS other than OK is an error.
+    pub async fn answer(self) -> Result<Answer> {
+        match self.raw().await? {
+            Answer::Status { code, text } if code != wire::OK => Err(failure(code, &text)),
+            answer => Ok(answer),
+        }
+    }
+
+    pub async fn done(self) -> Result<()> {
+        self.answer().await.map(drop)
+    }
+
+    pub async fn attrs(self) -> Result<Attrs> {
+        match self.answer().await? {
+            Answer::Attrs(attrs) => Ok(attrs),
+            _ => Err(nonsense()),
+        }
+    }
+
+    pub async fn handle(self) -> Result<Bytes> {
+        match self.answer().await? {
+            Answer::Handle(handle) => Ok(handle),
+            _ => Err(nonsense()),
+        }
+    }
 }
 
 impl Link {
@@ -82,6 +137,7 @@ impl Link {
             table: Mutex::default(),
             work: Notify::new(),
             window: Semaphore::new(SFTP_IN_FLIGHT),
+            bulk: Semaphore::new(SFTP_BULK / SFTP_UNIT),
         });
         let tasks = vec![
             tokio::spawn(run(shared.clone(), |s| write_requests(s, stdin))).abort_handle(),
@@ -100,22 +156,53 @@ impl Link {
         &self.shared.life
     }
 
-    /// One request and its answer. A STATUS other than OK is an error.
-    pub async fn ask(&self, ask: Ask, body: impl FnOnce(&mut Writer)) -> Result<Answer> {
-        match self.ask_raw(ask, body).await? {
-            Answer::Status { code: wire::OK, text } => Ok(Answer::Status { code: wire::OK, text }),
-            Answer::Status { code, text } => Err(failure(code, &text)),
-            answer => Ok(answer),
-        }
+    /// The shortest time of an answer so far.
+    pub fn round_trip(&self) -> Duration {
+        self.shared.table.lock().fastest.unwrap_or_default()
     }
 
-    /// One request whose answer may be any STATUS.
-    pub async fn ask_raw(&self, ask: Ask, body: impl FnOnce(&mut Writer)) -> Result<Answer> {
+    /// Waits until `requests` may be under way that ask for, or bring, so many bytes together. Who has room waits for no
+    /// other one of the same link.
+    pub async fn room(&self, requests: usize, bytes: usize) -> Result<Room<'_>> {
         let shared = &self.shared;
-        let _place = shared.window.acquire().await.map_err(|_| closed())?;
+        let units = bytes.min(SFTP_BULK).div_ceil(SFTP_UNIT) as u32;
+        let bulk = shared.bulk.acquire_many(units).await.map_err(|_| closed())?;
+        let requests = requests.min(SFTP_IN_FLIGHT) as u32;
+        let window = shared.window.acquire_many(requests).await.map_err(|_| closed())?;
+        Ok(Room { _places: (bulk, window) })
+    }
+
+    /// Sends a request behind those that were sent before, without waiting; there must be [`Link::room`] for it.
+    pub fn send(&self, ask: Ask, body: impl FnOnce(&mut Writer)) -> Result<Pending> {
         let (sender, receiver) = oneshot::channel();
-        shared.push(ask, body, Some(sender))?;
-        receiver.await.unwrap_or_else(|_| Err(closed()))
+        self.shared.push(ask, body, Some(sender))?;
+        Ok(Pending(receiver))
+    }
+
+    /// The same with a request about a path or a handle alone.
+    pub fn send_about(&self, ask: Ask, what: &[u8]) -> Result<Pending> {
+        self.send(ask, |w| wire::put_string(w, what))
+    }
+
+    /// The same with a request of OpenSSH's.
+    pub fn send_extended(&self, name: &str, body: impl FnOnce(&mut Writer)) -> Result<Pending> {
+        let body = |w: &mut Writer| {
+            wire::put_string(w, name.as_bytes());
+            body(w);
+        };
+        self.send(Ask::Extended, body)
+    }
+
+    /// One request and its answer. A STATUS other than OK is an error.
+    pub async fn ask(&self, ask: Ask, body: impl FnOnce(&mut Writer)) -> Result<Answer> {
+        let _room = self.room(1, 0).await?;
+        self.send(ask, body)?.answer().await
+    }
+
+    /// One request whose answer may be any STATUS, and has up to so many bytes.
+    pub async fn ask_raw(&self, ask: Ask, bytes: usize, body: impl FnOnce(&mut Writer)) -> Result<Answer> {
+        let _room = self.room(1, bytes).await?;
+        self.send(ask, body)?.raw().await
     }
 
     /// Closes a handle without waiting.
@@ -125,17 +212,13 @@ impl Link {
     }
 
     pub async fn attrs(&self, ask: Ask, what: &[u8]) -> Result<Attrs> {
-        match self.ask(ask, |w| wire::put_string(w, what)).await? {
-            Answer::Attrs(attrs) => Ok(attrs),
-            _ => Err(nonsense()),
-        }
+        let _room = self.room(1, 0).await?;
+        self.send_about(ask, what)?.attrs().await
     }
 
     pub async fn handle(&self, ask: Ask, body: impl FnOnce(&mut Writer)) -> Result<Bytes> {
-        match self.ask(ask, body).await? {
-            Answer::Handle(handle) => Ok(handle),
-            _ => Err(nonsense()),
-        }
+        let _room = self.room(1, 0).await?;
+        self.send(ask, body)?.handle().await
     }
 
     /// A path or link target: the first name of the answer.
@@ -146,13 +229,10 @@ impl Link {
         }
     }
 
-    /// A request of OpenSSH's.
+    /// A request of OpenSSH's, and its answer.
     pub async fn extended(&self, name: &str, body: impl FnOnce(&mut Writer)) -> Result<Answer> {
-        let body = |w: &mut Writer| {
-            wire::put_string(w, name.as_bytes());
-            body(w);
-        };
-        self.ask(Ask::Extended, body).await
+        let _room = self.room(1, 0).await?;
+        self.send_extended(name, body)?.answer().await
     }
 
     async fn ask_limits(&mut self) -> Result<()> {
@@ -209,7 +289,7 @@ impl Shared {
             return Err(Error::new(ErrorKind::NameTooLong, "the path is too long for SFTP"));
         }
         table.queue.push_back((id, packet));
-        table.waiting.insert(id, (reply, 0));
+        table.waiting.insert(id, Waiting { reply, round: 0, sent: None });
         drop(table);
         self.work.notify_one();
         Ok(())
@@ -222,7 +302,7 @@ impl Shared {
         table.queue.clear();
         drop(table);
         self.life.finish(why);
-        for reply in waiting.into_iter().filter_map(|(_, (reply, _))| reply) {
+        for reply in waiting.into_iter().filter_map(|(_, waiting)| waiting.reply) {
             // A caller that went away needs no answer.
             let _ = reply.send(Err(why.clone()));
         }
@@ -237,7 +317,7 @@ impl Table {
             batch.extend_from_slice(&packet);
             let round = self.rounds.sent(meter);
             if let Some(waiting) = self.waiting.get_mut(&id) {
-                waiting.1 = round;
+                (waiting.round, waiting.sent) = (round, Some(Instant::now()));
             }
         }
         !batch.is_empty()
@@ -274,8 +354,10 @@ async fn read_answers(shared: Arc<Shared>, reader: impl AsyncRead + Unpin) -> Er
         shared.life.count_in(packet.len() + 4);
         let Ok((id, answer)) = wire::answer(packet) else { return nonsense() };
         let mut table = shared.table.lock();
-        let Some((reply, round)) = table.waiting.remove(&id) else { continue };
+        let Some(Waiting { reply, round, sent }) = table.waiting.remove(&id) else { continue };
         table.rounds.answered(round);
+        let took = sent.map(|sent| sent.elapsed());
+        table.fastest = table.fastest.into_iter().chain(took).min();
         drop(table);
         if let Some(reply) = reply {
             // A caller that went away needs no answer.

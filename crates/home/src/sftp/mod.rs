@@ -2,32 +2,43 @@
 //!
 //! SFTP names objects by path alone and tells neither inode, nor links, nor fractions of a second. Thus:
 //! - An object is its path: [`HomeId`] is all zero, the link count is 1.
-//! - A version is size and second. A change of equal length within the same second goes unseen.
+//! - A version is size and second, and while that second is hardly over ("racily clean") the second in which we look, so
+//!   that what was read then is read again. Where the home's clock is not ours, a change of equal length within the same
+//!   second goes unseen.
 //! - A change checks the base version and then acts; what another program does between the two is lost. There
 //!   is no exchange, and a write happens in place.
 //! - What the account may do is derived from mode bits; access lists go unseen, and the server decides.
 //!
 //! # Layout
 //! - [`wire`]: packets; [`link`]: requests and answers over one connection.
-//! - [`look`]: attributes, listings, bytes; [`apply`]: changes.
+//! - [`wide`]: further channels for the bytes of files.
+//! - [`look`]: attributes, listings, bytes; [`apply`]: changes; [`write`](mod@write): bytes; [`flight`]: new files, made together.
+//! - [`recent`]: what is remembered, up to a bound.
 
 mod apply;
+mod flight;
 mod link;
 mod look;
+mod recent;
+mod wide;
 mod wire;
+mod write;
 
 use crate::remote::{Connection, Meter};
 use crate::ssh::SshTarget;
 use crate::{Changed, Result, Seen, StatFs, Status, Time, Watched};
 use crate::{
     Chunk, Claimed, Class, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, OpId, Outcome, Page, Placed,
+    Version,
 };
 use bytes::Bytes;
 use link::Link;
 use look::Listings;
 use parking_lot::Mutex;
+use recent::Recent;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use wide::Wide;
 use wire::Ask;
 
 /// The uid of an account that could not be learned.
@@ -35,10 +46,16 @@ const NOBODY: u32 = 65534;
 
 /// One SFTP connection.
 pub struct Session {
-    link: Link,
+    /// The first channel: everything that has an order goes over it.
+    link: Arc<Link>,
+    wide: Wide,
     account: Account,
     weaker: Vec<String>,
     listings: Mutex<Listings>,
+    /// Paths that have led to files, so that they may be opened.
+    files: Mutex<Recent<HomePath, ()>>,
+    /// That of the memory.
+    left: Arc<Mutex<Recent<HomePath, Version>>>,
     /// Held while operations run, and what is remembered of them.
     memo: tokio::sync::Mutex<apply::Memo>,
 }
@@ -53,12 +70,28 @@ struct Account {
 
 impl Session {
     /// Logs in and greets. `why` says why it is not an agent. [`ErrorKind::Unsupported`] where the account has no
-    /// SFTP either.
-    pub async fn start(target: &SshTarget, why: &str, meter: Arc<Meter>) -> Result<Session> {
-        let link = Link::open(target, meter).await?;
+    /// SFTP either. `over`: further channels go over this connection that there is then. Another login might lead to
+    /// another machine, which SFTP would not tell.
+    pub(crate) async fn start(
+        target: &SshTarget,
+        why: &str,
+        meter: Arc<Meter>,
+        over: Option<SshTarget>,
+    ) -> Result<Session> {
+        let link = Arc::new(Link::open(target, meter).await?);
         let account = learn_account(&link).await?;
         let weaker = weaknesses(&link.can, why);
-        Ok(Session { link, account, weaker, listings: Mutex::default(), memo: Default::default() })
+        let memo = apply::Memo::default();
+        Ok(Session {
+            wide: Wide::new(link.clone(), over),
+            link,
+            account,
+            weaker,
+            listings: Mutex::default(),
+            files: Mutex::default(),
+            left: memo.left.clone(),
+            memo: memo.into(),
+        })
     }
 }
 
@@ -75,7 +108,9 @@ async fn learn_account(link: &Link) -> Result<Account> {
 fn weaknesses(can: &link::Can, why: &str) -> Vec<String> {
     let mut weaker = vec![
         format!("SFTP instead of the agent: {why}"),
-        "a change at the home that keeps length and second of a file may be missed".to_owned(),
+        "a change at the home that keeps length and second of a file may be missed where its clock is not ours, or a \
+         program sets times"
+            .to_owned(),
         "a change made at the home in the moment of our own to the same file is overwritten".to_owned(),
         "hard links are not recognised, and times are kept to the second".to_owned(),
         "extended attributes are not passed on".to_owned(),
@@ -88,6 +123,7 @@ fn weaknesses(can: &link::Can, why: &str) -> Vec<String> {
     lacks(can.fsync, "the server cannot be told to make files durable (no fsync@openssh.com)");
     lacks(can.posix_rename, "replacing a file by renaming is not atomic (no posix-rename@openssh.com)");
     lacks(can.hardlink, "hard links cannot be made (no hardlink@openssh.com)");
+    lacks(can.limits, "new files are made one after the other (not OpenSSH's server, or one before 8.5)");
     lacks(can.statvfs, "free space is not known (no statvfs@openssh.com)");
     weaker
 }
@@ -138,7 +174,13 @@ impl Home for Session {
     }
 
     async fn stat(&self, at: &Loc) -> Result<Seen> {
-        Ok(Seen { applied: 0, attr: self.look(at).await? })
+        Ok(Seen { applied: 0, attr: self.attr(at).await? })
+    }
+
+    async fn look(&self, dir: &Loc, name: &Name) -> Result<(Seen, Result<Seen>)> {
+        let (above, there) = self.look_below(dir, name).await?;
+        let seen = |attr| Seen { applied: 0, attr };
+        Ok((seen(above), there.map(seen)))
     }
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
@@ -180,7 +222,16 @@ impl Home for Session {
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let mut memo = self.memo.lock().await;
         let mut outcomes = Vec::new();
-        for placed in ops {
+        let mut broken = false;
+        while let Some(placed) = ops.get(outcomes.len()) {
+            if !broken {
+                let flown = self.make_together(&mut memo, &ops[outcomes.len()..]).await?;
+                broken = flown.broken;
+                if !flown.outcomes.is_empty() {
+                    outcomes.extend(flown.outcomes);
+                    continue;
+                }
+            }
             let outcome = self.execute(&mut memo, placed).await?;
             let stop = !matches!(outcome, Outcome::Done(_));
             outcomes.push(outcome);

@@ -145,7 +145,7 @@ async fn an_ssh_that_was_killed_does_not_say_that_there_is_no_sftp() {
         std::fs::write(&script, format!("#!/bin/sh\n{how}\n")).unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let target = target().with_program(&script);
-        let opened = crate::sftp::Session::start(&target, "no agent", Default::default()).await;
+        let opened = crate::sftp::Session::start(&target, "no agent", Default::default(), None).await;
         assert_eq!(opened.err().map(|e| e.kind), Some(kind), "{how}");
     }
 }

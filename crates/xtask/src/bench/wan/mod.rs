@@ -55,20 +55,23 @@ pub struct Options {
     /// Trellis only, and raw TCP
     #[arg(long)]
     alone: bool,
+    /// At an account that allows nothing but SFTP; what makes sense there
+    #[arg(long)]
+    sftp: bool,
 }
 
 impl Options {
     /// The same as arguments.
     pub fn arguments(&self) -> Vec<String> {
-        let Self { rtt, mbit, mib, entries, cap, alone } = self;
+        let Self { rtt, mbit, mib, entries, cap, alone, sftp } = self;
         let numbers = format!("--rtt {rtt} --mbit {mbit} --mib {mib} --entries {entries} --cap {cap}");
-        let words = numbers.split(' ').chain(alone.then_some("--alone"));
+        let words = numbers.split(' ').chain(alone.then_some("--alone")).chain(sftp.then_some("--sftp"));
         words.map(str::to_owned).collect()
     }
 
     /// The name of what is told of this wire: of the section of the document, and of the plot beside it.
     pub fn section(&self) -> String {
-        format!("wan-{}", self.mbit)
+        format!("wan-{}{}", self.mbit, if self.sftp { "-sftp" } else { "" })
     }
 
     /// How many names can be asked for, each within 3.5 round trips, until the large file has passed, but for its first
@@ -76,6 +79,11 @@ impl Options {
     fn asked(&self) -> usize {
         let bulk = (self.mib << 20) as f64 / (self.mbit * 125e3);
         (((bulk - 1.0) / (3.5 * self.rtt / 1e3)) as usize).clamp(20, files::ASKED)
+    }
+
+    /// Whether a tool finds at the home what it needs.
+    pub fn allows(&self, tool: &str) -> bool {
+        !self.sftp || matches!(tool, "scp" | "sftp")
     }
 
     fn wire(&self) -> link::Options {
@@ -149,7 +157,8 @@ pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Res
     let bench = Bench::new(world, options)?;
     let mut found = Vec::new();
     for run in 0..runs {
-        for work in rows::ALL.iter().filter(|w| w.steps.iter().any(|s| s.name.contains(only))) {
+        let asked = |w: &&Work| w.steps.iter().any(|s| s.name.contains(only));
+        for work in rows::ALL.iter().filter(asked).filter(|w| w.by_sftp || !options.sftp) {
             // Nobody is always the first.
             let names = [TRELLIS, SSHFS, SSHFS_TUNED, RCLONE];
             let names = names.iter().cycle().skip(run).take(names.len());
@@ -174,7 +183,8 @@ impl<'a> Bench<'a> {
     fn new(world: &'a World, options: &'a Options) -> Result<Self> {
         let files = world.home_dir(GATEWAY, "bench")?;
         let local = world.home_dir(GATEWAY, "local")?;
-        let home = Sshd::start(&world.dir, "lab", "")?;
+        let home =
+            Sshd::start(&world.dir, "lab", if options.sftp { "ForceCommand internal-sftp" } else { "" })?;
         let wire = Relay::start("127.0.0.1:0".parse()?, home.addr, options.wire())?;
         fs::write(world.known_hosts(), home.known_hosts()?)?;
         world.route("lab", wire.addr())?;
@@ -269,7 +279,7 @@ impl<'a> Bench<'a> {
     /// The same by tools.
     fn work_by_tools(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
         for step in work.steps {
-            for (tool, script) in step.tools {
+            for (tool, script) in step.tools.iter().filter(|(tool, _)| self.options.allows(tool)) {
                 self.prepare(work)?;
                 note(found, step, tool, self.once(step, script, None, None, None)?);
             }

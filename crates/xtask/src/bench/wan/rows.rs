@@ -15,6 +15,8 @@ pub struct Work {
     pub prepare: &'static str,
     /// Whether Trellis does all of it over a wire without delay or limit, too.
     pub near: bool,
+    /// Whether it is done at an account that allows nothing but SFTP, too.
+    pub by_sftp: bool,
     /// Options of Trellis's server.
     pub options: &'static [&'static str],
     pub steps: &'static [Step],
@@ -54,7 +56,7 @@ pub enum Before {
     Restart,
 }
 
-const WORK: Work = Work { prepare: "true", near: false, options: &[], steps: &[] };
+const WORK: Work = Work { prepare: "true", near: false, by_sftp: false, options: &[], steps: &[] };
 
 const STEP: Step = Step {
     name: "",
@@ -95,6 +97,7 @@ pub const ALL: &[Work] = &[
 ];
 
 const READ: Work = Work {
+    by_sftp: true,
     steps: &[Step {
         name: "read a large file",
         target: "95 % of raw TCP, less 6 RTT",
@@ -113,6 +116,7 @@ const READ: Work = Work {
 };
 
 const WRITE: Work = Work {
+    by_sftp: true,
     prepare: "rm -f $H/out",
     steps: &[Step {
         name: "write it, until it is durable at the home",
@@ -149,6 +153,7 @@ const WRITE_STRICT: Work = Work {
 };
 
 const FIND: Work = Work {
+    by_sftp: true,
     steps: &[
         Step {
             name: "find -ls, cold",
@@ -179,6 +184,7 @@ const FIND: Work = Work {
 };
 
 const MANY: Work = Work {
+    by_sftp: true,
     steps: &[Step {
         name: "read 1,000 files of 64 KiB by tar",
         target: "4 RTT, bytes at 90 % of the link",
@@ -194,6 +200,7 @@ const MANY: Work = Work {
 };
 
 const COPIED: Work = Work {
+    by_sftp: true,
     steps: &[Step {
         name: "copy 1,000 files of 64 KiB by cp -r",
         target: "4 RTT, bytes at 90 % of the link",
@@ -247,6 +254,7 @@ const AHEAD_NAMES: Work = Work {
 };
 
 const UNTAR: Work = Work {
+    by_sftp: true,
     prepare: "rm -rf $H/new; mkdir $H/new",
     near: true,
     steps: &[Step {
@@ -443,6 +451,7 @@ const CALLS_CTO: Work = Work {
         ours: true,
         ..STEP
     }],
+    ..WORK
 };
 
 const CALLS_STRICT: Work = Work {
@@ -457,9 +466,11 @@ const CALLS_STRICT: Work = Work {
         ours: true,
         ..STEP
     }],
+    ..WORK
 };
 
 const STAT: Work = Work {
+    by_sftp: true,
     steps: &[Step {
         name: "stat of a name not seen before, 95th percentile",
         script: "$P bench-calls stat $M/ask $K $O/seconds",
@@ -470,6 +481,7 @@ const STAT: Work = Work {
 };
 
 const STAT_READ: Work = Work {
+    by_sftp: true,
     steps: &[Step {
         name: "stat, while a large file is read",
         target: "2.5 RTT",

@@ -47,7 +47,8 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
         _ => "– | – | – | –".into(),
     };
     let others: Vec<_> = peers.iter().map(|peer| cell(peer)).collect();
-    let tools: Vec<_> = step.tools.iter().map(|(tool, _)| format!("{tool} {}", cell(tool))).collect();
+    let tools = step.tools.iter().map(|(tool, _)| tool).filter(|tool| options.allows(tool));
+    let tools: Vec<_> = tools.map(|tool| format!("{tool} {}", cell(tool))).collect();
     let (raw, near) = (share_of_raw(found, step, options), beside_near(found, step, options));
     let in_trips = match ours {
         Some(Figure::Took(cost)) if step.in_trips => format!(", {:.1} RTT", cost.seconds / options.rtt * 1e3),
@@ -142,7 +143,7 @@ pub mod tests {
     use crate::bench::wan::rows::ALL;
 
     pub fn options() -> Options {
-        Options { rtt: 60.0, mbit: 100.0, mib: 64, entries: 11, cap: 60, alone: false }
+        Options { rtt: 60.0, mbit: 100.0, mib: 64, entries: 11, cap: 60, alone: false, sftp: false }
     }
 
     pub fn took(seconds: f64) -> Figure {

@@ -2,12 +2,19 @@
 
 use crate::e2e::accounts::{BOB, GATEWAY};
 use crate::e2e::guest::Guest;
+use crate::e2e::server::Server;
+use crate::e2e::sshd::Sshd;
 use crate::e2e::trees::{self, Times};
 use crate::e2e::world::World;
+use crate::wan_link;
 use anyhow::{Result, ensure};
+use oncrpc::nfs3::StableHow;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::time::Duration;
+
+const RTT: Duration = Duration::from_millis(60);
 
 const SCRIPT: &str = r#"
 cd "/trellis/bob@box$WORK"
@@ -76,5 +83,32 @@ pub fn run(world: &World) -> Result<()> {
     let weaker = status["weaker"].to_string();
     ensure!(weaker.contains("second"), "status does not say that times have seconds: {weaker}");
     ensure!(server.run(&["status"])?.contains("sftp"), "status for people hides the class");
+    far_away(world, &server, &work)
+}
+
+/// Over a long and fast wire one channel carries too little: there are further ones of the same connection, for reads and
+/// for what is written.
+fn far_away(world: &World, server: &Server, work: &Path) -> Result<()> {
+    let sshd = Sshd::start(&world.dir, "far", "ForceCommand internal-sftp")?;
+    let relay = wan_link::with_rtt(sshd.addr, RTT)?;
+    world.trust(&sshd)?;
+    world.route("far", relay.addr())?;
+    let channels = || -> Result<usize> {
+        let log = fs::read_to_string(world.dir.join("sshd-far/sshd.log"))?;
+        Ok(log.matches("Starting session: forced-command (config) 'internal-sftp'").count())
+    };
+    server.run(&["prefetch", &format!("bob@far{}/big", work.display())])?;
+    let read = channels()?;
+    // The attempt to run an agent is one, too.
+    ensure!(read > 3, "{read} channels for a long read");
+    let (client, root) = world.client(server)?;
+    let dir = client.walk(&root, &format!("bob@far{}", work.display()))?;
+    let file = client.create(&dir, "long")?;
+    let noise = fs::read(work.join("big"))?;
+    for (i, part) in noise.chunks(1 << 20).enumerate() {
+        client.write(&file, (i as u64) << 20, part, StableHow::Unstable)?;
+    }
+    server.sync()?;
+    ensure!(trees::same_bytes(&work.join("long"), &work.join("big"))?, "other bytes arrived far away");
     Ok(())
 }
