@@ -230,14 +230,14 @@ impl Session {
     /// Gives the names, in order. Answers how many first ones were given, and the attributes of the directories then.
     async fn give_names(&self, units: &[Unit<'_>]) -> Result<(usize, Vec<(HomePath, Attr)>)> {
         let link = &self.link;
-        let _room = link.room(2 * units.len(), 0).await?;
         let body = |from: &HomePath, to: &HomePath| {
             let (from, to) = (absolute(from), absolute(to));
             link.send(Ask::Rename, |w| put_two(w, &from, &to))
         };
-        let sent: Vec<_> = units.iter().map(|u| body(&u.staged, &u.path)).collect::<Result<_>>()?;
         let mut dirs: Vec<&HomePath> = units.iter().map(|unit| unit.dir).collect();
         dirs.dedup();
+        let _room = link.room(units.len() + dirs.len(), 0).await?;
+        let sent: Vec<_> = units.iter().map(|u| body(&u.staged, &u.path)).collect::<Result<_>>()?;
         let looks = dirs.iter().map(|dir| link.send_about(Ask::Lstat, &absolute(dir)));
         let looks = looks.collect::<Result<Vec<_>>>()?;
         let mut given = Vec::new();

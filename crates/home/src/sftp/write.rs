@@ -11,7 +11,7 @@ use crate::limits::remote::SFTP_SPREAD;
 use crate::op::{Outcome, Payload, Piece, Placed};
 use crate::{Attr, Error, ErrorKind, HomePath, Kind, Loc, Result, Version};
 use bytes::Bytes;
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use oncrpc::xdr::Writer;
 use std::sync::Arc;
 
@@ -152,7 +152,8 @@ impl Session {
                         let (lane, handle) = ways[i % ways.len()];
                         self.write_over(lane, handle, at, data)
                     });
-                    try_join_all(writes).await?;
+                    // All have to end: one that is left behind could go over what comes after this write.
+                    join_all(writes).await.into_iter().collect::<Result<()>>()?;
                 }
             }
         }
