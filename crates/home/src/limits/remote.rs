@@ -63,8 +63,8 @@ pub const SFTP_OPEN_IDLE: Duration = Duration::from_secs(2);
 pub const SFTP_YOUNG: i64 = 2;
 /// Paths that are remembered to have led to files.
 pub const SFTP_FILES: usize = 16_384;
-/// A write of more bytes goes over all channels.
-pub const SFTP_SPREAD: usize = 1 << 20;
+/// Bytes of a new file that is made whole beside its name; of a longer one more would go again after an interruption.
+pub const SFTP_STAGED: usize = 1 << 20;
 /// Bytes that the answer to such a request is taken for.
 pub const SFTP_READDIR: usize = 32 << 10;
 /// Requests for the names of one directory that are under way at a time.

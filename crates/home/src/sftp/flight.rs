@@ -16,7 +16,7 @@ use super::wire::{self, Ask, Attrs};
 use super::write::{Step, inline, plan, send_write};
 use super::{Session, absolute};
 use crate::limits::OUTCOMES_KEPT;
-use crate::limits::remote::SFTP_SPREAD;
+use crate::limits::remote::SFTP_STAGED;
 use crate::op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
 use crate::{Attr, ErrorKind, HomePath, Name, Result};
 use futures_util::future::join_all;
@@ -75,7 +75,7 @@ fn units<'a>(memo: &Memo, ops: &'a [Placed]) -> Vec<Unit<'a>> {
             }
             (Op::Write { file, pieces, .. }, Some(unit)) if file.path == unit.path => {
                 let bytes = unit.bytes + pieces.iter().map(inline_len).sum::<usize>();
-                if known_here(file).is_err() || bytes > SFTP_SPREAD {
+                if known_here(file).is_err() || bytes > SFTP_STAGED {
                     // Without its content it would be a file that is not whole; it is made on its own.
                     units.pop();
                     break;
@@ -96,7 +96,7 @@ fn inline_len(piece: &Piece<Payload>) -> usize {
     match piece {
         Piece::Data(_, Payload::Inline(data)) => data.len(),
         // Too many, so that it is refused elsewhere.
-        Piece::Data(_, Payload::Staged(_)) => SFTP_SPREAD + 1,
+        Piece::Data(_, Payload::Staged(_)) => SFTP_STAGED + 1,
         Piece::Truncate(_) => 0,
     }
 }

@@ -1,7 +1,8 @@
 //! Further channels for the bytes of files. ssh lets 2 MiB of one channel be under way, and over a far and fast wire that is
-//! what bounds a transfer. Once there are some, the first one is left to what is short, which then waits behind nothing.
+//! what bounds a transfer. Once there are some, reads leave the first one to what is short, which then waits behind nothing.
 //!
-//! Only what has no order goes over them: reads, and bytes of files that nothing says to be whole yet. A channel reads
+//! Only what has no order goes over them: reads, and new files under names that nobody else knows. A file that has its name
+//! already is written over the first channel: a path may lead another one to a file that others have put there. A channel reads
 //! again from the files that it has open, as long as their names lead to what they show.
 
 use super::link::Link;
@@ -145,13 +146,6 @@ impl Wide {
         let lane = least.unwrap_or(&self.first).clone();
         lane.load.fetch_add(len, Ordering::Relaxed);
         Turn { lane, len }
-    }
-
-    /// All of them.
-    pub fn all(&self) -> Vec<Arc<Lane>> {
-        let more = self.more.lock();
-        let alive = more.lanes.iter().filter(|lane| lane.link.life().over().is_none());
-        std::iter::once(&self.first).chain(alive).cloned().collect()
     }
 
     /// So many bytes went over `lane`. Where that is what one channel hardly carries, there are further ones soon.

@@ -4,16 +4,14 @@ use super::apply::{Memo, all_done, put_attrs, refused, times_of};
 use super::link::{Link, Pending};
 use super::look::about;
 use super::look::known_here;
-use super::wide::{Handle, Lane, put_open};
+use super::wide::{Handle, put_open};
 use super::wire::{self, Ask, Attrs};
 use super::{Session, absolute};
-use crate::limits::remote::SFTP_SPREAD;
 use crate::op::{Outcome, Payload, Piece, Placed};
 use crate::{Attr, Error, ErrorKind, HomePath, Kind, Loc, Result, Version};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use oncrpc::xdr::Writer;
-use std::sync::Arc;
 
 impl Session {
     pub(super) async fn write(
@@ -104,7 +102,7 @@ impl Session {
             Step::Truncate(size) => *size,
             Step::Parts(parts) => parts.iter().map(end).fold(len, u64::max),
         });
-        let wrote = self.write_steps((path, handle), plan).await;
+        let wrote = self.write_steps(handle, plan).await;
         wrote.map_err(|e| about(path, e))?;
         let _room = self.link.room(4, last.as_ref().map_or(0, |(_, data)| data.len())).await?;
         let mut finish = Vec::new();
@@ -123,35 +121,17 @@ impl Session {
         self.done_after(memo, after).await
     }
 
-    /// Many bytes go over all channels.
-    async fn write_steps(&self, (path, first): (&HomePath, &Handle), plan: Vec<Step>) -> Result<()> {
-        let len = |step: &Step| match step {
-            Step::Parts(parts) => parts.iter().map(|(_, data)| data.len()).sum(),
-            Step::Truncate(_) => 0,
-        };
-        let lanes = match plan.iter().map(len).sum::<usize>() > SFTP_SPREAD {
-            true => self.wide.all(),
-            false => vec![self.wide.first().clone()],
-        };
-        let others = join_all(lanes[1..].iter().map(|lane| open_over(&lane.link, path))).await;
-        let opened =
-            lanes[1..].iter().zip(&others).filter_map(|(lane, open)| Some((lane, open.as_ref().ok()?)));
-        let mut ways: Vec<(&Lane, &Handle)> = opened.map(|(lane, handle)| (&**lane, handle)).collect();
-        // With some, the first is left to what is short.
-        if ways.is_empty() {
-            ways.push((&**self.wide.first(), first));
-        }
+    /// Over the first channel alone, through one handle: another one would open by its path what another program may have
+    /// put there meanwhile.
+    async fn write_steps(&self, handle: &Handle, plan: Vec<Step>) -> Result<()> {
         for step in plan {
             match step {
                 Step::Truncate(size) => {
                     let attrs = Attrs { size: Some(size), ..Attrs::default() };
-                    self.link.ask(Ask::Fsetstat, |w| put_attrs(w, &first.bytes, &attrs)).await?;
+                    self.link.ask(Ask::Fsetstat, |w| put_attrs(w, &handle.bytes, &attrs)).await?;
                 }
                 Step::Parts(parts) => {
-                    let writes = parts.into_iter().enumerate().map(|(i, (at, data))| {
-                        let (lane, handle) = ways[i % ways.len()];
-                        self.write_over(lane, handle, at, data)
-                    });
+                    let writes = parts.into_iter().map(|(at, data)| self.write_part(handle, at, data));
                     // All have to end: one that is left behind could go over what comes after this write.
                     join_all(writes).await.into_iter().collect::<Result<()>>()?;
                 }
@@ -160,11 +140,9 @@ impl Session {
         Ok(())
     }
 
-    async fn write_over(&self, lane: &Lane, handle: &Handle, at: u64, data: Bytes) -> Result<()> {
-        let _room = lane.link.room(1, data.len()).await?;
-        send_write(&lane.link, &handle.bytes, at, &data)?.done().await?;
-        self.wide.carried(lane, data.len() as u64, true);
-        Ok(())
+    async fn write_part(&self, handle: &Handle, at: u64, data: Bytes) -> Result<()> {
+        let _room = self.link.room(1, data.len()).await?;
+        send_write(&self.link, &handle.bytes, at, &data)?.done().await
     }
 
     /// Whether the file already has what the pieces would write.
@@ -186,11 +164,6 @@ impl Session {
         }
         Ok(true)
     }
-}
-
-async fn open_over(link: &Arc<Link>, path: &HomePath) -> Result<Handle> {
-    let open = |w: &mut Writer| put_open(w, &absolute(path), wire::WRITE, &Attrs::default());
-    Ok(Handle::new(link, link.handle(Ask::Open, open).await?))
 }
 
 pub(super) fn send_write(link: &Link, handle: &[u8], at: u64, data: &[u8]) -> Result<Pending> {
