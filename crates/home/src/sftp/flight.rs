@@ -125,7 +125,7 @@ impl Session {
         }
         let useless = units.split_off(left.len());
         self.unstage(&useless).await?;
-        let (named, dirs) = self.give_names(&units).await?;
+        let (named, dirs) = self.give_names(&units, &left).await?;
         broken |= named < units.len();
         let mut outcomes = Vec::new();
         for (unit, attrs) in units.iter().zip(left).take(named) {
@@ -228,7 +228,11 @@ impl Session {
     }
 
     /// Gives the names, in order. Answers how many first ones were given, and the attributes of the directories then.
-    async fn give_names(&self, units: &[Unit<'_>]) -> Result<(usize, Vec<(HomePath, Attr)>)> {
+    async fn give_names(
+        &self,
+        units: &[Unit<'_>],
+        left: &[Vec<Attr>],
+    ) -> Result<(usize, Vec<(HomePath, Attr)>)> {
         let link = &self.link;
         let body = |from: &HomePath, to: &HomePath| {
             let (from, to) = (absolute(from), absolute(to));
@@ -248,10 +252,8 @@ impl Session {
             }
         }
         let first = given.iter().position(|given| !given).unwrap_or(given.len());
-        let behind =
-            (first..units.len()).rev().filter(|i| given[*i]).map(|i| body(&units[i].path, &units[i].staged));
-        for taken in behind.collect::<Result<Vec<_>>>()? {
-            taken.done().await?;
+        for i in (first..units.len()).rev().filter(|i| given[*i]) {
+            self.take_name(&units[i], &left[i]).await?;
         }
         self.unstage(&units[first..]).await?;
         let mut after = Vec::new();
@@ -259,6 +261,29 @@ impl Session {
             after.extend(self.found(dir, look).await?.map(|attr| (dir.clone(), attr)));
         }
         Ok((first, after))
+    }
+
+    /// Takes away a name that was given out of turn. What another program has put or written there meanwhile keeps it.
+    async fn take_name(&self, unit: &Unit<'_>, left: &[Attr]) -> Result<()> {
+        let (staged, path) = (absolute(&unit.staged), absolute(&unit.path));
+        let _room = self.link.room(3, 0).await?;
+        let taken = self.link.send(Ask::Rename, |w| put_two(w, &path, &staged))?;
+        let look = self.link.send_about(Ask::Lstat, &staged)?;
+        match taken.done().await {
+            Err(e) if e.kind == ErrorKind::Unreachable => return Err(e),
+            _ => {}
+        }
+        let there = self.found(&unit.staged, look).await?;
+        let is_ours = |there: &Attr| {
+            left.last().is_some_and(|ours| {
+                let what = |attr: &Attr| (attr.kind, attr.size, attr.mtime.sec, attr.mode);
+                what(ours) == what(there)
+            })
+        };
+        if there.is_some_and(|there| !is_ours(&there)) {
+            self.link.send(Ask::Rename, |w| put_two(w, &staged, &path))?.done().await?;
+        }
+        Ok(())
     }
 
     /// Removes what was staged for nothing.
