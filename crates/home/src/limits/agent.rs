@@ -71,8 +71,6 @@ pub const READ_PART: u32 = 256 << 10;
 pub const JOINED_MAX: usize = 16;
 /// Bytes in each round trip from which on they are made: as many as one channel hardly carries.
 pub const CHANNEL_FULL: usize = 5 << 18;
-/// The same where that takes no login. They take some round trips to be made, and do no harm where they are not needed.
-pub const CHANNEL_SOON: usize = 3 << 18;
 /// Bytes of one kind that a pipe is given at a time: what a channel carries in a round trip, and half of that again.
 pub const CHANNEL_GIVEN: u64 = 3 << 20;
 /// They are closed when nothing was read or staged for this long.

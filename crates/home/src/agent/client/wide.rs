@@ -6,9 +6,7 @@
 use super::super::frame::Class;
 use super::super::verbs::{JOINS, StageArgs};
 use super::{Session, Wire};
-use crate::limits::agent::{
-    CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_IDLE, CHANNEL_SOON, CHANNELS_MORE, CHANNELS_PAUSE,
-};
+use crate::limits::agent::{CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_IDLE, CHANNELS_MORE, CHANNELS_PAUSE};
 use crate::{Chunk, Loc, Result};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -160,7 +158,7 @@ impl Wide {
     /// Something was carried. Where the wire carries more than one channel does, there are to be further pipes.
     fn used(&self, first: &Session) {
         self.more.lock().used = Some(Instant::now());
-        if first.wire().carries(if self.opener.logs_in { CHANNEL_FULL } else { CHANNEL_SOON }) {
+        if first.wire().carries(CHANNEL_FULL) {
             self.widen(first);
         }
     }
