@@ -16,12 +16,10 @@
 //! home has shown its class it keeps it: objects would change their identity otherwise.
 
 mod life;
-mod pace;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use life::{Life, closed, lost};
-pub(crate) use pace::Pace;
 
 use crate::agent::client::{Opener, Opening, Session};
 use crate::agent::deploy::{self, AgentBinaries, Deployed, Pipe, deploy, random};

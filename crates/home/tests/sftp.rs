@@ -117,8 +117,11 @@ async fn no_name_is_given_behind_one_that_is_refused() {
         device,
     );
     made.unwrap();
-    let ops = ["a", "b", "device", "c", "d"].map(|n| [b.create(n), b.write(n, 0, b"ours".to_vec())]);
-    let outcomes = b.apply(ops.into_iter().flatten().collect()).await;
+    // So many that naming them all and taking names away again would not have room at the same time.
+    let behind: Vec<String> = (0..400).map(|i| format!("c{i}")).collect();
+    let names = ["a", "b", "device"].into_iter().chain(behind.iter().map(String::as_str));
+    let ops = names.flat_map(|n| [b.create(n), b.write(n, 0, b"ours".to_vec())]).collect();
+    let outcomes = tokio::time::timeout(Duration::from_secs(60), b.apply(ops)).await.expect("it hangs");
     assert_eq!(are_done(&outcomes), [true, true, true, true, false]);
     assert!(matches!(outcomes[4], Outcome::Refused(_)), "{:?}", outcomes[4]);
     assert_eq!(b.names(), ["a", "b", "device"]);

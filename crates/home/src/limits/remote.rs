@@ -39,8 +39,8 @@ pub const HOST_BYTES: usize = 255;
 
 /// Longest SFTP packet in bytes that either side sends: that of OpenSSH.
 pub const SFTP_PACKET: usize = 256 << 10;
-/// SFTP requests of one channel that may be unanswered at a time.
-pub const SFTP_IN_FLIGHT: usize = 2048;
+/// SFTP requests of one channel that may be unanswered at a time; the answer of each is one packet at most.
+pub const SFTP_IN_FLIGHT: usize = 512;
 /// Bytes of files, and of pages of listings, that these may ask for or bring: what a channel of ssh carries in a round
 /// trip, and half of that again.
 pub const SFTP_BULK: usize = 3 << 20;

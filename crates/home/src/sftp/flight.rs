@@ -240,7 +240,7 @@ impl Session {
         };
         let mut dirs: Vec<&HomePath> = units.iter().map(|unit| unit.dir).collect();
         dirs.dedup();
-        let _room = link.room(units.len() + dirs.len(), 0).await?;
+        let room = link.room(units.len() + dirs.len(), 0).await?;
         let sent: Vec<_> = units.iter().map(|u| body(&u.staged, &u.path)).collect::<Result<_>>()?;
         let looks = dirs.iter().map(|dir| link.send_about(Ask::Lstat, &absolute(dir)));
         let looks = looks.collect::<Result<Vec<_>>>()?;
@@ -251,15 +251,17 @@ impl Session {
                 answer => given.push(answer.is_ok()),
             }
         }
+        let mut after = Vec::new();
+        for (dir, look) in dirs.into_iter().zip(looks) {
+            after.extend(self.found(dir, look).await?.map(|attr| (dir.clone(), attr)));
+        }
+        // What follows waits for room of its own.
+        drop(room);
         let first = given.iter().position(|given| !given).unwrap_or(given.len());
         for i in (first..units.len()).rev().filter(|i| given[*i]) {
             self.take_name(&units[i], &left[i]).await?;
         }
         self.unstage(&units[first..]).await?;
-        let mut after = Vec::new();
-        for (dir, look) in dirs.into_iter().zip(looks) {
-            after.extend(self.found(dir, look).await?.map(|attr| (dir.clone(), attr)));
-        }
         Ok((first, after))
     }
 

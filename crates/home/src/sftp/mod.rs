@@ -19,6 +19,7 @@ mod apply;
 mod flight;
 mod link;
 mod look;
+mod pace;
 mod recent;
 mod wide;
 mod wire;

@@ -6,11 +6,11 @@
 //! again from the files that it has open, as long as their names lead to what they show.
 
 use super::link::Link;
+use super::pace::Pace;
 use super::wire;
 use crate::HomePath;
 use crate::limits::agent::{CHANNEL_IDLE, CHANNELS_MORE, CHANNELS_PAUSE};
 use crate::limits::remote::{SFTP_FULL, SFTP_OPEN, SFTP_OPEN_IDLE};
-use crate::remote::Pace;
 use crate::ssh::SshTarget;
 use bytes::Bytes;
 use futures_util::future::join_all;

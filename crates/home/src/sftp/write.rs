@@ -2,8 +2,7 @@
 
 use super::apply::{Memo, all_done, put_attrs, refused, times_of};
 use super::link::{Link, Pending};
-use super::look::about;
-use super::look::known_here;
+use super::look::{about, known_here};
 use super::wide::{Handle, put_open};
 use super::wire::{self, Ask, Attrs};
 use super::{Session, absolute};

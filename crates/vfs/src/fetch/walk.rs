@@ -103,6 +103,11 @@ impl Drop for Walking<'_> {
 }
 
 impl Volume {
+    /// Whether the home can be asked for much of a tree in one question, and what it answers is of use.
+    pub fn may_walk(&self) -> bool {
+        !self.plain() && !self.is_silent() && self.home.walks() && self.connects()
+    }
+
     /// Lists directories that nobody waits for yet, and what is below them; whoever wants one of them waits for the same answer.
     pub fn walk_ahead(self: &Arc<Self>, mut dirs: Vec<u64>) {
         let window = dirs.len();
@@ -144,13 +149,7 @@ impl Volume {
     /// known yet: one after the other each of them would wait for the answer to the one before.
     pub async fn walk_along(self: Arc<Self>, path: HomePath) -> Result<()> {
         let is_known = self.tree.lock().names(ROOT_ID)?.complete;
-        if is_known
-            || path.is_root()
-            || self.plain()
-            || !self.home.walks()
-            || !self.connects()
-            || self.is_silent()
-        {
+        if is_known || path.is_root() || !self.may_walk() {
             return Ok(());
         }
         let mut way = vec![HomePath::root()];

@@ -44,8 +44,7 @@ impl Volume {
 
     /// Somebody looks for a name in a directory that has to be listed for it.
     pub fn look_ahead(self: &Arc<Self>, dir: u64, need: &Need) {
-        let walks = !self.plain() && !self.is_silent() && self.home.walks() && self.connects();
-        if walks && comes_down(&mut self.tree.lock(), dir, need) {
+        if self.may_walk() && comes_down(&mut self.tree.lock(), dir, need) {
             self.walk_down(dir);
         }
         self.ask_for_listings(|tree, most| next_looks(tree, dir, most, need));
@@ -55,7 +54,7 @@ impl Volume {
         if self.plain() || self.is_silent() {
             return;
         }
-        let walks = self.home.walks() && self.connects();
+        let walks = self.may_walk();
         let most = match walks {
             true => Room { count: limits::WALKED_AHEAD, bytes: limits::WALKED_AHEAD_BYTES },
             false => Room { count: limits::LISTS_AHEAD, bytes: limits::LISTS_AHEAD_BYTES },

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// What was carried since some time.
-pub(crate) struct Pace {
+pub(super) struct Pace {
     since: Instant,
     bytes: u64,
     /// Whether it was enough in the time before that.
