@@ -73,6 +73,8 @@ pub struct Net {
     coverage: Arc<Mutex<Coverage>>,
     trace: Trace,
     meddler: Mutex<Option<Arc<dyn Meddler>>>,
+    /// Whether that one acts.
+    meddles: AtomicBool,
     /// What the agents leave out.
     variant: Option<Variant>,
 }
@@ -147,7 +149,7 @@ enum What {
 impl Around for Control {
     fn before(&self, call: Call) -> Fate {
         let Some(net) = self.net.upgrade() else { return Fate::Goes };
-        if coroutine::inside() {
+        if coroutine::inside() && net.meddles.load(Ordering::SeqCst) {
             let meddler = net.meddler.lock().clone();
             meddler.iter().for_each(|m| m.meddle());
         }
@@ -206,13 +208,18 @@ impl Net {
     ) -> Arc<Net> {
         let rng = StdRng::seed_from_u64(seed);
         let state = State { rng, faults: Faults::default(), agent: None, old: Vec::new(), up: true };
-        let meddler = Mutex::new(None);
-        Arc::new(Net { machine, state: Mutex::new(state), coverage, trace, meddler, variant })
+        let (meddler, meddles) = (Mutex::new(None), AtomicBool::new(false));
+        Arc::new(Net { machine, state: Mutex::new(state), coverage, trace, meddler, meddles, variant })
     }
 
-    /// Another program acts between the steps of the agent from now on.
-    pub fn meddle_with(&self, meddler: Option<Arc<dyn Meddler>>) {
-        *self.meddler.lock() = meddler;
+    /// There is another program.
+    pub fn meddle_with(&self, meddler: Arc<dyn Meddler>) {
+        *self.meddler.lock() = Some(meddler);
+    }
+
+    /// It acts between the steps of the agent from now on, or rests.
+    pub fn let_meddle(&self, meddles: bool) {
+        self.meddles.store(meddles, Ordering::SeqCst);
     }
 
     /// From now on so much goes wrong.

@@ -8,7 +8,7 @@ use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::machine::fs::{Fs, Ino, ROOT};
 use crate::model::is_whole;
-use crate::network::{Faults, Meddler, Net};
+use crate::network::{Faults, Net};
 use crate::outsider::{FOLDER, Outsider};
 use crate::sharer::Sharer;
 use crate::variant::Variant;
@@ -209,10 +209,10 @@ impl World {
             let seed = self.rng.random();
             Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone())
         });
+        self.shared.iter().for_each(|(outsider, _)| self.net.meddle_with(outsider.clone()));
         for _ in 0..rounds {
             self.net.set_faults(self.faults);
-            let outsider = self.shared.as_ref().map(|(outsider, _)| outsider.clone() as Arc<dyn Meddler>);
-            self.net.meddle_with(outsider);
+            self.net.let_meddle(true);
             let shares = self.plan.ops / rounds / 2;
             let sharing = sharer.take().map(|mut sharer| {
                 tokio::task::spawn_local(async move {
@@ -233,7 +233,7 @@ impl World {
                 done?;
                 sharer = Some(again);
             }
-            self.net.meddle_with(None);
+            self.net.let_meddle(false);
             self.net.set_faults(Faults { goes_on: self.faults.goes_on, ..Faults::default() });
             self.settle(&mut clients).await?;
             self.shared.iter().for_each(|(outsider, _)| outsider.tidy());
