@@ -322,34 +322,49 @@ pub struct Claimed {
     /// The machine was restarted, or the home has just begun to keep a log: those that were begun are durable, in
     /// the order of their numbers with all before them, and what the others left is to be looked for.
     pub restarted: bool,
+    /// When the machine was started again, by its clock, where nobody of this volume has changed anything without a log: what
+    /// has a later modification time, not later than its ctime, was written since, and not by what is unknown.
+    pub booted: Option<Time>,
 }
 
 /// On the wire, that the machine was restarted, and that a number follows: [`crate::agent::verbs::PROGRESS`].
 const RESTARTED_AFTER: u32 = 2;
+/// That a number follows, the bit, and the time of the machine's start: [`crate::agent::verbs::BOOTS`].
+const BOOTED: u32 = 3;
 
 impl Xdr for Claimed {
     fn encode(&self, w: &mut Writer) {
         self.begun.encode(w);
         self.unknown.encode(w);
         self.torn.encode(w);
-        match self.restarted && self.ran > 0 {
-            true => {
+        match self.booted {
+            Some(booted) => {
+                w.u32(BOOTED);
+                self.ran.encode(w);
+                self.restarted.encode(w);
+                booted.encode(w);
+            }
+            None if self.restarted && self.ran > 0 => {
                 w.u32(RESTARTED_AFTER);
                 self.ran.encode(w);
             }
-            false => self.restarted.encode(w),
+            None => self.restarted.encode(w),
         }
     }
 
     fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
         let (begun, unknown, torn) = (Vec::decode(r)?, Vec::decode(r)?, Vec::decode(r)?);
-        let (restarted, ran) = match r.u32()? {
-            0 => (false, 0),
-            1 => (true, 0),
-            RESTARTED_AFTER => (true, u64::decode(r)?),
+        let (restarted, ran, booted) = match r.u32()? {
+            0 => (false, 0, None),
+            1 => (true, 0, None),
+            RESTARTED_AFTER => (true, u64::decode(r)?, None),
+            BOOTED => {
+                let ran = u64::decode(r)?;
+                (bool::decode(r)?, ran, Some(Time::decode(r)?))
+            }
             _ => return Err(XdrError::OutOfRange),
         };
-        Ok(Claimed { begun, unknown, torn, ran, restarted })
+        Ok(Claimed { begun, unknown, torn, ran, restarted, booted })
     }
 }
 

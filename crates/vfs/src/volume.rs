@@ -29,7 +29,7 @@ use crate::sync::queue::objects;
 use crate::types::Oid;
 use crate::watch::{Notes, Watchers};
 use crate::{limits, news, stats::Stats};
-use home::{Attr, Error, ErrorKind, Hello, Home, Name, Op, Result};
+use home::{Attr, Error, ErrorKind, Hello, Home, Name, Op, Result, Time};
 use oncrpc::xdr::Xdr;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -179,9 +179,11 @@ pub struct Volume {
     pub scarce: tokio::sync::Mutex<()>,
     /// The home lets only us change it for this volume, as far as we know.
     pub claimed: AtomicBool,
+    /// When the home's machine was started again, as it told when the volume was claimed: see [`home::Claimed`].
+    pub booted: Mutex<Option<Time>>,
     /// See [`sent`].
     was_sent: AtomicBool,
-    /// It was sent to before: the account may be another one by now.
+    /// It was claimed before: the account may be another one by now.
     pub claims_again: AtomicBool,
     /// Wakes the sender.
     pub wake: Notify,
@@ -249,6 +251,7 @@ impl Volume {
             space: Mutex::new(space),
             scarce: tokio::sync::Mutex::default(),
             claimed: AtomicBool::new(false),
+            booted: Mutex::default(),
             was_sent: AtomicBool::new(was_sent),
             claims_again: AtomicBool::new(false),
             wake: Notify::new(),
@@ -297,6 +300,7 @@ impl Volume {
         keep(&*self.shared.store, hello_key(self.id), hello);
         *self.hello.lock() = Some(hello.clone());
         self.health.estranged.store(false, Ordering::Relaxed);
+        self.wake.notify_one();
     }
 
     /// The home said that a file system of it has this space; answers the same.

@@ -267,3 +267,59 @@ async fn what_another_program_wrote_to_what_we_had_written_is_not_removed_for_th
     assert_eq!(all_at_home(&world).await, [b"their"]);
     assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
 }
+
+/// An append that is sent again after a power cut meets what another program has written since, to the same length.
+#[tokio::test]
+async fn what_another_program_wrote_after_a_power_cut_is_no_half_of_ours() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    world.write("f", b"base");
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.create(lab, "g").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    e.write(f, 4, b" and ours").await.unwrap();
+    cut(&mut world, e);
+    world.write("f", b"them");
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.lab().await;
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"them");
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
+}
+
+/// What was made, and has gone before its identity was known, is not what another program makes by its name.
+#[tokio::test]
+async fn what_takes_the_name_of_a_file_that_has_gone_is_not_written_for_it() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    let (e, lab) = looked(&world).await;
+    e.create(lab, "g").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::ChangesUnanswered);
+    let f = e.create(lab, "f").await.unwrap();
+    while world.at_home("f").await.is_none() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    world.remove("f");
+    world.disk.kill();
+    drop(e);
+    world.reconnect();
+    world.memory.cut_power_when_durable();
+    world.fault(Fault::HangChanges);
+    let e = world.start().await;
+    e.lab().await;
+    // Until it has looked for the file.
+    while e.vfs.status().volumes[0].unsent_ops == 2 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.write("f", b"theirs");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.at_home("f").await.unwrap(), b"theirs");
+    assert!(all_at_home(&world).await.contains(&b"ours".to_vec()));
+}

@@ -17,8 +17,8 @@ use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, Preambl
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, ClaimArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
 use super::verbs::{
-    CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS, ReadArgs, WalkArgs,
-    WalkedPage, WalkedPages, WatchArgs, WatchedPage,
+    BOOTS, CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS, ReadArgs,
+    WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
 };
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
@@ -352,13 +352,15 @@ impl<S: Serve> Server<S> {
         }))
     }
 
-    /// A client that does not know how far the operations came looks for all of them.
+    /// An older client would not understand all of it: one that does not know how far the operations came looks for all of them.
     fn claim(&self, a: ClaimArgs) -> Result<Option<Claimed>> {
-        let mut claimed = self.home.claim(a.gateway, a.volume, a.lost)?;
-        if self.agreed.load(Ordering::Relaxed) & PROGRESS == 0 {
-            claimed.iter_mut().for_each(|claimed| claimed.ran = 0);
-        }
-        Ok(claimed)
+        let claimed = self.home.claim(a.gateway, a.volume, a.lost)?;
+        let agreed = |feature| self.agreed.load(Ordering::Relaxed) & feature != 0;
+        Ok(claimed.map(|claimed| Claimed {
+            ran: if agreed(PROGRESS) { claimed.ran } else { 0 },
+            booted: claimed.booted.filter(|_| agreed(BOOTS)),
+            ..claimed
+        }))
     }
 
     fn execute(self: &Arc<Self>, id: u64, request: Request) -> Result<Reply> {

@@ -38,6 +38,8 @@ pub const KNOWN: u64 = 512;
 pub const PROGRESS: u64 = 1024;
 /// A feature: WALK, with WATCH.
 pub const WALKS: u64 = 2048;
+/// A feature: [`Claimed`] tells when the machine was started.
+pub const BOOTS: u64 = 4096;
 /// All features that we have.
 pub const FEATURES: u64 = XATTRS
     | CLAIMS
@@ -50,7 +52,8 @@ pub const FEATURES: u64 = XATTRS
     | CHECKS
     | KNOWN
     | PROGRESS
-    | WALKS;
+    | WALKS
+    | BOOTS;
 
 oncrpc::xdr! {
     /// What the client asks.

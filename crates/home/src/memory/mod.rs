@@ -94,6 +94,8 @@ struct State {
     keeps_log: bool,
     /// See [`MemoryHome::cut_power`].
     forgot: bool,
+    /// When that was.
+    booted: Option<crate::Time>,
     /// See [`MemoryHome::cut_power_when_durable`].
     before: Option<Memo>,
     /// The span in which nothing went untold; `None`: nothing is told.
@@ -155,6 +157,7 @@ impl MemoryHome {
             claims: HashMap::new(),
             keeps_log: false,
             forgot: false,
+            booted: None,
             before: None,
             epoch: None,
             confirms: false,
@@ -192,6 +195,7 @@ impl MemoryHome {
         self.restart();
         let mut state = self.state.lock();
         (state.memo, state.forgot) = (Memo::default(), true);
+        state.booted = Some(state.tree.now());
     }
 
     /// The same, after all that was executed had become durable: it is known what that was, and not with which outcomes.
@@ -541,13 +545,21 @@ impl Home for MemoryHome {
         state.claims.insert((gateway, volume), true);
         let since = lost.first().copied().unwrap_or(u64::MAX);
         if std::mem::take(&mut state.forgot) {
+            let booted = state.booted;
             let known = state.before.take().unwrap_or_default();
             let begun: Vec<u64> = known.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
             let unknown = lost.into_iter().filter(|seq| !begun.contains(seq)).collect();
-            return Ok(Some(Claimed { begun, unknown, torn: vec![], ran: 0, restarted: true }));
+            return Ok(Some(Claimed { begun, unknown, torn: vec![], ran: 0, restarted: true, booted }));
         }
         let begun = state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
-        Ok(Some(Claimed { begun, unknown: Vec::new(), torn: Vec::new(), ran: 0, restarted: false }))
+        Ok(Some(Claimed {
+            begun,
+            unknown: Vec::new(),
+            torn: Vec::new(),
+            ran: 0,
+            restarted: false,
+            booted: None,
+        }))
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -74,6 +74,7 @@ impl Home for Fake {
             torn: vec![],
             ran: 0,
             restarted: false,
+            booted: None,
         }))
     }
     async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {

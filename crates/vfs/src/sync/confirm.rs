@@ -17,6 +17,13 @@ impl Volume {
         let binding = inode.binding.clone();
         match done.attr {
             None if nameless => tree.rebind(id, HomeId::default(), None),
+            None if matches!(change.op, Op::Create { new: New::File, .. }) => {
+                // It was made and has gone. What is unsent was not made to whatever has its name by now.
+                let (id_of_none, time) = (HomeId::default(), change.time);
+                inode.base = Some(Version { id: id_of_none, size: 0, mtime: time, ctime: time });
+                tree.unlogged(id);
+                tree.unsaved(id);
+            }
             None => {}
             Some(attr) => {
                 let attr = as_made(change, attr);

@@ -28,6 +28,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -72,6 +73,8 @@ struct Executed {
     durable: u64,
     /// All up to here was executed; of contents that may not be durable.
     ran: u64,
+    /// What the home told of that, where it can tell: it had begun one more at most.
+    told: Option<u64>,
 }
 
 impl Executed {
@@ -106,19 +109,19 @@ impl Volume {
         // Until the look is over: one that fails is repeated.
         self.claimed.store(false, Ordering::Relaxed);
         let known = self.home.claim(self.shared.gateway, self.id, lost).await?;
+        *self.booted.lock() = known.as_ref().and_then(|known| known.booted);
         let (executed, torn, look) = {
             let queue = &mut self.tree.lock().queue;
             let torn = known.as_ref().map(|known| known.torn.iter().copied().collect());
             let known = known.unwrap_or_else(|| queue.nothing_is_known());
             queue.told(&known);
-            let done =
-                Executed { durable: queue.executed_last(&known.begun), ran: queue.ran_last(known.ran) };
-            (done, torn, known.restarted)
+            let (durable, ran) = (queue.executed_last(&known.begun), queue.ran_last(known.ran));
+            let told = Some(known.ran).filter(|ran| *ran > 0);
+            (Executed { durable, ran, told }, torn, known.restarted)
         };
         if look {
             self.look_for_lost(class, executed, torn).await?;
         }
-        self.sends().await?;
         self.claimed.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -138,7 +141,7 @@ impl Volume {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
-        let (traces, last) = self.look(sent, class, executed.last(), torn.is_some()).await?;
+        let (traces, last) = self.look(sent, class, &executed, torn.is_some()).await?;
         let (refused, ends): (Vec<(u64, Change)>, _) = {
             let tree = self.tree.lock();
             let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
@@ -209,9 +212,10 @@ impl Volume {
         &self,
         sent: Vec<Ready>,
         class: Class,
-        mut executed: u64,
+        how_far: &Executed,
         cut: bool,
     ) -> Result<(Vec<Trace>, u64)> {
+        let mut executed = how_far.last();
         let course = (class == Class::Sftp).then(|| self.course(&sent));
         let left: HashMap<u64, HomePath> = sent.iter().filter_map(place_that_is_left).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
@@ -227,9 +231,11 @@ impl Volume {
             only_first(&mut traces);
         }
         if cut {
+            let last_begun = last_begun(&traces, how_far.told);
+            disown(&mut traces, last_begun);
             disbelieve(&mut traces, |id| self.known(id));
             let shows = |id, there: &Attr| self.shows(id, there, &seen.times);
-            believe(&mut traces, executed, |id| self.known(id), shows);
+            believe(&mut traces, executed..=last_begun, |id| self.known(id), shows);
         }
         if let Some(course) = course {
             executed = self.came_to(&course, &mut traces, &seen.found).await?;
@@ -480,6 +486,22 @@ fn only_first(traces: &mut [Trace]) {
     }
 }
 
+/// The last operation whose move or link can show itself, where a home told how far it `ran` when its power failed: it had begun
+/// one more.
+fn last_begun(traces: &[Trace], ran: Option<u64>) -> u64 {
+    let Some(ran) = ran else { return u64::MAX };
+    let is_write = |t: &Trace| matches!(t.change.op, Op::Write { .. });
+    traces.iter().find(|t| t.seq > ran && !t.late && !is_write(t)).map_or(u64::MAX, |t| t.seq)
+}
+
+/// What seems to be a later one's was done by another program, or is left by a move that is half done.
+fn disown(traces: &mut [Trace], last_begun: u64) {
+    let is_name = |t: &Trace| matches!(t.change.op, Op::Rename { .. } | Op::Link { .. });
+    for t in traces.iter_mut().filter(|t| t.seq > last_begun && is_name(t)) {
+        (t.mark, t.replaced) = (None, None);
+    }
+}
+
 /// A move over another file that is half done has left that one under the name which it takes away. That is the mark of no
 /// later record that would bring it there, where one in between was certainly not executed.
 fn disbelieve(traces: &mut [Trace], known: impl Fn(u64) -> Option<home::HomeId>) {
@@ -500,14 +522,14 @@ fn disbelieve(traces: &mut [Trace], known: impl Fn(u64) -> Option<home::HomeId>)
 
 /// A move whose object had the new name before anything was sent shows nothing there by itself. It was done where the name
 /// that it takes away was there after all that was certainly executed, and leads nowhere; or half, where that leads to what
-/// it replaces.
+/// it replaces. `range`: from what was certainly executed on to what can have been.
 fn believe(
     traces: &mut [Trace],
-    executed: u64,
+    range: RangeInclusive<u64>,
     known: impl Fn(u64) -> Option<home::HomeId>,
     shows: impl Fn(u64, &Attr) -> bool,
 ) {
-    let last = last_shown(traces, executed);
+    let last = last_shown(traces, *range.start());
     let is_there = |t: &Trace| t.there.is_some_and(|there| Some(there.id) == known(t.change.object));
     let is_replaced = |t: &Trace, old: &Attr| replaced(&t.change).is_some_and(|id| shows(id, old));
     let is_moved = |t: &Trace| t.has_left() || t.at_old_name.is_some_and(|old| is_replaced(t, &old));
@@ -516,8 +538,8 @@ fn believe(
         let is_next = is_move && taker(traces, last, t).is_some_and(|r| r.seq == t.seq);
         is_next && !t.late && is_there(t) && is_moved(t)
     };
-    let done: Vec<usize> =
-        (0..traces.len()).filter(|n| traces[*n].seq > last && is_done(&traces[*n])).collect();
+    let later = |t: &Trace| t.seq > last && t.seq <= *range.end();
+    let done: Vec<usize> = (0..traces.len()).filter(|n| later(&traces[*n]) && is_done(&traces[*n])).collect();
     for t in done {
         (traces[t].mark, traces[t].replaced) = (traces[t].there, traces[t].at_old_name);
     }

@@ -78,6 +78,7 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
             torn: vec![],
             ran: 0,
             restarted: false,
+            booted: None,
         })),
         Request::Watch(args) => {
             let page = BarePage::of(home.list(&args.dir, None, args.max)?);

@@ -14,8 +14,8 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
         }
         Reply::Claim(claimed) => {
             let is_few = |c: &Claimed| c.begun.len().max(c.unknown.len()).max(c.torn.len()) <= BEGUN_MAX;
-            let few = claimed.as_ref().is_none_or(is_few);
-            (few, "list of operations")
+            let sound = |c: &Claimed| is_few(c) && c.booted.as_ref().is_none_or(is_time);
+            (claimed.as_ref().is_none_or(sound), "list of operations")
         }
         Reply::Hello(accept) => (is_time(&accept.home.clock), "clock"),
         Reply::Stat(results) => {

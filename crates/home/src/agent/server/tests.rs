@@ -51,7 +51,14 @@ impl Serve for Gated {
             .unwrap_or(Ok(0))
     }
     fn claim(&self, _: u64, _: u32, unknown: Vec<u64>) -> Result<Option<Claimed>> {
-        Ok(Some(Claimed { begun: vec![], unknown, torn: vec![], ran: 7, restarted: true }))
+        Ok(Some(Claimed {
+            begun: vec![],
+            unknown,
+            torn: vec![],
+            ran: 7,
+            restarted: true,
+            booted: Some(Time { sec: 5, nsec: 0 }),
+        }))
     }
     fn hello(&self) -> Result<Hello> {
         Ok(Hello {
@@ -233,7 +240,10 @@ fn nothing_waits_behind_a_change_and_the_end_of_input_is_the_end() {
 /// An older client would not understand it.
 #[test]
 fn how_far_operations_came_is_told_only_to_who_asked_for_it() {
-    for (features, known) in [(CLAIMS, 0), (CLAIMS | PROGRESS, 7)] {
+    let booted = Some(Time { sec: 5, nsec: 0 });
+    let told =
+        [(CLAIMS, (0, None)), (CLAIMS | PROGRESS, (7, None)), (CLAIMS | PROGRESS | BOOTS, (7, booted))];
+    for (features, (ran, booted)) in told {
         let (mut stream, _server) = start(Arc::new(Gated::default()));
         greet_with(&mut stream, features);
         let args = ClaimArgs { gateway: 1, volume: 1, lost: vec![7, 8] };
@@ -241,7 +251,7 @@ fn how_far_operations_came_is_told_only_to_who_asked_for_it() {
         let Reply::Claim(Some(claimed)) = Reply::from_bytes(receive(&mut stream).1).unwrap() else {
             panic!("no CLAIM")
         };
-        assert_eq!((claimed.unknown, claimed.ran), (vec![7, 8], known));
+        assert_eq!((claimed.unknown, claimed.ran, claimed.booted), (vec![7, 8], ran, booted));
     }
 }
 

@@ -363,6 +363,7 @@ impl<S: Sys> Claim<S> {
             torn,
             ran: ran.unwrap_or(0),
             restarted: !self.complete,
+            booted: self.cut.is_some().then_some(self.booted),
         })
     }
 
