@@ -116,6 +116,8 @@ pub const COMPARED_AT_ONCE: usize = 32;
 pub const BATCH_OPS: usize = 512;
 /// Bytes in one batch that goes home.
 pub const BATCH_BYTES: u64 = 16 << 20;
+/// How often they are halved at most, where connections are lost before a batch has got through.
+pub const BATCH_HALVINGS: u32 = 5;
 /// Batches for which bytes are staged before it is their turn. With the one that is under way they fit in what a home holds.
 pub const BATCHES_AHEAD: usize = 2;
 /// Payloads up to this size travel in the operation, longer ones are staged before it.

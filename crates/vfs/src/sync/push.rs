@@ -11,7 +11,7 @@ use crate::limits;
 use crate::volume::Volume;
 use bytes::Bytes;
 use home::op::Staged;
-use home::{Error, ErrorKind, Home, Op, OpId, Outcome, Payload, Placed, Result};
+use home::{Class, Error, ErrorKind, Home, Op, OpId, Outcome, Payload, Placed, Result};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,6 +30,7 @@ pub async fn run(volume: Weak<Volume>) {
         };
         match patience.filter(|_| volume.connects()) {
             None => {
+                volume.claim_ahead().await;
                 let _ = tokio::time::timeout(Duration::from_secs(1), volume.wake.notified()).await;
                 continue;
             }
@@ -98,6 +99,22 @@ pub fn parked(tree: &mut Tree) -> Vec<Parked> {
 }
 
 impl Volume {
+    /// Claims the volume once the home was greeted, so that the first change need not wait for that. Where it fails, that is
+    /// seen when something is sent.
+    async fn claim_ahead(self: &Arc<Self>) {
+        let known = self.hello.lock().as_ref().map(|hello| hello.class);
+        let is_greeted = known == Some(Class::Posix) && !self.health.estranged.load(Ordering::Relaxed);
+        let may_send = self.connects() && !self.policy.modes.read().whole().is_read_only();
+        if !is_greeted || !may_send || self.tree.lock().queue.len() > 0 {
+            return;
+        }
+        if !self.claims_again.swap(true, Ordering::Relaxed)
+            && let Err(e) = self.resume(Class::Posix).await
+        {
+            tracing::debug!(account = %self.account, "not claimed ahead: {e}");
+        }
+    }
+
     /// Sends one batch and takes its outcomes in.
     async fn push(self: &Arc<Self>, ahead: &mut Ahead) -> Result<Sent> {
         let hello = self.greeted().await?;
@@ -109,6 +126,7 @@ impl Volume {
         self.vanish(&mut self.tree.lock())?;
         let last = if hello.stages { self.stage_unclaimed(ahead) } else { u64::MAX };
         self.resume(hello.class).await?;
+        self.sends().await?;
         self.clear_doubt().await?;
         let batch = self.next_batch(last).await?;
         self.tree.lock().queue.begin(batch.iter().flat_map(|g| g.seqs.clone()));
@@ -122,7 +140,8 @@ impl Volume {
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
-        let (ready, placed, copied) = self.load_all(ready, hello.stages, ahead).await?;
+        let loaded = self.load_all(ready, hello.stages, ahead).await;
+        let (ready, placed, copied) = loaded.inspect_err(|e| self.got_through(Some(e)))?;
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
@@ -131,6 +150,7 @@ impl Volume {
             self.stage_ahead(&ready.iter().map(|r| &r.group).collect::<Vec<_>>(), ahead);
         }
         let answer = self.home.apply(placed).await;
+        self.got_through(answer.as_ref().err());
         let failure = answer.as_ref().err().map(|e| e.kind);
         let taken_over = failure == Some(ErrorKind::NotClaimed);
         if taken_over {
@@ -163,6 +183,13 @@ impl Volume {
             self.lane.hurry();
         }
         taken
+    }
+
+    /// A batch got through, or its connection did not live long enough for it.
+    fn got_through(&self, failure: Option<&Error>) {
+        if failure.is_none_or(crate::fetch::is_out_of_reach) {
+            self.tree.lock().queue.got_through(failure.is_none());
+        }
     }
 
     /// What goes next, up to record `last`. The home must never know more than the journal: what is not durable here because

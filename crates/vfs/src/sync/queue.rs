@@ -116,6 +116,8 @@ pub struct Queue {
     stops: Vec<(u64, HomePath)>,
     /// One of them has gone since.
     thaws: bool,
+    /// How often the bytes of a batch are halved, because connections were lost before more had got through.
+    halved: u32,
 }
 
 /// Records that travel as one operation.
@@ -155,7 +157,7 @@ impl Queue {
     pub fn begin_again(&mut self) {
         let (mut batch, mut passed) = (Selection::default(), Vec::new());
         for (seq, op) in &self.ops {
-            if batch.is_full() {
+            if batch.is_full(limits::BATCH_BYTES) {
                 break;
             }
             passed.push(*seq);
@@ -227,7 +229,7 @@ impl Queue {
     /// What a home says that keeps no log.
     pub fn nothing_is_known(&self) -> Claimed {
         let unknown = self.ops.iter().filter(|(_, op)| op.resent).map(|(seq, _)| *seq).collect();
-        Claimed { begun: Vec::new(), unknown, torn: Vec::new(), ran: 0, restarted: true }
+        Claimed { begun: Vec::new(), unknown, torn: Vec::new(), ran: 0, restarted: true, booted: None }
     }
 
     /// The last of these operations that ran in order, so that all before it were executed as well; 0 if there is none.
@@ -463,6 +465,15 @@ impl Queue {
         from < self.all_promised || self.promises.range(from..to).next().is_some()
     }
 
+    /// A batch got through, or was lost with its connection: the next ones are longer or shorter, so that one gets through in the
+    /// time that connections live here.
+    pub fn got_through(&mut self, whole: bool) {
+        self.halved = match whole {
+            true => self.halved.saturating_sub(1),
+            false => (self.halved + 1).min(limits::BATCH_HALVINGS),
+        };
+    }
+
     /// How long the next batch may still wait for company; `None`: there is nothing to send.
     pub fn patience(&self, now: Duration) -> Option<Duration> {
         let (seq, oldest) = self.ops.iter().find(|(_, p)| !p.is_held(now))?;
@@ -512,8 +523,10 @@ impl Queue {
                 behind.add(&op.change);
                 continue;
             }
+            // What the home knows is sent again as what it was.
+            let halved = if *seq > last_known { self.halved } else { 0 };
             ended = *seq > last_known && !behind.objects.is_empty()
-                || batch.is_full()
+                || batch.is_full(limits::BATCH_BYTES >> halved)
                 || !batch.take(*seq, op, &self.known);
             if ended {
                 break;
@@ -590,10 +603,8 @@ struct Last {
 }
 
 impl Selection {
-    fn is_full(&self) -> bool {
-        self.records >= limits::BATCH_RECORDS
-            || self.ops >= limits::BATCH_OPS
-            || self.bytes >= limits::BATCH_BYTES
+    fn is_full(&self, bytes: u64) -> bool {
+        self.records >= limits::BATCH_RECORDS || self.ops >= limits::BATCH_OPS || self.bytes >= bytes
     }
 
     /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.

@@ -1,6 +1,7 @@
 //! What may have been executed, and what goes next.
 
 use super::*;
+use crate::journal::{Extent, Stored};
 use home::New;
 
 fn created(object: u64) -> Pending {
@@ -55,7 +56,14 @@ fn a_claim_asks_again_for_what_was_looked_for_and_not_found() {
     queue.begin([1, 2]);
     queue.end(true);
     assert_eq!(queue.in_question(), [1, 2]);
-    queue.told(&Claimed { begun: vec![2], unknown: vec![1], torn: vec![], ran: 0, restarted: true });
+    queue.told(&Claimed {
+        begun: vec![2],
+        unknown: vec![1],
+        torn: vec![],
+        ran: 0,
+        restarted: true,
+        booted: None,
+    });
     queue.looked_for();
     assert!(queue.lost().next().is_none(), "no answer is lost that is not known to be");
     assert_eq!(queue.in_question(), [1, 2]);
@@ -70,7 +78,7 @@ fn what_may_have_been_executed_does_not_travel_with_what_was_never_sent() {
     let unknown = vec![1, 2];
     queue.begin(unknown.clone());
     queue.end(true);
-    queue.told(&Claimed { begun: vec![], unknown, torn: vec![], ran: 0, restarted: true });
+    queue.told(&Claimed { begun: vec![], unknown, torn: vec![], ran: 0, restarted: true, booted: None });
     queue.looked_for();
     (3..=4).for_each(|seq| queue.push(seq, write(7)));
     let next = |queue: &Queue| -> Vec<Vec<u64>> {
@@ -79,4 +87,36 @@ fn what_may_have_been_executed_does_not_travel_with_what_was_never_sent() {
     assert_eq!(next(&queue), [[1, 2]]);
     [1, 2].into_iter().for_each(|seq| drop(queue.remove(seq)));
     assert_eq!(next(&queue), [[3, 4]]);
+}
+
+#[test]
+fn batches_are_shorter_where_connections_do_not_live_long_enough_for_one() {
+    let record = 512u32 << 10;
+    let written = |at: u64| {
+        let extent = Extent { segment: 1, pos: 0, len: record, crc: 0 };
+        let mut write = write(7);
+        let pieces = vec![home::Piece::Data(at * u64::from(record), Stored::Extent(extent))];
+        write.change.op = Op::Write { file: 7, base: None, pieces };
+        write
+    };
+    let mut queue = Queue::default();
+    (1..=64).for_each(|seq| queue.push(seq, written(seq)));
+    let next =
+        |queue: &Queue| queue.select(Duration::ZERO, u64::MAX).iter().map(|g| g.seqs.len()).sum::<usize>();
+    let whole = next(&queue);
+    assert_eq!(whole as u64, limits::BATCH_BYTES / u64::from(record));
+    (0..9).for_each(|_| queue.got_through(false));
+    assert_eq!(next(&queue), whole >> limits::BATCH_HALVINGS, "what a short life is enough for");
+    queue.got_through(true);
+    assert_eq!(next(&queue), 2);
+    let known = whole as u64;
+    queue.told(&Claimed {
+        begun: vec![known],
+        unknown: vec![],
+        torn: vec![],
+        ran: 0,
+        restarted: false,
+        booted: None,
+    });
+    assert_eq!(next(&queue), whole, "what the home knows goes as what it was");
 }

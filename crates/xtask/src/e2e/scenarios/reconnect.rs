@@ -25,6 +25,8 @@ const WORKER: &str = "reconnect.py";
 const DELAY: Duration = Duration::from_millis(10);
 /// Bytes per second: slow enough that cuts meet long transfers.
 const RATE: u64 = 12 << 20;
+/// The same where connections are brief, and how long each lives: too short for the 16 MiB of a batch.
+const BRIEF: (u64, Duration) = (2 << 20, Duration::from_secs(4));
 /// Long files at each home, and the bytes of each.
 const BULK: (u64, u64) = (12, 4 << 20);
 /// How soon after its return a home's edits are seen, and who waits goes on: attempts to connect are a second apart, and a
@@ -74,12 +76,14 @@ fn cut_off(world: &World, size: &Size) -> Result<()> {
         Far::new(world, "open", "cto", "", RATE)?,
         Far::new(world, "asleep", "cto", "", RATE)?,
         Far::moving(world, "moved", "cto")?,
+        Far::new(world, "brief", "wb", "", BRIEF.0)?,
     ];
-    let works: [fn(&Far<'_>, &Size) -> Result<()>; 4] = [
+    let works: [fn(&Far<'_>, &Size) -> Result<()>; 5] = [
         |far, size| far.silence(size),
         |far, size| far.half_open(size),
         |far, size| far.sleep(size),
         |far, size| far.moves(size),
+        |far, size| far.lives_are_brief(size),
     ];
     std::thread::scope(|scope| {
         let runs: Vec<_> =
@@ -316,6 +320,31 @@ impl<'a> Far<'a> {
             self.sees("an edit made meanwhile", &text, SOON)?;
             self.stop(before)?;
             self.again()?;
+        }
+        Ok(())
+    }
+
+    /// No connection lives long enough for a batch: a long file goes home part by part.
+    fn lives_are_brief(&self, size: &Size) -> Result<()> {
+        for _ in 0..size.rounds {
+            self.shell("cat read/bulk0[0-5] >write/long")?;
+            let parts = (0..6).map(|n| fs::read(self.work.join(format!("read/bulk{n:02}"))));
+            let whole = parts.collect::<std::io::Result<Vec<_>>>()?.concat();
+            let (begun, mut lives) = (Instant::now(), 0);
+            while !fs::read(self.work.join("write/long")).is_ok_and(|there| there == whole) {
+                ensure!(begun.elapsed() < PATIENCE, "{} is not at the home after {lives} lives", whole.len());
+                wait_for("a connection", PATIENCE, || (self.link().connections().1 > 0).then_some(()))?;
+                std::thread::sleep(BRIEF.1);
+                self.link().cut();
+                lives += 1;
+            }
+            println!(
+                "{}: {} bytes went home in {lives} lives, {:?}",
+                self.name,
+                whole.len(),
+                begun.elapsed()
+            );
+            self.shell("rm write/long")?;
         }
         Ok(())
     }
