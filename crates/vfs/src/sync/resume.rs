@@ -486,7 +486,7 @@ fn only_first(traces: &mut [Trace]) {
     }
 }
 
-/// The last operation whose move or link can show itself, where a home told how far it `ran` when its power failed: it had begun
+/// The last operation that can show itself, where a home told how far it `ran` when its power failed: it had begun
 /// one more.
 fn last_begun(traces: &[Trace], ran: Option<u64>) -> u64 {
     let Some(ran) = ran else { return u64::MAX };
@@ -494,11 +494,20 @@ fn last_begun(traces: &[Trace], ran: Option<u64>) -> u64 {
     traces.iter().find(|t| t.seq > ran && !t.late && !is_write(t)).map_or(u64::MAX, |t| t.seq)
 }
 
-/// What seems to be a later one's was done by another program, or is left by a move that is half done.
+/// What seems to be a later one's was done by another program, or is left by a move that is half done, or by an earlier write of
+/// what is written once more with the time that it had.
 fn disown(traces: &mut [Trace], last_begun: u64) {
-    let is_name = |t: &Trace| matches!(t.change.op, Op::Rename { .. } | Op::Link { .. });
-    for t in traces.iter_mut().filter(|t| t.seq > last_begun && is_name(t)) {
-        (t.mark, t.replaced) = (None, None);
+    let mut newest = None;
+    for t in traces {
+        let is_of_others = match t.change.op {
+            Op::Rename { .. } | Op::Link { .. } => true,
+            Op::Write { .. } => newest > Some(t.change.time),
+            _ => false,
+        };
+        newest = newest.max(Some(t.change.time));
+        if t.seq > last_begun && is_of_others {
+            (t.mark, t.replaced) = (None, None);
+        }
     }
 }
 

@@ -376,6 +376,9 @@ impl<S: Sys> Batch<'_, S> {
         let (attr, size) = (&file.attr, final_size(base.size, pieces));
         // Of bytes that were added at the end others may have added theirs behind a part, but not where the length came first.
         let length_first = matches!(pieces, [Piece::Truncate(to), ..] if *to == size);
+        if self.claim.as_ref().is_some_and(|claim| claim.was_torn_later(placed.id.seq, attr)) {
+            return true;
+        }
         if let Some(claim) = &self.claim
             && (length_first || !is_append(base.size, pieces))
             && (claim.was_torn(placed.id.seq, attr)

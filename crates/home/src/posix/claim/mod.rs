@@ -490,6 +490,11 @@ impl<S: Sys> Claim<S> {
         !self.is_newer(file) && self.unknown.range(..=seq).any(|(_, torn)| *torn == Some(file.id))
     }
 
+    /// The same for a later operation, which was made to what this one leaves: that is done again, too.
+    pub fn was_torn_later(&self, seq: u64, file: &Attr) -> bool {
+        !self.is_newer(file) && self.was_torn_after(seq, file.id)
+    }
+
     /// Whether a file was written after the machine was started, and by the machine's clock. What is put right after a power cut
     /// keeps its time of modification, and what we wrote has that of the gateway's clock, which may be ahead.
     fn is_newer(&self, file: &Attr) -> bool {

@@ -75,6 +75,42 @@ fn after_a_power_cut_the_durable_is_known_and_the_torn_is_done_again() {
 }
 
 /// Neither what was being overwritten when the power failed, nor what has the name of what was made then.
+/// A new file is written, and then overwritten, in one batch: its content, of which nothing is durable, comes again.
+#[test]
+fn what_came_before_a_torn_write_is_done_again_with_it() {
+    let mut torn = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let made = placed(create("w", "made", 0o644));
+        let writes = [b"FIRST", b"AGAIN"].map(|bytes| placed(write("w/made", None, 0, bytes)));
+        let ops = [vec![made], writes.to_vec()].concat();
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(ops.clone());
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        if known.torn.is_empty() {
+            continue;
+        }
+        torn += 1;
+        let when = format!("after {calls} calls");
+        let Ok(seen) = next.stat(&at("w/made")) else { panic!("it is torn {when}") };
+        let empty = Version { size: 0, mtime: ops[0].time, ..seen.attr.version() };
+        for (bytes, op) in [b"FIRST", b"AGAIN"].into_iter().zip(&ops[1..]) {
+            let base = if bytes == b"FIRST" { empty } else { version(&next, "w/made") };
+            let op = Placed { resent: true, op: write("w/made", Some(base), 0, bytes), ..op.clone() };
+            all_done(&next.apply(vec![op.clone()]).unwrap(), &[op], &when);
+        }
+        assert_eq!(place.read("w/made"), b"AGAIN", "{when}");
+    }
+    assert!(torn > 1, "only {torn} times");
+}
+
 #[test]
 fn what_was_written_after_the_power_was_back_is_theirs() {
     let mut torn = 0;

@@ -274,6 +274,12 @@ fn what_a_home_had_not_begun_when_its_power_failed_is_no_move_of_ours() {
     assert_eq!(shown(Some(2), false), 4, "a write may have travelled later than its place");
     assert_eq!(shown(Some(2), true), 5, "one that was refused may have been passed");
     assert_eq!(shown(Some(5), false), 6);
+    for (time, is_shown) in [(4, false), (6, true)] {
+        let mut traces = [rename(6, 7, ("e", "a")), trace(7, write.clone(), "e", there)];
+        (traces[0].change.time.sec, traces[1].change.time.sec) = (5, time);
+        disown(&mut traces, 6);
+        assert_eq!(traces[1].mark.is_some(), is_shown, "what is written once more has an earlier time");
+    }
     let known = |id| (id == 7).then_some(there?.id);
     let mut back = rename(6, 7, ("d", "e"));
     back.there = there;
