@@ -63,7 +63,7 @@ fn cut_power(world: &World, steps: usize, cuts: usize, options: &str) -> Result<
     let image = File::create(&path)?;
     image.set_len(DISK)?;
     let mut done = 0;
-    for cuts in at.chunks(TOGETHER) {
+    for (n, cuts) in at.chunks(TOGETHER).enumerate() {
         let mut disks = Vec::new();
         for at in cuts {
             log.replay(&image, done..*at)?;
@@ -75,6 +75,7 @@ fn cut_power(world: &World, steps: usize, cuts: usize, options: &str) -> Result<
             return Ok(true);
         }
         disks.iter().try_for_each(fs::remove_file)?;
+        println!("{} of {} cuts held", n * TOGETHER + cuts.len(), at.len());
     }
     Ok(false)
 }

@@ -25,8 +25,9 @@ const WORKER: &str = "reconnect.py";
 const DELAY: Duration = Duration::from_millis(10);
 /// Bytes per second: slow enough that cuts meet long transfers.
 const RATE: u64 = 12 << 20;
-/// The same where connections are brief, and how long each lives: too short for the 16 MiB of a batch.
-const BRIEF: (u64, Duration) = (2 << 20, Duration::from_secs(4));
+/// The same where connections are brief, how long each lives, which is too short for the 16 MiB of a batch, and the bytes of
+/// what goes home over them.
+const BRIEF: (u64, Duration, u64) = (2 << 20, Duration::from_secs(4), 24 << 20);
 /// Long files at each home, and the bytes of each.
 const BULK: (u64, u64) = (12, 4 << 20);
 /// How soon after its return a home's edits are seen, and who waits goes on: attempts to connect are a second apart, and a
@@ -150,7 +151,7 @@ impl<'a> Far<'a> {
         }
         for n in 0..BULK.0 {
             let file = work.join(format!("read/bulk{n:02}"));
-            noise(&file)?;
+            noise(&file, BULK.1)?;
             ANN.own(&file)?;
         }
         world.write_home(ANN, &work.join("edited"), b"before\n")?;
@@ -327,9 +328,11 @@ impl<'a> Far<'a> {
     /// No connection lives long enough for a batch: a long file goes home part by part.
     fn lives_are_brief(&self, size: &Size) -> Result<()> {
         for _ in 0..size.rounds {
-            self.shell("cat read/bulk0[0-5] >write/long")?;
-            let parts = (0..6).map(|n| fs::read(self.work.join(format!("read/bulk{n:02}"))));
-            let whole = parts.collect::<std::io::Result<Vec<_>>>()?.concat();
+            // The home has none of it, of which it would make it by itself.
+            let source = self.world.dir.join("brief-long");
+            noise(&source, BRIEF.2)?;
+            let whole = fs::read(&source)?;
+            self.shell(&format!("cat edited; cat {} >write/long", source.display()))?;
             let (begun, mut lives) = (Instant::now(), 0);
             while !fs::read(self.work.join("write/long")).is_ok_and(|there| there == whole) {
                 ensure!(begun.elapsed() < PATIENCE, "{} is not at the home after {lives} lives", whole.len());
@@ -362,7 +365,7 @@ impl<'a> Far<'a> {
         self.shell("rm -rf names/* write/*")?;
         self.server.sync()?;
         for n in 0..BULK.0 {
-            noise(&self.work.join(format!("read/bulk{n:02}")))?;
+            noise(&self.work.join(format!("read/bulk{n:02}")), BULK.1)?;
         }
         Ok(())
     }
@@ -413,8 +416,8 @@ struct Worker {
 }
 
 /// A long file of bytes that nothing foretells.
-fn noise(path: &Path) -> Result<()> {
-    let mut from = File::open("/dev/urandom")?.take(BULK.1);
+fn noise(path: &Path, len: u64) -> Result<()> {
+    let mut from = File::open("/dev/urandom")?.take(len);
     std::io::copy(&mut from, &mut File::create(path)?)?;
     Ok(())
 }
