@@ -81,7 +81,7 @@ fn what_was_mended_stays_mended() {
     let cut = [&outsider[..], &[HomeCut]].concat();
     let seldom = [&home[..], &[Seldom]].concat();
     let clocks = [&home[..], &[ClockSteps]].concat();
-    let longer: [(&[Trouble], &[u64]); 7] = [
+    let longer: [(&[Trouble], &[u64]); 8] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -94,6 +94,9 @@ fn what_was_mended_stays_mended() {
         // What another program made after the power had failed in place of what was unsent, where that had not been seen,
         // or wrote then, or to what ours was known to be in; what was written once more, or a name proved of no content.
         (&cut, &[13, 894, 1315, 138, 192, 246, 358, 410, 1086, 1033, 1970]),
+        // What another program wrote after the power had failed, to the length of ours, or put where ours had gone; what was
+        // written once more with the time that it had, or comes before a torn write; what was begun again and is no other's.
+        (&cut, &[1171, 3779, 851, 3951, 3805, 2023]),
         // The ctime of an unstable write that was lost.
         (&clocks, &[112, 136, 729]),
         // A power cut between two writes, of which the later one was executed in part; a gateway whose clock is ahead.

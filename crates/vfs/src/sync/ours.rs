@@ -70,14 +70,15 @@ impl Volume {
     }
 
     /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
-    /// in steps, and after a power cut, nothing else tells; but not of what was written after that. It holds nothing that is not in ours, or in what ours was
+    /// in steps, and after a power cut, nothing else tells; but not of what was written after that, unless the home had begun it again. It holds nothing that is not in ours, or in what ours was
     /// between two of the writes, so nothing is lost when ours goes over it.
     async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let in_steps = self.is_sftp() || {
             let queue = &self.tree.lock().queue;
             one.group.seqs.iter().any(|seq| queue.may_be_half(*seq))
         };
-        let is_later = self.booted.lock().is_some_and(|at| at < theirs.mtime && theirs.mtime <= theirs.ctime);
+        let newer = self.booted.lock().is_some_and(|at| at < theirs.mtime && theirs.mtime <= theirs.ctime);
+        let is_later = newer && !self.tree.lock().queue.is_known(&one.group.seqs);
         if !one.resent || one.plain || !in_steps || is_later || theirs.kind != Kind::File {
             return Ok(false);
         }

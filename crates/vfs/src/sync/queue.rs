@@ -226,6 +226,11 @@ impl Queue {
         self.half.contains(&seq)
     }
 
+    /// Whether the home told of any of these that it may have executed it since its machine was started.
+    pub fn is_known(&self, seqs: &[u64]) -> bool {
+        seqs.iter().any(|seq| self.known.contains(seq))
+    }
+
     /// What a home says that keeps no log.
     pub fn nothing_is_known(&self) -> Claimed {
         let unknown = self.ops.iter().filter(|(_, op)| op.resent).map(|(seq, _)| *seq).collect();

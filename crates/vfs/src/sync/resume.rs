@@ -494,18 +494,18 @@ fn last_begun(traces: &[Trace], ran: Option<u64>) -> u64 {
     traces.iter().find(|t| t.seq > ran && !t.late && !is_write(t)).map_or(u64::MAX, |t| t.seq)
 }
 
-/// What seems to be a later one's was done by another program, or is left by a move that is half done, or by an earlier write of
-/// what is written once more with the time that it had.
+/// What seems to be a move of a later one was done by another program, or is left by a move that is half done. And what is
+/// written once more with the time that it had shows itself nowhere: an earlier write has left the same.
 fn disown(traces: &mut [Trace], last_begun: u64) {
     let mut newest = None;
     for t in traces {
         let is_of_others = match t.change.op {
-            Op::Rename { .. } | Op::Link { .. } => true,
+            Op::Rename { .. } | Op::Link { .. } => t.seq > last_begun,
             Op::Write { .. } => newest > Some(t.change.time),
             _ => false,
         };
         newest = newest.max(Some(t.change.time));
-        if t.seq > last_begun && is_of_others {
+        if is_of_others {
             (t.mark, t.replaced) = (None, None);
         }
     }

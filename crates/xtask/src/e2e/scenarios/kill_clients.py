@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 import zlib
 
 SLOT, SLOTS = 512, 128
@@ -116,6 +117,19 @@ class Promises:
         self.may.update(changes)
 
 
+def tree_of(path):
+    """How the folders that lead to a path look now."""
+    looks = []
+    while path != "/" and len(looks) < 4:
+        try:
+            seen = os.stat(path)
+            looks.append(f"{os.path.basename(path)} {seen.st_mode:o} {seen.st_uid}:{seen.st_gid}")
+        except OSError as e:
+            looks.append(f"{os.path.basename(path)} {errno.errorcode[e.errno]}")
+        path = os.path.dirname(path)
+    return looks
+
+
 class Role(threading.Thread):
     """Works in one folder of a worker."""
 
@@ -152,7 +166,8 @@ class Role(threading.Thread):
                     self.longest = max(self.longest, self.last - began)
                 self.pause()
         except BaseException as e:
-            self.worker.fault(f"{self.name}: {type(e).__name__}: {e}")
+            last = traceback.extract_tb(e.__traceback__)[-1]
+            self.worker.fault(f"{self.name}: {type(e).__name__}: {e}, by {last.line!r}, in {tree_of(self.dir)}")
 
     def forgiven(self):
         return GONE if self.worker.fuse else ()
