@@ -605,7 +605,8 @@ fn unretired(
                         if let Some((change, _)) = change.as_ref().filter(|_| seq > saved) {
                             forget_attributes(tree, change);
                         }
-                        if let Some(key) = change.and_then(|(c, _)| c.retry) {
+                        // In other modes it was executed here, whatever became of it at the home.
+                        if let Some(key) = change.filter(|(c, _)| c.plain).and_then(|(c, _)| c.retry) {
                             replies.remove(&key);
                         }
                     }

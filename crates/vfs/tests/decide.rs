@@ -8,7 +8,7 @@ use common::{Engine, World};
 use home::testing::fault::Fault;
 use home::{ErrorKind, Kind};
 use std::time::Duration;
-use vfs::{Mode, Oid, Parked, RenameHow, SetAttrs};
+use vfs::{Ctx, Mode, Oid, Parked, RenameHow, RetryKey, SetAttrs};
 
 /// An engine whose home refuses for this reason all that the test does from now on.
 async fn refusing(world: &World, kind: ErrorKind) -> (Engine, Oid) {
@@ -248,6 +248,23 @@ async fn what_was_never_made_and_is_gone_here_waits_for_nobody() {
 }
 
 /// A directory that was never made, and is gone here, is needed by what went through it.
+#[tokio::test]
+async fn the_removal_of_what_was_never_made_keeps_its_first_answer_over_a_restart() {
+    let world = World::new(Mode::Wb);
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    e.create(lab, "f").await.unwrap();
+    refused(&e).await;
+    let key = RetryKey([7; 16]);
+    e.vfs.remove(Ctx { retry: Some(key), ..e.ctx() }, lab, b"f").await.unwrap();
+    e.vfs.sync(None, Duration::from_secs(20)).await.unwrap();
+    // What became of it is durable with the next change.
+    e.create(lab, "g").await.unwrap();
+    world.disk.kill();
+    drop(e);
+    let e = world.start().await;
+    assert!(e.vfs.first_reply(key).await.is_some(), "a repeated call would fail: there is no such file");
+}
+
 #[tokio::test]
 async fn what_something_else_needs_is_not_given_up() {
     let world = World::new(Mode::Wb);
