@@ -1,12 +1,13 @@
 //! A client of the gateway: it calls, waits for answers, calls again where none comes, and writes again what may be
 //! lost, as an NFS client does. Nobody else works in its directory, so that it knows what every answer has to be.
 
-use crate::gateway::{Gateway, Session, Sessions, cred, home_dir};
+use crate::gateway::{Gateway, LAB, Session, Sessions, cred, home_dir};
 use crate::model::{Act, Model, Obj, TOP};
 use home::{ErrorKind, Kind};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -30,6 +31,14 @@ pub struct Client {
     renewed: Option<u64>,
     /// Whether times and link counts of directories are compared, too.
     pub directories: bool,
+    /// Directories that were made or moved since everything was at the home, and what lost a name to another object.
+    pub moved: BTreeSet<usize>,
+    /// Whether the home may refuse what was accepted; that is told late, and once.
+    pub may_be_refused: bool,
+    /// Of which files that was told, each with the number of the process that told it.
+    told: BTreeSet<(usize, u64)>,
+    /// The last of them, while it is not answered otherwise.
+    told_last: Option<(usize, u64)>,
     trace: Trace,
 }
 
@@ -46,8 +55,10 @@ enum Again {
     Died,
     /// It was told to come again.
     Later,
+    /// It was told that the home refused an earlier one.
+    Told,
     /// It failed.
-    Failed(String),
+    Failed(ErrorKind, String),
 }
 
 type Try<T> = Result<T, Again>;
@@ -57,7 +68,7 @@ impl From<home::Error> for Again {
         match e.kind {
             // A full home is told once, and nothing was taken of what hears of it.
             ErrorKind::Busy | ErrorKind::Full | ErrorKind::NoSpace | ErrorKind::Unreachable => Again::Later,
-            _ => Again::Failed(format!("{:?}: {e}", e.kind)),
+            _ => Again::Failed(e.kind, format!("{:?}: {e}", e.kind)),
         }
     }
 }
@@ -73,6 +84,10 @@ impl Client {
             model: Model::default(),
             renewed: None,
             directories: false,
+            moved: BTreeSet::new(),
+            may_be_refused: false,
+            told: BTreeSet::new(),
+            told_last: None,
             trace,
         }
     }
@@ -122,7 +137,8 @@ impl Client {
                 }
                 Again::Later if attempt > 3000 => return Err(format!("{what}: told to come again for ever")),
                 Again::Later => sleep(Duration::from_millis(300)).await,
-                Again::Failed(why) => return Err(format!("{what}: {why}")),
+                Again::Told => {}
+                Again::Failed(_, why) => return Err(format!("{what}: {why}")),
             }
         }
         Err("never".into())
@@ -150,11 +166,59 @@ impl Client {
         for (from, to) in ranges {
             let data = self.model.objs[id].data[from..to].to_vec();
             let call = s.vfs.write(self.ctx(), oid, from as u64, data.into(), stability);
-            let written = self.answer(s, call).await?;
+            let written = self.answer(s, call).await;
+            let written = self.heard(s, id, written)?;
             self.note_verifier(id, written.verifier);
         }
         self.say(|| format!("wrote {id} again"));
         Ok(())
+    }
+
+    /// What a call that writes to a file was answered. That the home refused an earlier one is told once.
+    fn heard<T>(&mut self, s: &Session, id: usize, answer: Try<T>) -> Try<T> {
+        let told = (id, s.number);
+        match answer {
+            Err(Again::Failed(ErrorKind::Access, why)) if self.may_be_refused => {
+                self.say(|| format!("hears that a write to {id} was refused"));
+                self.told.insert(told);
+                match self.told_last.replace(told) {
+                    Some(last) if last == told => {
+                        let why = format!("I14: what it was told once is told again: {why}");
+                        Err(Again::Failed(ErrorKind::Access, why))
+                    }
+                    _ => Err(Again::Told),
+                }
+            }
+            answer => {
+                self.told_last.take_if(|last| *last == told && answer.is_ok());
+                answer
+            }
+        }
+    }
+
+    /// Somebody who writes to a file hears that the home has refused an earlier write.
+    pub async fn hears_of(&mut self, id: usize) -> Check {
+        let told = (id, self.sessions.living().await.number);
+        if !self.told.contains(&told) {
+            self.perform(Act::Commit { file: id }).await?;
+        }
+        let is_told = self.told.contains(&told);
+        if is_told { Ok(()) } else { Err(format!("I14: nobody hears that the home refused a write to {id}")) }
+    }
+
+    /// What the gateway says of each object that has a name: whether the home has all of it.
+    pub async fn states(&mut self) -> Check<BTreeMap<usize, String>> {
+        let mut states = BTreeMap::new();
+        for id in self.model.paths().into_values().chain([TOP]) {
+            let oid = self.oid(id);
+            let state = self
+                .until_answered(&format!("state of {id}"), async |c, s, _| {
+                    c.answer(s, s.vfs.getxattr(c.ctx(), oid, b"user.trellis.state")).await
+                })
+                .await?;
+            states.insert(id, String::from_utf8_lossy(&state).into_owned());
+        }
+        Ok(states)
     }
 
     /// Writes with different verifiers count as lost, whatever a commit says.
@@ -170,7 +234,8 @@ impl Client {
         Ctx::of(&self.cred)
     }
 
-    fn oid(&self, id: usize) -> Oid {
+    /// The engine's handle of an object.
+    pub fn oid(&self, id: usize) -> Oid {
         self.model.objs[id].oid.unwrap_or(Oid::ROOT)
     }
 
@@ -179,7 +244,7 @@ impl Client {
         let key = RetryKey(self.rng.random());
         let made = self
             .until_answered("begin", async |c, s, _| {
-                let top = c.answer(s, home_dir(&s.vfs, &c.cred)).await?;
+                let top = c.answer(s, home_dir(&s.vfs, &c.cred, LAB)).await?;
                 let first = c.answer(s, async { Ok(s.vfs.first_reply(key).await) }).await?;
                 if let Some(first) = first {
                     return Ok(first.oid);
@@ -255,6 +320,7 @@ impl Client {
                 c.call(s, &act, retry.then_some(key)).await
             })
             .await?;
+        self.note_moves(&act, made);
         let touched = self.model.apply(&act);
         if let (Some(o), Some(oid)) = (self.model.objs.get_mut(made), answer.made) {
             o.oid = Some(oid);
@@ -269,6 +335,17 @@ impl Client {
             }
         }
         Ok(())
+    }
+
+    /// Notes which directory a change makes or moves, and what it takes a name from.
+    fn note_moves(&mut self, act: &Act, made: usize) {
+        let child = |dir: &usize, name| self.model.objs[*dir].names.get(name).copied();
+        let moved = match act {
+            Act::Mkdir { .. } => [Some(made), None],
+            Act::Rename { from, name, to, new } => [child(from, name), child(to, new)],
+            _ => [None; 2],
+        };
+        self.moved.extend(moved.into_iter().flatten());
     }
 
     async fn call(&mut self, s: &Session, act: &Act, retry: Option<RetryKey>) -> Try<Answer> {
@@ -291,10 +368,12 @@ impl Client {
             Act::Write { file, at, data, stable } => {
                 let want = if *stable { Stability::Stable } else { Stability::Unstable };
                 let call = v.write(ctx, self.oid(*file), *at as u64, data.clone().into(), want);
-                Answer { made: None, verifier: Some(self.answer(s, call).await?.verifier) }
+                let written = self.answer(s, call).await;
+                Answer { made: None, verifier: Some(self.heard(s, *file, written)?.verifier) }
             }
             Act::Commit { file } => {
-                let done = self.answer(s, v.commit(ctx, self.oid(*file))).await?;
+                let done = self.answer(s, v.commit(ctx, self.oid(*file))).await;
+                let done = self.heard(s, *file, done)?;
                 let o = &self.model.objs[*file];
                 if !o.dirty.is_empty() && o.verifier != Some(done.verifier) {
                     self.write_again(s, *file, Stability::Stable).await?;

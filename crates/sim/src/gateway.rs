@@ -16,6 +16,10 @@ use vfs::env::{Env, Result};
 use vfs::store::{MemStore, MetaStore, Write};
 use vfs::{Config, Cred, Ctx, Mode, Mount, MountOptions, Namespace, Oid, Start, Vfs};
 
+/// The home in which everything happens.
+pub const LAB: &str = "lab";
+/// The other home.
+pub const DEN: &str = "den";
 /// The local user of the gateway.
 pub const SERVER: u32 = 4000;
 
@@ -36,6 +40,8 @@ pub struct Gateway {
     store: Arc<MemStore>,
     clock: Clock,
     net: Arc<Net>,
+    /// The way to the other home, if there is one.
+    den: Option<Arc<Net>>,
     size: Size,
     rng: Mutex<StdRng>,
     /// The machine's power fails with the process.
@@ -124,25 +130,37 @@ impl MetaStore for LifeStore {
     }
 }
 
-struct OneHome(Arc<dyn Home>);
+/// The homes by their names: `lab`, and perhaps [`DEN`].
+struct Homes {
+    lab: Arc<dyn Home>,
+    den: Option<Arc<dyn Home>>,
+}
+
+impl Homes {
+    fn get(&self, name: &Name) -> Option<&Arc<dyn Home>> {
+        match name.as_bytes() {
+            name if name == LAB.as_bytes() => Some(&self.lab),
+            name if name == DEN.as_bytes() => self.den.as_ref(),
+            _ => None,
+        }
+    }
+}
 
 #[async_trait::async_trait]
-impl Namespace for OneHome {
+impl Namespace for Homes {
     fn configured(&self) -> Vec<Name> {
         Vec::new()
     }
     fn permits(&self, name: &Name) -> bool {
-        name.as_bytes() == b"lab"
+        self.get(name).is_some()
     }
     async fn resolve(&self, name: &Name) -> home::Result<Mount> {
-        if !self.permits(name) {
-            return Err(home::ErrorKind::NotFound.into());
-        }
+        let home = self.get(name).ok_or(home::ErrorKind::NotFound)?.clone();
         let protect = [&b".ssh"[..], b".cache/trellis"];
         let protect = protect.iter().filter_map(|p| HomePath::parse(p).ok());
         Ok(Mount {
-            account: "ann@lab:22".into(),
-            home: self.0.clone(),
+            account: format!("ann@{name}:22"),
+            home,
             start: Start::HomeDir,
             options: MountOptions { protect: protect.collect(), ..MountOptions::default() },
         })
@@ -155,18 +173,19 @@ pub fn cred() -> Cred {
 }
 
 /// The account's home directory, through the engine.
-pub async fn home_dir(vfs: &Vfs, cred: &Cred) -> home::Result<Oid> {
-    Ok(vfs.lookup(Ctx::of(cred), Oid::ROOT, b"lab").await?.oid)
+pub async fn home_dir(vfs: &Vfs, cred: &Cred, home: &str) -> home::Result<Oid> {
+    Ok(vfs.lookup(Ctx::of(cred), Oid::ROOT, home.as_bytes()).await?.oid)
 }
 
 impl Gateway {
     /// A machine with an empty disk; no process runs.
-    pub fn new(net: Arc<Net>, clock: Clock, size: Size, seed: u64) -> Arc<Gateway> {
+    pub fn new(net: Arc<Net>, den: Option<Arc<Net>>, clock: Clock, size: Size, seed: u64) -> Arc<Gateway> {
         Arc::new(Gateway {
             disk: SimDisk::new(),
             store: Arc::new(MemStore::new()),
             clock,
             net,
+            den,
             size,
             rng: Mutex::new(StdRng::seed_from_u64(seed)),
             power: AtomicBool::new(false),
@@ -188,6 +207,8 @@ impl Gateway {
     pub async fn start(&self) -> std::result::Result<(), String> {
         let disk = Arc::new(self.disk.clone());
         let seed = self.rng.lock().random();
+        let line = |net: &Arc<Net>| Arc::new(Line::new(net.clone(), disk.clone())) as Arc<dyn Home>;
+        let homes = Homes { lab: line(&self.net), den: self.den.as_ref().map(line) };
         let config = Config {
             env: Env {
                 disk: disk.clone(),
@@ -196,7 +217,7 @@ impl Gateway {
                 work: Arc::new(OneThread),
             },
             store: Arc::new(LifeStore { store: self.store.clone(), disk: disk.clone() }),
-            namespace: Arc::new(OneHome(Arc::new(Line::new(self.net.clone(), disk.clone())))),
+            namespace: Arc::new(homes),
             server_uid: SERVER,
             server_gid: SERVER,
             mode: Mode::Wb,
@@ -258,6 +279,7 @@ impl Gateway {
     /// Closes the connection of a dead process, and loses what the machine loses with its power.
     pub fn bury(&self) {
         self.net.hangup();
+        self.den.iter().for_each(|den| den.hangup());
         if self.power.swap(false, Ordering::SeqCst) {
             let keep = self.rng.lock().random_range(0..=self.store.unpersisted());
             self.store.crash(keep);

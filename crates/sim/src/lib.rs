@@ -6,6 +6,7 @@
 //! - [`gateway`]: the engine's processes over a disk that loses power.
 //! - [`client`]: who calls the engine; [`model`]: what its tree has to be.
 //! - [`outsider`]: another program at the home; [`sharer`]: a client in the same folder; [`ledger`]: whose bytes may go.
+//! - [`refusals`]: what the home refused. [`neighbour`]: a client of another home.
 //! - [`world`]: all together, what goes wrong, and what has to hold in the end.
 //! - [`variant`]: agents that leave out what they must not.
 //! - [`explore`]: every interleaving of small batches, within bounds.
@@ -20,8 +21,10 @@ pub mod gateway;
 pub mod ledger;
 pub mod machine;
 pub mod model;
+pub mod neighbour;
 pub mod network;
 pub mod outsider;
+pub mod refusals;
 pub mod sharer;
 pub mod variant;
 pub mod world;

@@ -21,7 +21,8 @@ struct Args {
     /// Calls of clients in each
     #[arg(long, default_value_t = 100)]
     ops: u64,
-    /// What may go wrong; everything but outsider, clock-steps, full-disks, seldom and small-cache if nothing is said
+    /// What may go wrong; everything but outsider, clock-steps, full-disks, refusals, neighbour, seldom and small-cache if
+    /// nothing is said
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<Trouble>>,
     /// Compares times and link counts of directories, too

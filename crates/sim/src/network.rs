@@ -10,6 +10,7 @@ use crate::coroutine::{self, Coroutine};
 use crate::coverage::{Coverage, SELDOM};
 use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
+use crate::refusals::Refusals;
 use crate::variant::Variant;
 use bytes::Bytes;
 use home::attr::StatFs;
@@ -68,6 +69,8 @@ pub trait Meddler: Send + Sync {
 
 /// The network and what is behind it.
 pub struct Net {
+    /// What the home is called in the trace.
+    name: &'static str,
     machine: Arc<Machine>,
     state: Mutex<State>,
     coverage: Arc<Mutex<Coverage>>,
@@ -77,6 +80,8 @@ pub struct Net {
     meddles: AtomicBool,
     /// What the agents leave out.
     variant: Option<Variant>,
+    /// What the home refused.
+    pub refusals: Refusals,
 }
 
 struct State {
@@ -86,6 +91,8 @@ struct State {
     /// Agents that were left behind and may still do something.
     old: Vec<Arc<Agent>>,
     up: bool,
+    /// Pieces of work that are being done.
+    at_work: usize,
 }
 
 struct Agent {
@@ -176,7 +183,7 @@ impl Around for Control {
             hits.paused += u64::from(what == Some(What::Hangup));
         }
         if let Some(what) = what {
-            net.say(format!("home: {what:?} at {} in {}", call.name, call.place));
+            net.say(format!("{what:?} at {} in {}", call.name, call.place));
         }
         match what {
             Some(What::Kill { after: false }) => return Fate::DiesBefore,
@@ -200,6 +207,7 @@ fn lost(why: &str) -> Error {
 impl Net {
     /// A network to a machine.
     pub fn new(
+        name: &'static str,
         machine: Arc<Machine>,
         seed: u64,
         trace: Trace,
@@ -207,9 +215,11 @@ impl Net {
         variant: Option<Variant>,
     ) -> Arc<Net> {
         let rng = StdRng::seed_from_u64(seed);
-        let state = State { rng, faults: Faults::default(), agent: None, old: Vec::new(), up: true };
+        let state =
+            State { rng, faults: Faults::default(), agent: None, old: Vec::new(), up: true, at_work: 0 };
         let (meddler, meddles) = (Mutex::new(None), AtomicBool::new(false));
-        Arc::new(Net { machine, state: Mutex::new(state), coverage, trace, meddler, meddles, variant })
+        let (state, refusals) = (Mutex::new(state), Refusals::default());
+        Arc::new(Net { name, machine, state, coverage, trace, meddler, meddles, variant, refusals })
     }
 
     /// There is another program.
@@ -243,13 +253,18 @@ impl Net {
         !state.old.is_empty()
     }
 
+    /// Whether an agent is in the middle of something.
+    pub fn is_at_work(&self) -> bool {
+        self.state.lock().at_work > 0
+    }
+
     fn told(&self, path: &HomePath) {
         let meddler = self.meddler.lock().clone();
         meddler.iter().for_each(|m| m.told(path));
     }
 
     fn say(&self, what: String) {
-        self.trace.lock().push(what);
+        self.trace.lock().push(format!("{}: {what}", self.name));
     }
 
     /// The connection ends. What the agent does about it is its own affair.
@@ -279,7 +294,7 @@ impl Net {
             agent.connected.store(false, Ordering::SeqCst);
             agent.process.kill();
         }
-        self.say("home: the power is cut".to_owned());
+        self.say("the power is cut".to_owned());
         let before = self.machine.image();
         self.machine.cut();
         let meddler = self.meddler.lock().clone();
@@ -370,6 +385,7 @@ impl Net {
         work: impl FnOnce(&Posix<SimSys>) -> Result<T> + Send + 'static,
         tell: oneshot::Sender<Result<T>>,
     ) {
+        self.state.lock().at_work += 1;
         let inside = agent.clone();
         let mut run = Coroutine::new(move || work(&inside.posix));
         let mut tell = Some(tell);
@@ -394,6 +410,7 @@ impl Net {
                 }
             }
         };
+        self.state.lock().at_work -= 1;
         if let Some(tell) = tell {
             let _ = tell.send(answer);
         }
@@ -574,7 +591,7 @@ impl Home for Line {
         let agent = self.net.agent().await?;
         let ask = lost.clone();
         let begun = self.work(&agent, 4, move |posix| posix.claim(gateway, volume, ask)).await?;
-        self.net.say(format!("home: claimed; lost {lost:?}; begun {begun:?}"));
+        self.net.say(format!("claimed; lost {lost:?}; begun {begun:?}"));
         agent.claims.lock().insert((gateway, volume));
         self.claims.lock().insert((gateway, volume));
         Ok(begun)
@@ -587,10 +604,10 @@ impl Home for Line {
         if volume.is_some_and(|v| self.claims.lock().contains(&v) && !agent.claims.lock().contains(&v)) {
             return Err(ErrorKind::NotClaimed.into());
         }
-        let net = self.net.clone();
+        let (net, process) = (self.net.clone(), agent.process.clone());
         let apply = move |posix: &Posix<SimSys>| {
             for placed in &ops {
-                net.say(format!("home: do {} {}", placed.id.seq, shown(&placed.op, placed.resent)));
+                net.say(format!("do {} {}", placed.id.seq, shown(&placed.op, placed.resent)));
             }
             let seqs: Vec<u64> = ops.iter().map(|p| p.id.seq).collect();
             let meddler = net.meddler.lock().clone();
@@ -601,10 +618,13 @@ impl Home for Line {
             told(true);
             let answer = posix.apply(ops.clone());
             told(false);
+            if process.is_alive() {
+                net.refusals.note(&ops, answer.as_deref().unwrap_or_default());
+            }
             for (seq, outcome) in seqs.iter().zip(answer.iter().flatten()) {
                 match outcome {
-                    Outcome::Done(_) => net.say(format!("home: {seq} is done")),
-                    other => net.say(format!("home: {seq} is {other:?}")),
+                    Outcome::Done(_) => net.say(format!("{seq} is done")),
+                    other => net.say(format!("{seq} is {other:?}")),
                 }
             }
             answer

@@ -1,7 +1,7 @@
 //! A client that works in the same folder as another program at the home: neither may destroy what it has not seen.
 
 use crate::client::{Check, Trace};
-use crate::gateway::{Gateway, Session, Sessions, cred, home_dir};
+use crate::gateway::{Gateway, LAB, Session, Sessions, cred, home_dir};
 use crate::ledger::{Ledger, Tokens, tokens};
 use crate::outsider::{FOLDER, NAMES};
 use home::{Error, ErrorKind};
@@ -97,7 +97,7 @@ impl Sharer {
     ) -> home::Result<()> {
         let (ctx, (name, other)) = (Ctx::of(&self.cred), names);
         self.ledger.begin();
-        let top = home_dir(&s.vfs, &self.cred).await?;
+        let top = home_dir(&s.vfs, &self.cred, LAB).await?;
         let dir = s.vfs.lookup(ctx, top, FOLDER.as_bytes()).await?.oid;
         let file = match what {
             0..2 => {

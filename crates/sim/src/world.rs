@@ -8,6 +8,7 @@ use crate::ledger::Ledger;
 use crate::machine::Machine;
 use crate::machine::fs::{Fs, Ino, ROOT};
 use crate::model::is_whole;
+use crate::neighbour::Neighbour;
 use crate::network::{Faults, Net};
 use crate::outsider::{FOLDER, Outsider};
 use crate::sharer::Sharer;
@@ -21,6 +22,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
+
+mod refused;
 
 /// What a world is made of, beside its seed.
 #[derive(Debug, Clone)]
@@ -62,21 +65,31 @@ pub enum Trouble {
     Outsider,
     /// The clock of the gateway or of the home is set to an earlier or later time.
     ClockSteps,
-    /// The disk of the gateway or of the home is full for a while.
+    /// The disk of the gateway or of the home is full for a while; where there is another home, only this one's.
     FullDisks,
+    /// The home refuses every change of some file or directory for a while.
+    Refusals,
+    /// Another home is well, and its client must not feel what becomes of the first one. Not with small caches, which all
+    /// homes share.
+    Neighbour,
 }
 
 impl Trouble {
     /// Whether it is among what goes wrong if nothing is said.
     pub fn is_usual(self) -> bool {
         use Trouble as T;
-        !matches!(self, T::Outsider | T::ClockSteps | T::FullDisks | T::Seldom | T::SmallCache)
+        let usual = !matches!(self, T::Outsider | T::ClockSteps | T::FullDisks | T::Seldom | T::SmallCache);
+        usual && !matches!(self, T::Refusals | T::Neighbour)
     }
 }
 
 impl Plan {
     fn has(&self, trouble: Trouble) -> bool {
         self.troubles.contains(&trouble)
+    }
+
+    fn has_neighbour(&self) -> bool {
+        self.has(Trouble::Neighbour) && !self.has(Trouble::SmallCache)
     }
 }
 
@@ -157,14 +170,18 @@ impl World {
         let clock = Clock::new(1_700_000_000, if behind { 1_699_990_000 } else { 1_700_010_000 });
         let machine = Machine::new(rng.random(), clock.clone());
         let faults = faults(&mut rng, &plan);
-        let net = Net::new(machine.clone(), rng.random(), trace.clone(), coverage, plan.variant);
+        let net = Net::new("home", machine.clone(), rng.random(), trace.clone(), coverage, plan.variant);
+        let den = plan.has_neighbour().then(|| {
+            let machine = Machine::new(!seed, clock.clone());
+            Net::new("den", machine, !seed, trace.clone(), Arc::default(), None)
+        });
         let caches = if plan.has(Trouble::SmallCache) { [1 << 20, 8 << 20] } else { [8 << 20, 64 << 20] };
         let size = Size {
             segment: 256 << 10,
             cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
         };
-        let gateway = Gateway::new(net.clone(), clock.clone(), size, rng.random());
+        let gateway = Gateway::new(net.clone(), den, clock.clone(), size, rng.random());
         trace.lock().push(format!("{faults:?} {size:?}"));
         let shared = plan.has(Trouble::Outsider).then(|| {
             let ledger = Arc::new(Ledger::default());
@@ -188,17 +205,15 @@ impl World {
         }
         self.end_seldom();
         self.start().await?;
-        clients.iter_mut().for_each(|client| client.directories = self.plan.directories);
+        for client in &mut clients {
+            client.directories = self.plan.directories;
+            client.may_be_refused = self.plan.has(Trouble::Refusals);
+        }
         if self.plan.has(Trouble::Seldom) {
             let Faults { seldom_kill, seldom_cut, .. } = self.faults;
             self.net.set_faults(Faults { seldom_kill, seldom_cut, ..Faults::default() });
-            let begin = clients.into_iter().map(|mut client| {
-                tokio::task::spawn_local(async move {
-                    let done = client.begin().await;
-                    (client, done)
-                })
-            });
-            clients = self.watch_over(begin.collect(), None).await?;
+            let begin = clients.into_iter().map(|c| spawned(c, async |c: &mut Client| c.begin().await));
+            clients = self.watch_over(begin.collect(), &|| true).await?;
         } else {
             for client in &mut clients {
                 client.begin().await?;
@@ -210,31 +225,32 @@ impl World {
             Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone())
         });
         self.shared.iter().for_each(|(outsider, _)| self.net.meddle_with(outsider.clone()));
+        let mut neighbour = self.plan.has_neighbour().then(|| {
+            let seed = self.rng.random();
+            Neighbour::new(&self.gateway, seed, self.trace.clone())
+        });
         for _ in 0..rounds {
             self.net.set_faults(self.faults);
             self.net.let_meddle(true);
             let shares = self.plan.ops / rounds / 2;
-            let sharing = sharer.take().map(|mut sharer| {
-                tokio::task::spawn_local(async move {
-                    let done = sharer.work(shares).await;
-                    (sharer, done)
-                })
-            });
+            let sharing = sharer.take().map(|s| spawned(s, async move |s: &mut Sharer| s.work(shares).await));
+            let beside =
+                neighbour.take().map(|n| spawned(n, async move |n: &mut Neighbour| n.work(shares).await));
             let calls = self.plan.ops / rounds / count;
-            let work = clients.into_iter().map(|mut client| {
-                tokio::task::spawn_local(async move {
-                    let done = client.work(calls).await;
-                    (client, done)
-                })
-            });
-            clients = self.watch_over(work.collect(), sharing.as_ref()).await?;
-            if let Some(sharing) = sharing {
-                let (again, done) = sharing.await.map_err(|e| format!("a client panicked: {e}"))?;
-                done?;
-                sharer = Some(again);
-            }
+            let work =
+                clients.into_iter().map(|c| spawned(c, async move |c: &mut Client| c.work(calls).await));
+            let others_are_done = || {
+                sharing.as_ref().is_none_or(|s| s.is_finished())
+                    && beside.as_ref().is_none_or(|b| b.is_finished())
+            };
+            clients = self.watch_over(work.collect(), &others_are_done).await?;
+            sharer = finished(sharing).await?;
+            neighbour = finished(beside).await?;
             self.net.let_meddle(false);
             self.net.set_faults(Faults { goes_on: self.faults.goes_on, ..Faults::default() });
+            if self.plan.has(Trouble::Refusals) {
+                self.stays_honest(&mut clients).await?;
+            }
             self.settle(&mut clients).await?;
             self.shared.iter().for_each(|(outsider, _)| outsider.tidy());
         }
@@ -273,11 +289,11 @@ impl World {
     /// Lets clients work, ends processes meanwhile and starts them again.
     async fn watch_over(
         &mut self,
-        mut work: Vec<tokio::task::JoinHandle<(Client, Check)>>,
-        sharing: Option<&tokio::task::JoinHandle<(Sharer, Check)>>,
+        mut work: Vec<Work<Client>>,
+        others_are_done: &dyn Fn() -> bool,
     ) -> Result<Vec<Client>, String> {
         let mut clients = Vec::new();
-        while !work.is_empty() || sharing.is_some_and(|s| !s.is_finished()) {
+        while !work.is_empty() || !others_are_done() {
             if !self.gateway.runs() {
                 self.say("the gateway is dead");
                 self.gateway.bury();
@@ -339,12 +355,14 @@ impl World {
             34..40 if self.plan.has(Trouble::FullDisks) => self.fill_a_disk(),
             40..80 if self.plan.has(Trouble::FullDisks) => self.make_room(),
             28..100 => self.net.set_up(true),
+            100..112 if self.plan.has(Trouble::Refusals) => self.refuse_something(),
+            112..120 if self.plan.has(Trouble::Refusals) => self.refuse_nothing(),
             _ => {}
         }
     }
 
     fn fill_a_disk(&mut self) {
-        let home = self.rng.random_bool(0.5);
+        let home = self.rng.random_bool(0.5) || self.plan.has_neighbour();
         self.say(format!("the disk of the {} is full", if home { "home" } else { "gateway" }));
         if home { self.machine.set_full(true) } else { self.gateway.disk().fill_up(false) }
     }
@@ -379,8 +397,8 @@ impl World {
         Ok(())
     }
 
-    /// Nothing goes wrong any more.
-    async fn settle(&mut self, clients: &mut [Client]) -> Check {
+    /// Nothing goes wrong any more, but for what the home refuses; whatever the clients did is on its way.
+    async fn calm_down(&mut self, clients: &mut [Client]) -> Check {
         self.net.set_up(true);
         if self.plan.has(Trouble::FullDisks) {
             self.make_room();
@@ -398,11 +416,18 @@ impl World {
         for client in clients.iter_mut() {
             client.flush().await.map_err(|why| format!("{}: {why}", client.name()))?;
         }
+        Ok(())
+    }
+
+    /// Everything has to be right.
+    async fn settle(&mut self, clients: &mut [Client]) -> Check {
+        self.refuse_nothing();
+        self.calm_down(clients).await?;
         {
             let session = self.gateway.sessions().last().ok_or("no gateway")?;
             let mut synced = session.vfs.sync(None, Duration::from_secs(600)).await;
-            if synced.is_err() && self.plan.has(Trouble::FullDisks) {
-                // What a full home refused its user asks for again.
+            if synced.is_err() && (self.plan.has(Trouble::FullDisks) || self.plan.has(Trouble::Refusals)) {
+                // What the home refused its user asks for again.
                 session.vfs.retry_refused(None);
                 synced = session.vfs.sync(None, Duration::from_secs(600)).await;
             }
@@ -429,6 +454,7 @@ impl World {
                 .map_err(|e| format!("I13, after a power cut: {e}"))?;
             compare(client, &self.machine.image())?;
             client.look_at_all().await.map_err(|why| format!("{}: {why}", client.name()))?;
+            client.moved.clear();
         }
         self.no_leftovers(clients)
     }
@@ -479,24 +505,45 @@ fn compare(client: &Client, image: &Fs) -> Check {
     if names != wanted {
         return Err(format!("{who} has {names:?} at the home, and should have {wanted:?}"));
     }
-    for (path, ino) in have {
-        let (Some(node), Some(id)) = (image.get(ino), want.get(&path)) else { continue };
-        let o = &client.model.objs[*id];
-        let kind = if node.kind == FileType::Dir { Kind::Dir } else { Kind::File };
-        let strict = o.kind != Kind::Dir || client.directories;
-        let mtime = o.mtime.filter(|_| strict).unwrap_or(node.mtime);
-        let (have, want) = (
-            (kind, node.mode, image.links(ino), node.mtime),
-            (o.kind, o.mode, client.model.links(*id), mtime),
-        );
-        if have != want {
-            return Err(format!("{who}{path} (object {id}) is {have:?} at the home, and should be {want:?}"));
-        }
-        if o.kind == Kind::File {
-            same_bytes(&node.data, o).map_err(|e| format!("{who}{path} (object {id}) at the home: {e}"))?;
-        }
+    have.into_iter().try_for_each(|(path, ino)| {
+        want.get(&path).map_or(Ok(()), |id| compare_one(client, image, (ino, *id), &path))
+    })
+}
+
+/// Compares what there is at a path at the home with an object of a client.
+fn compare_one(client: &Client, image: &Fs, (ino, id): (Ino, usize), path: &str) -> Check {
+    let (who, o) = (client.name(), &client.model.objs[id]);
+    let Some(node) = image.get(ino) else { return Ok(()) };
+    let kind = if node.kind == FileType::Dir { Kind::Dir } else { Kind::File };
+    let strict = o.kind != Kind::Dir || client.directories;
+    let mtime = o.mtime.filter(|_| strict).unwrap_or(node.mtime);
+    let (have, want) =
+        ((kind, node.mode, image.links(ino), node.mtime), (o.kind, o.mode, client.model.links(id), mtime));
+    if have != want {
+        return Err(format!("{who}{path} (object {id}) is {have:?} at the home, and should be {want:?}"));
+    }
+    if o.kind == Kind::File {
+        same_bytes(&node.data, o).map_err(|e| format!("{who}{path} (object {id}) at the home: {e}"))?;
     }
     Ok(())
+}
+
+/// A client at work.
+type Work<T> = tokio::task::JoinHandle<(T, Check)>;
+
+/// Lets a client work.
+fn spawned<T: 'static>(mut client: T, work: impl AsyncFnOnce(&mut T) -> Check + 'static) -> Work<T> {
+    tokio::task::spawn_local(async move {
+        let done = work(&mut client).await;
+        (client, done)
+    })
+}
+
+/// Waits for a client that works beside the others.
+async fn finished<T>(work: Option<Work<T>>) -> Result<Option<T>, String> {
+    let Some(work) = work else { return Ok(None) };
+    let (client, done) = work.await.map_err(|e| format!("a client panicked: {e}"))?;
+    done.map(|()| Some(client))
 }
 
 /// How much goes wrong in a world.
@@ -508,7 +555,7 @@ fn faults(rng: &mut StdRng, plan: &Plan) -> Faults {
     let mut faults = Faults {
         question_lost: often(20, Trouble::Lost),
         answer_lost: often(20, Trouble::Lost),
-        stall: often(10, Trouble::Slow),
+        stall: often(if plan.has_neighbour() { 60 } else { 10 }, Trouble::Slow),
         kill: often(150, Trouble::AgentKill),
         cut: often(60, Trouble::HomeCut),
         hangup: often(150, Trouble::Hangup),

@@ -18,6 +18,13 @@ fn one_seed_is_one_world() {
         assert!(!first.trace.is_empty());
         assert_eq!(first.differs(&second), None, "seed {seed}");
     }
+    // With small caches there is no other home.
+    let large: Vec<Trouble> =
+        Trouble::value_variants().iter().copied().filter(|t| *t != Trouble::SmallCache).collect();
+    let plan = Plan { troubles: large, ..plan };
+    for seed in 1..=10 {
+        assert_eq!(run(seed, plan.clone()).differs(&run(seed, plan.clone())), None, "seed {seed}");
+    }
 }
 
 #[test]
@@ -37,18 +44,39 @@ fn where_disks_are_full_for_a_while_everything_is_right_in_the_end() {
     }
 }
 
+#[test]
+fn what_a_home_refuses_is_shown_and_arrives_when_it_permits_it() {
+    for troubles in
+        [&[Trouble::Refusals][..], &[Trouble::Refusals, Trouble::GatewayKill, Trouble::GatewayCut]]
+    {
+        for seed in 1..=40 {
+            assert_eq!(run(seed, plan(60, troubles)).result, Ok(()), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn another_homes_client_feels_nothing() {
+    use Trouble::{FullDisks, Lost, Neighbour, Refusals, Slow};
+    for seed in 1..=60 {
+        let report = run(seed, plan(60, &[Neighbour, Lost, Slow, Refusals, FullDisks]));
+        assert_eq!(report.result, Ok(()), "seed {seed}");
+    }
+}
+
 /// Worlds that once broke a promise.
 #[test]
 fn what_was_mended_stays_mended() {
     use Trouble::{
-        AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, OldAgents,
-        Outsider, Seldom, Slow,
+        AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, Neighbour,
+        OldAgents, Outsider, Refusals, Seldom, Slow,
     };
     let gateway = [Lost, Slow, GatewayKill, GatewayCut];
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
     let full = [Lost, Hangup, GatewayKill, GatewayCut, AgentKill, HomeCut, FullDisks];
     let everything = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, HomeCut, OldAgents, FullDisks];
-    let all: [(&[Trouble], &[u64]); 12] = [
+    let refusals = [Refusals, Neighbour, Lost, Slow, GatewayKill, GatewayCut];
+    let all: [(&[Trouble], &[u64]); 13] = [
         // The ctime of a file that lost a name; a name without its object's attributes; a group that was half retired.
         (&gateway, &[421, 4077, 4094, 4421, 5069, 5489, 7038, 7563]),
         // A write to a file whose name another one has; renames that a power cut left half done.
@@ -72,6 +100,8 @@ fn what_was_mended_stays_mended() {
         (&everything, &[400589]),
         // What was never sent, because it waits for what was refused.
         (&full, &[11932, 14681]),
+        // A removal of what was refused, whose answer was lost; a link that was refused, to a directory that has moved.
+        (&refusals, &[1172, 2119]),
         // New files, appends, copies that were written to, names that were taken away at once, removals of another's file.
         (&[Outsider], &[40, 44, 86, 179, 584, 654, 691, 695, 697, 945, 1264, 1946, 4725, 6124, 8596, 9281]),
         // Copies whose name a later removal took away; a file made anew under a name that another one gets.

@@ -50,7 +50,9 @@ fn all(steps: &[Step]) -> Result<()> {
 fn simulated() -> Result<()> {
     let troubles = "lost,slow,gateway-kill,gateway-cut";
     sim(&["--seeds", "500", "--ops", "60", "--only", troubles].map(str::to_owned))?;
-    sim(&["--seeds", "500", "--ops", "60", "--only", "outsider"].map(str::to_owned))
+    sim(&["--seeds", "500", "--ops", "60", "--only", "outsider"].map(str::to_owned))?;
+    let troubles = "refusals,neighbour,lost,slow";
+    sim(&["--seeds", "500", "--ops", "60", "--only", troubles].map(str::to_owned))
 }
 
 /// Lives through simulated worlds, in release mode.

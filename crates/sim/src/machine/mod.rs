@@ -85,6 +85,8 @@ pub struct Machine {
 struct State {
     /// Whatever takes room fails.
     full: bool,
+    /// A policy of the machine lets nobody change this object.
+    refuses: Option<Ino>,
     now: Fs,
     durable: Fs,
     /// Changes of metadata since the last sync, oldest first.
@@ -148,6 +150,7 @@ impl Machine {
     pub fn new(seed: u64, clock: Clock) -> Arc<Machine> {
         let state = State {
             full: false,
+            refuses: None,
             now: Fs::default(),
             durable: Fs::default(),
             log: Vec::new(),
@@ -228,6 +231,12 @@ impl Machine {
         self.state.lock().full = full;
     }
 
+    /// From now on nobody may change this object: neither the names in a directory, nor a file's content, attributes and names.
+    /// No permission bit tells so, as with a server of NFS that has its own opinion.
+    pub fn refuse(&self, object: Option<Ino>) {
+        self.state.lock().refuses = object;
+    }
+
     /// Cuts the power: every process is dead.
     pub fn cut(&self) {
         let state = &mut *self.state.lock();
@@ -267,6 +276,7 @@ impl State {
     /// The machine is started again with what is left.
     fn begin_anew(&mut self, left: Fs, at: Time) {
         let state = self;
+        state.refuses = None;
         (state.boot, state.booted) = (state.boot + 1, at);
         state.now = left;
         state.durable = state.now.clone();

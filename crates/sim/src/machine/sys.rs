@@ -75,9 +75,15 @@ impl State {
         check_name(name)?;
         match self.now.child(dir, name) {
             Some(_) => Err(Errno::EXIST),
+            None if self.refuses == Some(dir) => Err(Errno::ACCESS),
             None if self.full => Err(Errno::NOSPC),
             None => Ok(()),
         }
+    }
+
+    fn permits(&self, objects: &[Ino]) -> Sysult<()> {
+        let refused = self.refuses.is_some_and(|ino| objects.contains(&ino));
+        if refused { Err(Errno::ACCESS) } else { Ok(()) }
     }
 
     fn place_in(&self, dir: Ino, name: &[u8]) -> &'static str {
@@ -270,6 +276,7 @@ impl Sys for SimSys {
             match (kind, mode) {
                 (Some(FileType::Dir), Mode::Write | Mode::ReadWrite) => Err(Errno::ISDIR),
                 (Some(FileType::Symlink), _) => Err(Errno::LOOP),
+                (_, Mode::Write | Mode::ReadWrite) if state.refuses == Some(ino) => Err(Errno::ACCESS),
                 _ if self.waits_for(state, ino) => Err(Errno::AGAIN),
                 _ => Ok(state.open(ino, Some(mode), &self.process)),
             }
@@ -312,6 +319,7 @@ impl Sys for SimSys {
             if state.now.get(ino).is_some_and(|n| n.kind == FileType::Dir) {
                 return Err(Errno::PERM);
             }
+            state.permits(&[ino])?;
             state.change(Change::Link { dir, name: new.to_vec(), ino, at });
             Ok(())
         })
@@ -337,6 +345,7 @@ impl Sys for SimSys {
             if old == Some(ino) {
                 return Ok(());
             }
+            state.permits(&[from, to, ino, old.unwrap_or(ino)])?;
             if is_dir(ino) && state.now.contains(ino, to)
                 || how == Rename::Exchange && old.is_some_and(|o| is_dir(o) && state.now.contains(o, from))
             {
@@ -361,6 +370,7 @@ impl Sys for SimSys {
         self.call(if dir { "rmdir" } else { "unlink" }, at, true, |state, time| {
             let parent = state.dir(at)?;
             let ino = state.now.child(parent, name).ok_or(Errno::NOENT)?;
+            state.permits(&[parent, ino])?;
             let node = state.now.get(ino).ok_or(Errno::NOENT)?;
             match (node.kind == FileType::Dir, dir) {
                 (true, false) => return Err(Errno::ISDIR),
@@ -442,6 +452,7 @@ impl Sys for SimSys {
     fn chmod(&self, fd: &SimFd, mode: u32) -> Sysult<()> {
         self.call("chmod", fd, true, |state, at| {
             let ino = known(state, fd)?;
+            state.permits(&[ino])?;
             state.change(Change::Mode { ino, mode: mode & 0o7777, at });
             Ok(())
         })
@@ -453,6 +464,7 @@ impl Sys for SimSys {
                 return Err(Errno::PERM);
             }
             let ino = known(state, fd)?;
+            state.permits(&[ino])?;
             state.change(Change::Group { ino, gid, at });
             Ok(())
         })
@@ -461,6 +473,7 @@ impl Sys for SimSys {
     fn set_times(&self, fd: &SimFd, atime: Stamp, mtime: Stamp) -> Sysult<()> {
         self.call("utimens", fd, true, |state, at| {
             let ino = known(state, fd)?;
+            state.permits(&[ino])?;
             let value = |stamp| match stamp {
                 Stamp::Keep => None,
                 Stamp::Now => Some(at),
@@ -497,6 +510,7 @@ impl Sys for SimSys {
     fn change_xattr(&self, fd: &SimFd, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Sysult<()> {
         self.call("setxattr", fd, true, |state, at| {
             let ino = known(state, fd)?;
+            state.permits(&[ino])?;
             let there = state.now.get(ino).is_some_and(|n| n.xattrs.contains_key(name));
             match (how, value, there) {
                 (XattrHow::Create, Some(_), true) => return Err(Errno::EXIST),
