@@ -361,6 +361,13 @@ pub const ALL: &[Scenario] = &[
         run: reconnect::run_long,
     },
     Scenario {
+        name: "reconnect-sftp",
+        shows: "the 60 cuts of that to a home without an agent: no conflict, nothing lost",
+        ci: false,
+        minutes: 10,
+        run: reconnect::run_sftp,
+    },
+    Scenario {
         name: "hostile",
         shows: "hostile names, hosts, bytes and callers: the ruled error, no hang, nothing lost",
         ci: true,

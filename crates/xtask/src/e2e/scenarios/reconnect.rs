@@ -60,18 +60,33 @@ pub fn run_long(world: &World) -> Result<()> {
     cut_off(world, &Size { cuts: 60, sleeps: &[40, 3, 75], rounds: 4 })
 }
 
-fn cut_off(world: &World, size: &Size) -> Result<()> {
+/// The cuts of a home without an agent, as many as in the long one.
+pub fn run_sftp(world: &World) -> Result<()> {
+    cuts(world, &KINDS[2..], 60)
+}
+
+/// Name, mode, lines for sshd, and when an answer is true of the home.
+const KINDS: [(&str, &str, &str, &str); 3] = [
+    ("cto", "cto", "", "sync"),
+    ("strict", "strict", "", "call"),
+    ("sftp", "wb", "ForceCommand internal-sftp", "end"),
+];
+
+fn cuts(world: &World, kinds: &[(&'static str, &str, &str, &str)], cuts: usize) -> Result<()> {
     let seed = kills::seed()?;
     println!("TRELLIS_SEED={seed}");
     fuse::allow()?;
     fs::write(world.dir.join(WORKER), include_str!("reconnect.py"))?;
-    let sftp = "ForceCommand internal-sftp";
-    let kinds = [("cto", "cto", "", "sync"), ("strict", "strict", "", "call"), ("sftp", "wb", sftp, "end")];
     for (name, mode, lines, when) in kinds {
         let far = Far::new(world, name, mode, lines, RATE)?;
-        far.cuts(when, size.cuts, &mut Chance::new(seed)).with_context(|| format!("cuts, {name}"))?;
+        far.cuts(when, cuts, &mut Chance::new(seed)).with_context(|| format!("cuts, {name}"))?;
         far.end()?;
     }
+    Ok(())
+}
+
+fn cut_off(world: &World, size: &Size) -> Result<()> {
+    cuts(world, &KINDS, size.cuts)?;
     let slow = [
         Far::new(world, "silent", "cto", "", RATE)?,
         Far::new(world, "open", "cto", "", RATE)?,
