@@ -1,12 +1,19 @@
 //! Homes that are reached by SFTP alone: in how few round trips, and that nothing is lost by it.
 
 use bytes::Bytes;
-use home::testing::sshd::{Options, Sshd};
-use home::{AgentBinaries, ErrorKind, Home, HomePath, Loc, Name, New, Op, OpId, Outcome, Payload, Piece};
+use home::testing::sshd::{self, Options, Sshd};
+use home::{
+    AgentBinaries, ErrorKind, Home, HomePath, Kind, Loc, Name, New, Op, OpId, Outcome, Payload, Piece,
+};
 use home::{Placed, RemoteHome, SetAttr, SetTime, Time, connect};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, RenameFlags, linkat, makedev, mknodat, renameat_with};
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 const GATEWAY: u64 = 0xabc;
@@ -29,7 +36,11 @@ fn placed(seq: u64, op: Op<Loc, Payload>) -> Placed {
 
 impl Bench {
     async fn new() -> Bench {
-        let sshd = Sshd::start(&Options::default()).unwrap();
+        Bench::with(&Options::default()).await
+    }
+
+    async fn with(options: &Options) -> Bench {
+        let sshd = Sshd::start(options).unwrap();
         let home = connect(sshd.target(), AgentBinaries::none());
         home.attach().await.unwrap();
         let kept = tempfile::tempdir().unwrap();
@@ -98,33 +109,208 @@ async fn many_new_files_cost_few_round_trips() {
     }
 }
 
-/// The name of a device, which is not shown, is found to be taken only when it is given.
+/// So many that naming them all and taking names away again would not have room at the same time.
+const BEHIND: usize = 400;
+
+impl Bench {
+    /// Makes a device, whose name is not shown, so that it is found to be taken only when it is given to another file.
+    /// Answers whether it may.
+    fn make_device(&self) -> bool {
+        if !rustix::process::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "CI has to run this as root");
+            eprintln!("not run: making a device needs root");
+            return false;
+        }
+        let (path, mode) = (self.dir.join("device"), Mode::from_raw_mode(0o666));
+        mknodat(CWD, path, FileType::CharacterDevice, mode, makedev(1, 3)).unwrap();
+        true
+    }
+
+    /// Makes two files, and many behind a name that is refused.
+    async fn make_behind_device(&self) -> Vec<Outcome> {
+        let behind: Vec<String> = (0..BEHIND).map(|i| format!("c{i}")).collect();
+        let names = ["a", "b", "device"].into_iter().chain(behind.iter().map(String::as_str));
+        let ops = names.flat_map(|n| [self.create(n), self.write(n, 0, b"ours".to_vec())]).collect();
+        let outcomes = tokio::time::timeout(Duration::from_secs(60), self.apply(ops)).await;
+        outcomes.expect("it hangs")
+    }
+
+    /// A program at the home that tries something over and over until it is done. Answers whether it was in time.
+    fn meanwhile(
+        &self,
+        mut tries: impl FnMut(&Path) -> Option<bool> + Send + 'static,
+    ) -> (Arc<AtomicBool>, JoinHandle<bool>) {
+        let (late, dir) = (Arc::new(AtomicBool::new(false)), self.dir.clone());
+        let is_late = late.clone();
+        let run = move || {
+            while !is_late.load(Ordering::Relaxed) {
+                if let Some(in_time) = tries(&dir) {
+                    return in_time;
+                }
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            false
+        };
+        (late, std::thread::spawn(run))
+    }
+}
+
+/// Whether the program was in time for its work.
+fn was_in_time((late, program): (Arc<AtomicBool>, JoinHandle<bool>)) -> bool {
+    late.store(true, Ordering::Relaxed);
+    program.join().unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn no_name_is_given_behind_one_that_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "CI has to run this as root");
-        eprintln!("not run: making a device needs root");
+    let b = Bench::new().await;
+    if !b.make_device() {
         return;
     }
-    let b = Bench::new().await;
-    let device = rustix::fs::makedev(1, 3);
-    let mode = rustix::fs::Mode::from_raw_mode(0o666);
-    let made = rustix::fs::mknodat(
-        rustix::fs::CWD,
-        b.dir.join("device"),
-        rustix::fs::FileType::CharacterDevice,
-        mode,
-        device,
-    );
-    made.unwrap();
-    // So many that naming them all and taking names away again would not have room at the same time.
-    let behind: Vec<String> = (0..400).map(|i| format!("c{i}")).collect();
-    let names = ["a", "b", "device"].into_iter().chain(behind.iter().map(String::as_str));
-    let ops = names.flat_map(|n| [b.create(n), b.write(n, 0, b"ours".to_vec())]).collect();
-    let outcomes = tokio::time::timeout(Duration::from_secs(60), b.apply(ops)).await.expect("it hangs");
+    let outcomes = b.make_behind_device().await;
     assert_eq!(are_done(&outcomes), [true, true, true, true, false]);
     assert!(matches!(outcomes[4], Outcome::Refused(_)), "{:?}", outcomes[4]);
     assert_eq!(b.names(), ["a", "b", "device"]);
+}
+
+/// The first names behind the refused one are taken away last.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_put_or_wrote_under_a_name_that_is_taken_away_again_stays() {
+    let mut in_time = [0; 2];
+    for _ in 0..20 {
+        let b = Bench::new().await;
+        if !b.make_device() {
+            return;
+        }
+        for name in ["theirs", "theirs too"] {
+            fs::write(b.dir.join(name), name).unwrap();
+        }
+        let swap = |dir: &Path| {
+            let (theirs, name) = (dir.join("theirs"), dir.join("c0"));
+            renameat_with(CWD, theirs, CWD, name, RenameFlags::EXCHANGE).is_ok().then_some(true)
+        };
+        let append = |dir: &Path| {
+            let name = dir.join("c1");
+            let mut file = fs::File::options().append(true).open(&name).ok()?;
+            file.write_all(b" and theirs").unwrap();
+            Some(fs::metadata(&name).is_ok_and(|there| there.ino() == file.metadata().unwrap().ino()))
+        };
+        // Once c0 was theirs, another one gets the name as soon as nothing has it.
+        let link = |dir: &Path| {
+            let (theirs, name) = (dir.join("theirs too"), dir.join("c0"));
+            let is_swapped = fs::read(dir.join("theirs")).is_ok_and(|there| there == b"ours");
+            (is_swapped && linkat(CWD, theirs, CWD, name, AtFlags::empty()).is_ok()).then_some(true)
+        };
+        let programs = [b.meanwhile(swap), b.meanwhile(append), b.meanwhile(link)];
+        let outcomes = b.make_behind_device().await;
+        let [swapped, appended, linked] = programs.map(was_in_time);
+        assert_eq!(are_done(&outcomes), [true, true, true, true, false]);
+        let read = |name: &str| fs::read_to_string(b.dir.join(name)).unwrap();
+        let mut wanted = vec!["a", "b", "device", "theirs", "theirs too"];
+        if swapped {
+            wanted.push("c0");
+            assert_eq!(read("theirs"), "ours", "that had the name");
+            let kept = format!("trellis-kept-{GATEWAY:x}-1-7");
+            match linked {
+                true => assert_eq!((&*read("c0"), &*read(&kept)), ("theirs too", "theirs")),
+                false => assert_eq!(read("c0"), "theirs"),
+            }
+        }
+        if appended {
+            wanted.push("c1");
+            assert_eq!(read("c1"), "ours and theirs");
+        }
+        wanted.sort_unstable();
+        // Of what was written too late nobody knows where it went.
+        let known = |name: &String| !name.starts_with("trellis-kept") && (appended || name != "c1");
+        let names: Vec<_> = b.names().into_iter().filter(known).collect();
+        assert_eq!(names, wanted);
+        for (count, was) in in_time.iter_mut().zip([appended, linked]) {
+            *count += u32::from(was);
+        }
+        if in_time.iter().all(|count| *count > 0) {
+            return;
+        }
+    }
+    panic!("no other program was in time: {in_time:?}");
+}
+
+/// A write in place goes to the file that was looked at, however many parts it has.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_in_place_never_goes_to_another_file_that_gets_the_name() {
+    const LEN: usize = 48 << 20;
+    let data: Vec<u8> = (0..LEN as u32).map(|i| (i >> 8 ^ i) as u8).collect();
+    for _ in 0..20 {
+        let b = Bench::new().await;
+        fs::write(b.dir.join("f"), "").unwrap();
+        fs::write(b.dir.join("theirs"), "theirs").unwrap();
+        let program = b.meanwhile(|dir| {
+            let (name, theirs) = (dir.join("f"), dir.join("theirs"));
+            if fs::metadata(&name).unwrap().len() < 1 << 20 {
+                return None;
+            }
+            renameat_with(CWD, &theirs, CWD, &name, RenameFlags::EXCHANGE).unwrap();
+            Some(fs::metadata(&theirs).unwrap().len() < LEN as u64)
+        });
+        let outcomes = b.apply(vec![b.write("f", 0, data.clone())]).await;
+        if was_in_time(program) {
+            assert!(fs::read(b.dir.join("theirs")).unwrap() == data, "all of it where it began");
+            assert_eq!(fs::read_to_string(b.dir.join("f")).unwrap(), "theirs");
+            let [Outcome::Conflict(Some(there))] = &outcomes[..] else { panic!("{outcomes:?}") };
+            assert_eq!(there.size, 6, "whoever opens it does not find what was written");
+            return;
+        }
+        assert_eq!(are_done(&outcomes), [true]);
+    }
+    panic!("the other program was never in time");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipe_in_the_place_of_a_known_file_stops_no_write() {
+    let b = Bench::new().await;
+    let path = b.dir.join("f");
+    fs::write(&path, "before").unwrap();
+    let base = b.home.stat(&loc(&path)).await.unwrap().attr.version();
+    fs::remove_file(&path).unwrap();
+    mknodat(CWD, &path, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let mut write = b.write("f", 0, b"ours".to_vec());
+    let Op::Write { base: of, .. } = &mut write else { unreachable!() };
+    *of = Some(base);
+    let outcomes = tokio::time::timeout(Duration::from_secs(10), b.apply(vec![write])).await;
+    let outcomes = outcomes.expect("the server waits for somebody at the other end of the pipe");
+    let [Outcome::Conflict(Some(there))] = &outcomes[..] else { panic!("{outcomes:?}") };
+    assert_eq!(there.kind, Kind::Fifo);
+}
+
+/// An owner may write what he may not read, and what is read-only to him; making an account needs root.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_forbids_its_owner_to_read_or_to_write_is_written() {
+    let user = "trellis-ann";
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI has to run this as root");
+        eprintln!("not run: making an account needs root");
+        return;
+    }
+    sshd::account(user, "/bin/bash").unwrap();
+    let b = Bench::with(&Options { user: Some(user.into()), ..Options::default() }).await;
+    let owner = fs::metadata(Path::new("/home").join(user)).unwrap();
+    let own = |path: &Path| std::os::unix::fs::chown(path, Some(owner.uid()), Some(owner.gid())).unwrap();
+    own(&b.dir);
+    for mode in [0o200, 0o400] {
+        let path = b.dir.join(format!("{mode:o}"));
+        fs::write(&path, "before").unwrap();
+        own(&path);
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        b.home.stat(&loc(&path)).await.unwrap();
+        let write = placed(u64::from(mode), b.write(&format!("{mode:o}"), 0, b"ours".to_vec()));
+        assert_eq!(are_done(&b.home.apply(vec![write]).await.unwrap()), [true], "{mode:o}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "oursre");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, mode);
+    }
+    let path = b.dir.join("theirs");
+    fs::write(&path, "theirs").unwrap();
+    let outcomes = b.apply(vec![b.write("theirs", 0, b"ours".to_vec())]).await;
+    assert_eq!(outcomes, [Outcome::Refused(ErrorKind::Access)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

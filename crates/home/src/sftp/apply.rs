@@ -52,6 +52,15 @@ impl Memo {
         self.left.lock().put(path.clone(), attr.version(), LEFT_KEPT);
     }
 
+    /// The outcome of a change that left what it says under `path`.
+    pub fn left_by(&mut self, path: Option<&HomePath>, mut done: Done) -> Outcome {
+        if let (Some(path), Some(attr)) = (path, &mut done.attr) {
+            *attr = settled(*attr);
+            self.leave(path, attr);
+        }
+        Outcome::Done(done)
+    }
+
     fn forget(&mut self, path: &HomePath) {
         self.left.lock().forget(path);
     }
@@ -141,15 +150,11 @@ impl Session {
     /// The outcome of a change that was done, and left what there is.
     pub(super) async fn done_after(&self, memo: &mut Memo, after: After<'_>) -> Result<Outcome> {
         let path = after.object.as_ref().map(|(path, _)| *path);
-        let mut done = self.outcome(after).await?;
-        if let (Some(path), Some(attr)) = (path, &mut done.attr) {
-            *attr = settled(*attr);
-            memo.leave(path, attr);
-        }
-        Ok(Outcome::Done(done))
+        let done = self.outcome(after).await?;
+        Ok(memo.left_by(path, done))
     }
 
-    async fn outcome(&self, after: After<'_>) -> Result<Done> {
+    pub(super) async fn outcome(&self, after: After<'_>) -> Result<Done> {
         let attr = match after.object {
             Some((path, asked)) => self.found(path, asked).await?,
             None => None,

@@ -20,6 +20,7 @@ use crate::limits::remote::SFTP_STAGED;
 use crate::op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
 use crate::{Attr, ErrorKind, HomePath, Name, Result};
 use futures_util::future::join_all;
+use oncrpc::xdr::Writer;
 use std::sync::Arc;
 
 /// Operations that make one file and are neighbours.
@@ -282,10 +283,26 @@ impl Session {
                 what(ours) == what(there)
             })
         };
-        if there.is_some_and(|there| !is_ours(&there)) {
-            self.link.send(Ask::Rename, |w| put_two(w, &staged, &path))?.done().await?;
+        match there.is_some_and(|there| !is_ours(&there)) {
+            true => self.give_back(unit).await,
+            false => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Gives what another program has made its name again, or one that is seen where something else has that by now. Not under
+    /// the name of what is staged: what has that is removed.
+    async fn give_back(&self, unit: &Unit<'_>) -> Result<()> {
+        let id = unit.ops[0].id;
+        let kept = format!("trellis-kept-{:x}-{:x}-{:x}", id.gateway, id.volume, id.seq);
+        let mut given = Ok(());
+        for name in [&unit.path, &unit.dir.join(&Name::new(kept.as_bytes())?)] {
+            let body = |w: &mut Writer| put_two(w, &absolute(&unit.staged), &absolute(name));
+            given = self.link.send(Ask::Rename, body)?.done().await;
+            if !matches!(&given, Err(e) if e.kind != ErrorKind::Unreachable) {
+                break;
+            }
+        }
+        given
     }
 
     /// Removes what was staged for nothing.

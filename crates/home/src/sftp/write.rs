@@ -1,6 +1,6 @@
 //! Bytes of files: what is written, in which parts, and in which order.
 
-use super::apply::{Memo, all_done, put_attrs, refused, times_of};
+use super::apply::{After, Memo, all_done, put_attrs, refused, times_of};
 use super::link::{Link, Pending};
 use super::look::{about, known_here};
 use super::wide::{Handle, put_open};
@@ -11,6 +11,9 @@ use crate::{Attr, Error, ErrorKind, HomePath, Kind, Loc, Result, Version};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use oncrpc::xdr::Writer;
+
+/// How a file is opened that may be a pipe by now: one that is opened for reading, too, waits for nobody at its other end.
+const TO_WRITE: u32 = wire::READ | wire::WRITE;
 
 impl Session {
     pub(super) async fn write(
@@ -46,10 +49,10 @@ impl Session {
         }
         let handle = match opened {
             Some(opened) => opened,
-            None => self.open(path, wire::WRITE, &Attrs::default()).await,
+            None => self.open(path, TO_WRITE, &Attrs::default()).await,
         };
         let handle = match handle {
-            Err(e) if e.kind == ErrorKind::Access => self.open_read_only(path, &there, e).await?,
+            Err(e) if e.kind == ErrorKind::Access => self.open_forbidden(path, &there, e).await?,
             handle => handle?,
         };
         self.write_pieces(memo, placed, &there, (path, &handle), pieces).await
@@ -60,7 +63,7 @@ impl Session {
         let _room = self.link.room(2, 0).await?;
         let known = self.files.lock().get(path).is_some();
         let look = self.link.send_about(Ask::Lstat, &absolute(path))?;
-        let open = |w: &mut Writer| put_open(w, &absolute(path), wire::WRITE, &Attrs::default());
+        let open = |w: &mut Writer| put_open(w, &absolute(path), TO_WRITE, &Attrs::default());
         let open = known.then(|| self.link.send(Ask::Open, open)).transpose()?;
         let there = self.found(path, look).await;
         let opened = match open {
@@ -70,10 +73,15 @@ impl Session {
         Ok((there?, opened))
     }
 
-    /// The owner may write what is read-only to him, as programs that made it so expect.
-    async fn open_read_only(&self, path: &HomePath, there: &Attr, why: Error) -> Result<Handle> {
-        if self.account.ids.is_none_or(|(uid, _)| uid != there.uid) {
-            return Err(why);
+    /// A file, as it was found to be just now, that may not be read, or not be written to. The owner may write what is
+    /// read-only to him, as programs that made it so expect.
+    async fn open_forbidden(&self, path: &HomePath, there: &Attr, why: Error) -> Result<Handle> {
+        let is_owner = self.account.ids.is_some_and(|(uid, _)| uid == there.uid);
+        if !is_owner || there.mode & 0o200 != 0 {
+            return match self.open(path, wire::WRITE, &Attrs::default()).await {
+                Err(e) if e.kind == ErrorKind::Access => Err(why),
+                opened => opened,
+            };
         }
         let mode = |mode| Attrs { mode: Some(mode), ..Attrs::default() };
         self.ask_path(Ask::Setstat, path, &mode(there.mode | 0o200)).await?;
@@ -103,7 +111,7 @@ impl Session {
         });
         let wrote = self.write_steps(handle, plan).await;
         wrote.map_err(|e| about(path, e))?;
-        let _room = self.link.room(4, last.as_ref().map_or(0, |(_, data)| data.len())).await?;
+        let _room = self.link.room(5, last.as_ref().map_or(0, |(_, data)| data.len())).await?;
         let mut finish = Vec::new();
         if let Some((at, data)) = last {
             let write = send_write(&self.link, &handle.bytes, at, &data)?;
@@ -115,9 +123,28 @@ impl Session {
         }
         let set = Attrs { times: times_of(placed), ..Attrs::default() };
         finish.extend(self.send_finish(&handle.bytes, &set)?);
+        let held = self.link.send_about(Ask::Fstat, &handle.bytes)?;
         let after = self.ask_after(Some(path), &[])?;
         all_done(finish).await.map_err(|e| about(path, e))?;
-        self.done_after(memo, after).await
+        let held = self.account.attr(&held.attrs().await?)?;
+        self.written_after(memo, placed, (path, held), after).await
+    }
+
+    /// The outcome of a write to what is `held`. Where its name leads elsewhere by now, or nowhere, nobody will find there
+    /// what was written.
+    async fn written_after(
+        &self,
+        memo: &mut Memo,
+        placed: &Placed,
+        (path, held): (&HomePath, Attr),
+        after: After<'_>,
+    ) -> Result<Outcome> {
+        let done = self.outcome(after).await?;
+        let what = |attr: &Attr| (attr.kind, attr.size, attr.mtime.sec, attr.mode, attr.uid, attr.gid);
+        if !placed.plain && done.attr.as_ref().map(what) != Some(what(&held)) {
+            return Ok(Outcome::Conflict(done.attr));
+        }
+        Ok(memo.left_by(Some(path), done))
     }
 
     /// Over the first channel alone, through one handle: another one would open by its path what another program may have

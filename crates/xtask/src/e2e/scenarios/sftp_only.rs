@@ -112,7 +112,7 @@ fn far_away(world: &World, server: &Server, work: &Path) -> Result<()> {
     }
     server.sync()?;
     ensure!(trees::same_bytes(&work.join("long"), &work.join("big"))?, "other bytes arrived far away");
-    let wrote = channels("/long\" flags WRITE")?;
+    let wrote = channels("/long\" flags READ,WRITE")?;
     ensure!(wrote == 1, "{wrote} channels opened a file to write in place");
     Ok(())
 }
