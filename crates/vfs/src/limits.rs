@@ -108,10 +108,21 @@ pub const VANISHING: usize = 4 * BATCH_RECORDS;
 pub const PROMISES: usize = 1024;
 /// Questions at a time about operations whose answers were lost.
 pub const LOOKS: usize = 256;
-/// Longest file that is read at a home with whole seconds to find out which of several records left it there, in bytes.
-pub const COMPARED_MAX: u64 = 1 << 20;
-/// Such files that are read at a time.
+/// Files that are read at a time at a home with whole seconds to find out which of several records left them there.
 pub const COMPARED_AT_ONCE: usize = 32;
+/// Bytes that are compared at a time where the home has what may be half of a write of ours.
+pub const COMPARED_PART: usize = 128 << 10;
+/// Bytes of writes that may have been executed which are laid over one file for that, or to find out whether it is whole; where
+/// there are more, what is there counts as none of ours.
+pub const COMPARED_WORK: u64 = 4 << 30;
+/// Pieces of such writes that are kept in memory at a time for that, of one file.
+pub const COMPARED_PIECES: usize = 1 << 16;
+/// Bytes that a home which is written in steps writes in one step at least, and what longer steps are a multiple of.
+pub const PACKET: u64 = 32 << 10;
+/// See [`PACKET`].
+pub const PACKET_UNIT: u64 = 1 << 10;
+/// Pieces of a file that are remembered to be at the home where unsent ones are laid over them.
+pub const BEFORE_PIECES: usize = 1 << 13;
 /// Operations in one batch that goes home; of writes to one file, the parts that are left.
 pub const BATCH_OPS: usize = 512;
 /// Bytes in one batch that goes home.

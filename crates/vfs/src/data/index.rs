@@ -178,6 +178,36 @@ pub struct Object {
     pub noted: u64,
     /// Its bytes.
     pub pieces: Pieces,
+    /// What the home has, or had, where something unsent was laid over it or cut it off. In memory alone, and evicted with its
+    /// segments.
+    pub before: Pieces,
+}
+
+impl Object {
+    /// Remembers what the home has in [from, to), because something unsent is laid over it.
+    pub fn keep_before(&mut self, from: u64, to: u64) {
+        let clean = self.pieces.within(from, to).filter(|(_, p)| !p.dirty && !p.is_zeros());
+        clean.for_each(|(at, piece)| self.before.lay(at, piece));
+        self.bound_before();
+    }
+
+    /// The home has this extent now, which was laid at `at`: remembers where something unsent is laid over it.
+    fn sent(&mut self, at: u64, extent: &Extent) {
+        let to = at + u64::from(extent.len);
+        let shown = self.pieces.within(at, to).filter(|(_, p)| p.extent == *extent);
+        for (from, len) in gaps(shown, at, to) {
+            let piece =
+                Piece { len, pos: extent.pos + (from - at), extent: *extent, dirty: false, verified: false };
+            self.before.lay(from, piece);
+        }
+        self.bound_before();
+    }
+
+    fn bound_before(&mut self) {
+        if self.before.count() > limits::BEFORE_PIECES {
+            self.before = Pieces::default();
+        }
+    }
 }
 
 /// A segment of the log.
@@ -318,6 +348,7 @@ impl Index {
         let (object, at) = pinned.place?;
         let found = self.objects.get_mut(&object)?;
         found.pieces.update(at, extent, |p| p.dirty = false);
+        found.sent(at, extent);
         Some((object, at))
     }
 
@@ -360,6 +391,7 @@ impl Index {
     fn lose(&mut self, id: u64, number: u64) -> bool {
         let Some(o) = self.objects.get_mut(&id) else { return false };
         o.pieces.retain(|p| p.extent.segment != number);
+        o.before.retain(|p| p.extent.segment != number);
         if o.noted > number {
             return false;
         }

@@ -34,7 +34,7 @@ use crate::journal::Extent;
 use bytes::Bytes;
 use entry::{Entry, Kind, SEGMENT_HEADER_LEN, SegmentHeader};
 use home::{Time, Version};
-use index::{Index, Piece, Segment};
+use index::{Index, Piece, Pieces, Segment};
 use oncrpc::xdr::Xdr;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -175,7 +175,11 @@ impl DataLog {
         if dirty {
             self.holding(&mut index, |index| index.pin(&extent, Some((object, at))));
         }
-        index.object(object).pieces.lay(at, piece);
+        let o = index.object(object);
+        if dirty {
+            o.keep_before(at, at + piece.len);
+        }
+        o.pieces.lay(at, piece);
         if let Some(s) = index.segments.get_mut(&extent.segment) {
             s.objects.insert(object);
             s.used = self.env.clock.now();
@@ -263,10 +267,18 @@ impl DataLog {
                 index.keep_earlier(object, size);
             }
             let Some(o) = index.objects.get_mut(&object).filter(|o| o.pieces.end() > size) else { return };
+            o.keep_before(size, u64::MAX);
             o.pieces.clear(size, u64::MAX);
             o.epoch
         };
         self.note(&mut tail, Kind::Truncate, object, epoch, size, Bytes::new());
+    }
+
+    /// Nothing is unsent of an object any more: forgets what the home had before.
+    pub fn forget_before(&self, object: u64) {
+        if let Some(o) = self.index.lock().objects.get_mut(&object) {
+            o.before = Pieces::default();
+        }
     }
 
     /// What the log takes.

@@ -54,6 +54,18 @@ struct Want {
     file: Arc<dyn File>,
 }
 
+impl Want {
+    /// Its bytes; of an extent that was not verified only where its checksum is right.
+    fn read(&self) -> Result<Bytes> {
+        let p = &self.piece;
+        if p.verified {
+            return read_exact(&*self.file, p.pos, p.len);
+        }
+        let skip = (p.pos - p.extent.pos) as usize;
+        read_verified(&*self.file, &p.extent).map(|bytes| bytes.slice(skip..skip + p.len as usize))
+    }
+}
+
 impl DataLog {
     /// What is cached of [at, at+len): parts in order that cover it without overlap. A part of an earlier process
     /// whose checksum is wrong is forgotten and becomes a gap.
@@ -114,14 +126,8 @@ impl DataLog {
         if p.is_zeros() {
             return Part::Have(Bytes::from(vec![0; p.len as usize]));
         }
-        let read = if p.verified {
-            read_exact(&*want.file, p.pos, p.len)
-        } else {
-            let skip = (p.pos - p.extent.pos) as usize;
-            read_verified(&*want.file, &p.extent).map(|bytes| bytes.slice(skip..skip + p.len as usize))
-        };
         let laid_at = want.at - (p.pos - p.extent.pos);
-        match read {
+        match want.read() {
             Ok(bytes) => {
                 if !p.verified {
                     self.update(object, |o| o.update(laid_at, &p.extent, |p| p.verified = true));
@@ -162,18 +168,25 @@ impl DataLog {
             if want.at != at + out.len() as u64 {
                 break;
             }
-            let p = &want.piece;
-            let read = match p.verified {
-                true => read_exact(&*want.file, p.pos, p.len),
-                false => {
-                    let skip = (p.pos - p.extent.pos) as usize;
-                    read_verified(&*want.file, &p.extent).map(|b| b.slice(skip..skip + p.len as usize))
-                }
-            };
-            let Ok(bytes) = read else { break };
+            let Ok(bytes) = want.read() else { break };
             out.extend_from_slice(&bytes);
         }
         out
+    }
+
+    /// What the home has in [at, at+len), or had, where something unsent was laid over it or cut it off, as far as that is
+    /// still here: offsets and bytes.
+    pub fn before(&self, object: u64, at: u64, len: u64) -> Vec<(u64, Bytes)> {
+        let wants: Vec<Want> = {
+            let Index { objects, segments, .. } = &*self.index.lock();
+            let pieces = objects.get(&object).map(|o| &o.before);
+            let within = pieces.into_iter().flat_map(|p| p.within(at, at.saturating_add(len)));
+            let with_file = |(at, piece): (u64, Piece)| {
+                Some(Want { at, piece, file: segments.get(&piece.extent.segment)?.file.clone() })
+            };
+            within.filter_map(with_file).collect()
+        };
+        wants.into_iter().filter_map(|want| Some((want.at, want.read().ok()?))).collect()
     }
 
     fn clean_pieces(&self, object: u64, from: u64, to: u64, when: When) -> Vec<Want> {

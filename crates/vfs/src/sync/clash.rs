@@ -387,8 +387,9 @@ impl Volume {
     }
 
     /// Where our base was only partly cached and is gone, the copy is theirs with our bytes over it. Answers up to where
-    /// theirs was to be had: so much is here, until it is evicted.
+    /// theirs was to be had: so much is here, until it is evicted. Where the base was cut off here, nothing of theirs shows.
     pub(super) async fn fill_from_theirs(&self, object: u64, file: &Loc, size: u64) -> Result<u64> {
+        let size = size.min(self.tree.lock().get(object)?.base_len);
         let there = Loc { path: file.path.clone(), id: None };
         for (gap, len) in self.data.gaps(object, 0, size) {
             let mut at = gap;

@@ -1,6 +1,7 @@
 //! Which of several records left what the home has. Where a home tells whole seconds, files of one length that are saved
 //! again and again bear the same size and time: only their bytes tell them apart.
 
+use super::begun::{gone_over, overlap};
 use super::content::{Content, Slice};
 use crate::journal::Change;
 use crate::limits;
@@ -31,13 +32,9 @@ impl Volume {
     /// The places that have other bytes than a record left there, with the record.
     pub async fn belied(&self, marks: Vec<Mark>) -> Result<HashSet<(HomePath, u64)>> {
         let records = self.records_of(marks.iter().map(|m| m.object).collect());
-        let short = |m: &Mark| match m.there.kind {
-            Kind::File => m.there.size <= limits::COMPARED_MAX,
-            Kind::Symlink => true,
-            _ => false,
-        };
+        let has_content = |m: &Mark| matches!(m.there.kind, Kind::File | Kind::Symlink);
         let mut by_place: BTreeMap<HomePath, (Attr, Vec<(u64, u64)>)> = BTreeMap::new();
-        for mark in marks.into_iter().filter(short) {
+        for mark in marks.into_iter().filter(has_content) {
             let (_, marks) = by_place.entry(mark.place).or_insert((mark.there, vec![]));
             marks.push((mark.seq, mark.object));
         }
@@ -79,7 +76,8 @@ impl Volume {
         Ok(belied.map(|(seq, _)| seq).collect())
     }
 
-    /// The same for files of `size` bytes.
+    /// The same for files of `size` bytes. Where that is too much to compare, none is believed: what is done again is found to
+    /// be there.
     async fn belied_at(
         &self,
         place: &HomePath,
@@ -87,13 +85,30 @@ impl Volume {
         marks: Vec<(u64, u64)>,
         records: &Records,
     ) -> Result<Vec<u64>> {
-        let Some(theirs) = self.content_at(place, size).await? else { return Ok(vec![]) };
-        let is_belied = |(seq, object): &(u64, u64)| {
-            let until = records.get(object).into_iter().flatten().take_while(|(n, _)| n <= seq);
-            let changes = until.map(|(_, change)| change);
-            theirs.len() as u64 != size || would_change(changes, &theirs, |slice| self.bytes_of(slice).ok())
+        let (mut belied, mut at) = (Vec::new(), 0);
+        let Some(mut left) = what_is_laid(&marks, size, records) else {
+            return Ok(marks.into_iter().map(|(seq, _)| seq).collect());
         };
-        Ok(marks.into_iter().filter(is_belied).map(|(seq, _)| seq).collect())
+        while at < size && !left.is_empty() {
+            let next = at..size.min(at + limits::FETCH_CHUNK);
+            let touches = |(_, pieces): &Laid| pieces.iter().any(|piece| overlap(&gone_over(piece), &next));
+            if !left.iter().any(touches) {
+                at = next.end;
+                continue;
+            }
+            let theirs = match self.read_at(place, next).await? {
+                Ok(theirs) if theirs.is_empty() => return Ok(belied.into_iter().chain(seqs(left)).collect()),
+                Ok(theirs) => theirs,
+                Err(_) => return Ok(belied),
+            };
+            let read = |slice: &Slice| self.bytes_of(slice).ok();
+            let (others, same) =
+                left.into_iter().partition(|(_, pieces)| would_change(pieces, at, &theirs, read));
+            belied.extend(seqs(others));
+            left = same;
+            at += theirs.len() as u64;
+        }
+        Ok(belied)
     }
 
     fn records_of(&self, objects: HashSet<u64>) -> Records {
@@ -107,105 +122,81 @@ impl Volume {
         records
     }
 
-    /// The first `size` bytes of a file at the home; `None` if it may not be read.
-    pub(super) async fn content_at(&self, place: &HomePath, size: u64) -> Result<Option<Vec<u8>>> {
-        let at = Loc { path: place.clone(), id: None };
-        let mut content: Vec<u8> = Vec::new();
-        while (content.len() as u64) < size {
-            let rest = size - content.len() as u64;
-            match self.home.read(&at, content.len() as u64, rest.min(limits::FETCH_CHUNK) as u32).await {
-                Ok(chunk) if chunk.data.is_empty() => break,
-                Ok(chunk) => content.extend_from_slice(&chunk.data),
-                Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
-                Err(_) => return Ok(None),
-            }
+    /// Some of these bytes of a file at the home, the first ones; the inner error where it may not be read.
+    pub(super) async fn read_at(&self, place: &HomePath, range: Range<u64>) -> Result<Result<Bytes>> {
+        let there = Loc { path: place.clone(), id: None };
+        match self.home.read(&there, range.start, (range.end - range.start) as u32).await {
+            Err(e) if crate::fetch::is_out_of_reach(&e) => Err(e),
+            read => Ok(read.map(|chunk| chunk.data)),
         }
-        Ok(Some(content))
     }
 }
 
-/// Whether a content would be another one after these records were executed on it. What `read` does not give back
-/// tells nothing.
-fn would_change<'a>(
-    records: impl Iterator<Item = &'a Change>,
-    theirs: &[u8],
-    read: impl Fn(&Slice) -> Option<Bytes>,
-) -> bool {
-    let mut ours = theirs.to_vec();
+/// A record, and what it and those before it come to.
+type Laid = (u64, Vec<Piece<Slice>>);
+
+fn seqs(marks: Vec<Laid>) -> impl Iterator<Item = u64> {
+    marks.into_iter().map(|(seq, _)| seq)
+}
+
+/// What the records of marks come to; `None` where that is too much to compare with `size` bytes.
+fn what_is_laid(marks: &[(u64, u64)], size: u64, records: &Records) -> Option<Vec<Laid>> {
+    let (mut all, mut pieces, mut work) = (Vec::new(), 0, 0u64);
+    for (seq, object) in marks {
+        let until = records.get(object).into_iter().flatten().take_while(|(n, _)| n <= seq);
+        let laid = laid(until.map(|(_, change)| change));
+        pieces += laid.len();
+        for range in laid.iter().map(gone_over) {
+            work = work.saturating_add(range.end.min(size).saturating_sub(range.start));
+        }
+        if pieces > limits::COMPARED_PIECES || work > limits::COMPARED_WORK {
+            return None;
+        }
+        all.push((*seq, laid));
+    }
+    Some(all)
+}
+
+/// What records come to, one laid over the other; a new file is cut off at its beginning.
+fn laid<'a>(records: impl Iterator<Item = &'a Change>) -> Vec<Piece<Slice>> {
     let mut content = Content::default();
+    let mut is_new = false;
     for change in records {
         if matches!(change.op, Op::Create { .. }) {
-            ours.fill(0);
-            content = Content::default();
+            (content, is_new) = (Content::default(), true);
         }
         content.lay(change);
     }
-    let end = ours.len();
-    let range = |at: u64, len: usize| {
-        let from = end.min(at as usize);
-        from..end.min(from + len)
-    };
-    for piece in content.into_pieces() {
+    let cut = is_new.then_some(Piece::Truncate(0));
+    cut.into_iter().chain(content.into_pieces()).collect()
+}
+
+/// Whether a part of a content, from `at` on, would be another one after these pieces were laid over it. What `read` does not
+/// give back tells nothing.
+fn would_change(
+    pieces: &[Piece<Slice>],
+    at: u64,
+    theirs: &[u8],
+    read: impl Fn(&Slice) -> Option<Bytes>,
+) -> bool {
+    let end = at + theirs.len() as u64;
+    let mut ours = theirs.to_vec();
+    for piece in pieces {
+        let range = gone_over(piece);
+        let place = (range.start.clamp(at, end) - at) as usize..(range.end.clamp(at, end) - at) as usize;
         match piece {
-            Piece::Truncate(size) => {
-                ours[range(size, end)].fill(0);
-            }
-            Piece::Data(at, slice) => {
-                let written = range(at, slice.len);
-                let bytes = read(&slice);
-                let bytes = bytes.as_deref().unwrap_or(&theirs[written.clone()]);
-                ours[written].iter_mut().zip(bytes).for_each(|(ours, byte)| *ours = *byte);
+            _ if place.is_empty() => {}
+            Piece::Truncate(_) => ours[place].fill(0),
+            Piece::Data(from, slice) => {
+                let skip = slice.skip + (at.max(*from) - from) as usize;
+                let part = Slice { skip, len: place.len(), stored: slice.stored.clone() };
+                let bytes = read(&part);
+                let bytes = bytes.as_deref().unwrap_or(&theirs[place.clone()]);
+                ours[place].copy_from_slice(bytes);
             }
         }
     }
     ours != theirs
-}
-
-/// What a byte of a file of ours was before some writes to it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Was {
-    /// This.
-    Byte(u8),
-    /// What the home has, whatever that is: nothing of ours ever went there.
-    Unseen,
-    /// It is not known any more.
-    Gone,
-}
-
-/// Whether a content is what a file of ours was after one of these writes, but for bytes that are zero: that one may not have
-/// come so far. `ours` is what it is after all of them and those that came `later`, each with what it went over.
-pub fn was_begun(
-    mut ours: Vec<Was>,
-    writes: &[Vec<Piece<Bytes>>],
-    later: &[Range<u64>],
-    theirs: &[u8],
-) -> bool {
-    ours.resize(theirs.len(), Was::Gone);
-    let end = ours.len() as u64;
-    let within = |range: Range<u64>| range.start.min(end) as usize..range.end.min(end) as usize;
-    let gone_over = |piece: &Piece<Bytes>| covered(piece, |bytes| bytes.len() as u64);
-    for range in writes.iter().flatten().map(gone_over).chain(later.iter().cloned()) {
-        ours[within(range)].fill(Was::Gone);
-    }
-    writes.iter().any(|pieces| {
-        for piece in pieces {
-            let written = ours[within(gone_over(piece))].iter_mut();
-            match piece {
-                Piece::Truncate(_) => written.for_each(|was| *was = Was::Byte(0)),
-                Piece::Data(_, bytes) => written.zip(bytes).for_each(|(was, byte)| *was = Was::Byte(*byte)),
-            }
-        }
-        let mut each = ours.iter().zip(theirs);
-        each.all(|(was, there)| *there == 0 || *was == Was::Unseen || *was == Was::Byte(*there))
-    })
-}
-
-/// What a piece goes over, whose bytes have this length.
-pub fn covered<D>(piece: &Piece<D>, len: impl Fn(&D) -> u64) -> Range<u64> {
-    match piece {
-        Piece::Truncate(size) => *size..u64::MAX,
-        Piece::Data(at, data) => *at..at + len(data),
-    }
 }
 
 #[cfg(test)]
@@ -239,27 +230,12 @@ mod tests {
     }
 
     fn changes(records: &[Change], theirs: &str) -> bool {
-        would_change(records.iter(), theirs.as_bytes(), read)
-    }
-
-    #[test]
-    fn a_part_of_what_was_written_is_ours_and_a_mixture_of_two_writes_is_not() {
-        let data = |at, bytes: &'static str| Piece::Data(at, Bytes::from_static(bytes.as_bytes()));
-        let was = |text: &str| text.bytes().map(Was::Byte).collect::<Vec<_>>();
-        let saves = [vec![data(0, "17")], vec![data(0, "28")], vec![data(0, "39")]];
-        let begun = |theirs: &str| was_begun(was("39"), &saves, &[], theirs.as_bytes());
-        for there in ["17", "28", "1", "\x009", "39"] {
-            assert!(begun(there), "{there:?}");
-        }
-        assert!(!begun("\x002"), "that is no part of any");
-        assert!(!begun("18") && !begun("27") && !begun("170"));
-        let within = [vec![data(1, "b")], vec![data(1, "c")]];
-        let ours = vec![Was::Unseen, Was::Byte(b'c'), Was::Byte(b'x')];
-        let begun = |theirs: &str| was_begun(ours.clone(), &within, &[], theirs.as_bytes());
-        assert!(begun("?bx") && begun("?\x00x") && !begun("?b?"));
-        let cut = [vec![data(0, "first")], vec![Piece::Truncate(2), data(1, "an")]];
-        let begun = |theirs: &str| was_begun(was("fan"), &cut[..1], &[1..3, 2..u64::MAX], theirs.as_bytes());
-        assert!(begun("first") && begun("fir\x00t") && !begun("fan"), "the second one was not sent");
+        let pieces = laid(records.iter());
+        let whole = would_change(&pieces, 0, theirs.as_bytes(), read);
+        let parts = theirs.as_bytes().chunks(2).enumerate();
+        let mut parts = parts.map(|(i, part)| would_change(&pieces, 2 * i as u64, part, read));
+        assert_eq!(parts.any(|other| other), whole, "{theirs:?}");
+        whole
     }
 
     #[test]
@@ -286,5 +262,22 @@ mod tests {
         let lost = [made(), wrote(Piece::Data(0, lost)), wrote(bytes(3, "e"))];
         assert!(!changes(&lost, "some"), "what this disk does not give back");
         assert!(changes(&lost, "soma"));
+    }
+
+    #[test]
+    fn what_is_too_much_to_compare_is_not_compared() {
+        let written = |n: u64| wrote(bytes(10 * n, "byte"));
+        let records = Records::from([(1, (1..=500).map(|n| (n, written(n))).collect())]);
+        let laid = |last: u64, size: u64| {
+            let marks: Vec<_> = (1..=last).map(|seq| (seq, 1)).collect();
+            what_is_laid(&marks, size, &records).map(|laid| laid.iter().map(|(_, l)| l.len()).sum::<usize>())
+        };
+        assert_eq!(laid(300, 1 << 20), Some(300 * 301 / 2));
+        assert_eq!(laid(500, 1 << 20), None, "{} pieces", 500 * 501 / 2);
+        let cut: Vec<_> = (1..=5).map(|n| (n, wrote(Piece::Truncate(0)))).collect();
+        let records = Records::from([(1, cut)]);
+        let marks: Vec<_> = (1..=5).map(|seq| (seq, 1)).collect();
+        assert!(what_is_laid(&marks, limits::COMPARED_WORK / 5, &records).is_some());
+        assert!(what_is_laid(&marks, limits::COMPARED_WORK / 4, &records).is_none());
     }
 }

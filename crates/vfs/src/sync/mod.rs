@@ -3,11 +3,12 @@
 //! next meanwhile, [`delta`] without what the home has,
 //! [`settle`] takes the outcomes in, [`confirm`] what they say of objects,
 //! [`clash`] does what the table of conflicts says, [`prefer`] and [`frozen`] what other policies than the usual one want,
-//! [`ours`] tells whether it was ourselves who left what is no base of ours;
+//! [`ours`] tells whether it was ourselves who left what is no base of ours, [`begun`] whether it is half of a write;
 //! [`resume`] finds out what a lost answer would have said, [`doubt`] does so in mode `strict`. Of what the home refused,
 //! [`moot`] gives up what is not wanted any more, and [`decide`] does what a person says.
 
 pub mod ahead;
+pub mod begun;
 pub mod clash;
 pub mod confirm;
 pub mod content;

@@ -1,15 +1,16 @@
 //! Whether what the home has in the place of our base was left there by ourselves: then there is no conflict.
 
-use super::content::{Slice, length};
-use super::marks::{self, Was, covered};
+use super::begun::{self, States, Was, gone_over};
+use super::content::Slice;
 use super::place::Ready;
 use crate::conflict::{self, Theirs};
 use crate::data::Part;
 use crate::inode::Tree;
+use crate::journal::Stored;
 use crate::limits;
 use crate::volume::Volume;
-use bytes::Bytes;
-use home::{Attr, Class, HomePath, Kind, Loc, New, Op, Piece, Result, Version};
+
+use home::{Attr, Class, HomePath, Kind, New, Op, Piece, Result, Version};
 use std::ops::Range;
 
 impl Volume {
@@ -91,65 +92,90 @@ impl Volume {
             Op::Write { file, .. } => file.path.clone(),
             _ => return Ok(false),
         };
-        let (object, size) = self.object_and_size(one)?;
-        let unseen = unseen(one, theirs);
-        let ours_or_zero = |part: Part, theirs: &[u8]| match part {
-            Part::Have(ours) => ours.iter().zip(theirs).all(|(o, t)| o == t || *t == 0),
-            Part::Gap { at, .. } => theirs.iter().zip(at..).all(|(t, at)| at < unseen || *t == 0),
-            Part::Lost { .. } => false,
-        };
-        Ok(theirs.size <= size && self.compare(object, path.clone(), theirs.size, ours_or_zero).await?
-            || self.was_begun(one, path, theirs).await?)
+        self.is_left_by_ours(one, path, theirs).await
     }
 
-    /// The same of what ours was before the last writes that may have been executed: they may have gone over the same bytes.
-    async fn was_begun(&self, one: &Ready, path: HomePath, there: &Attr) -> Result<bool> {
-        let (size, unseen) = (there.size, unseen(one, there));
-        let (object, now) = self.object_and_size(one)?;
-        let (writes, later) = self.writes_to(object);
-        if writes.is_empty() || size > limits::COMPARED_MAX {
+    /// Whether what a path has is a part of what ours is, or was at some point since the first write to it that may have been
+    /// executed.
+    async fn is_left_by_ours(&self, one: &Ready, path: HomePath, there: &Attr) -> Result<bool> {
+        let object = self.object(&self.tree.lock(), one)?;
+        let writes = self.writes_to(object).0;
+        let mut states = States::new(writes);
+        if states.work(there.size, limits::COMPARED_PART as u64) > limits::COMPARED_WORK {
             return Ok(false);
         }
-        let Some(theirs) = self.content_at(&path, size).await? else { return Ok(false) };
-        let ours = self.data.get(object, 0, now.min(size) as u32).into_iter().flat_map(|part| match part {
+        let mut at = 0;
+        while at < there.size {
+            let next = at..there.size.min(at + limits::FETCH_CHUNK);
+            if !self.is_known(object, &states, &next, unseen(one, there)) {
+                at = next.end;
+                continue;
+            }
+            let theirs = match self.read_at(&path, next).await? {
+                Ok(theirs) if !theirs.is_empty() => theirs,
+                // What cannot be read is not known to be ours.
+                _ => return Ok(false),
+            };
+            for theirs in theirs.chunks(limits::COMPARED_PART) {
+                let part = self.part_of_ours(object, at, theirs, unseen(one, there))?;
+                if !states.compare(part, |slice| self.bytes_of(slice).ok()) {
+                    return Ok(false);
+                }
+                at += theirs.len() as u64;
+            }
+        }
+        let (_, size) = self.object_and_size(one)?;
+        Ok(there.size <= size && states.is_now() || states.is_begun())
+    }
+
+    /// Whether anything is known of what the home may have in a part of a file.
+    fn is_known(&self, object: u64, states: &States, range: &Range<u64>, unseen: u64) -> bool {
+        let len = range.end - range.start;
+        range.end > unseen
+            || states.touch(range)
+            || self.data.gaps(object, range.start, len) != [(range.start, len)]
+            || self.writes_to(object).1.iter().any(|later| begun::overlap(later, range))
+    }
+
+    /// A part of a file beside what the home has there. Others may write to it here meanwhile: what their bytes hide is in the
+    /// queue once they are seen, and then among what was there before.
+    fn part_of_ours<'a>(
+        &self,
+        object: u64,
+        at: u64,
+        theirs: &'a [u8],
+        unseen: u64,
+    ) -> Result<begun::Part<'a>> {
+        let parts = self.data.get(object, at, theirs.len() as u32).into_iter();
+        let later = self.writes_to(object).1;
+        // What was cut off here is not in ours any more, whatever its length is now.
+        let unseen = unseen.min(self.tree.lock().get(object)?.base_len);
+        let was = parts.flat_map(|part| match part {
             Part::Have(bytes) => bytes.iter().map(|byte| Was::Byte(*byte)).collect(),
             Part::Gap { at, len } => {
                 (at..at + len).map(|at| if at < unseen { Was::Unseen } else { Was::Byte(0) }).collect()
             }
             Part::Lost { len, .. } => vec![Was::Gone; len as usize],
         });
-        Ok(marks::was_begun(ours.collect(), &writes, &later, &theirs))
+        let now = was.collect();
+        let before = self.data.before(object, at, theirs.len() as u64);
+        Ok(begun::Part { at, now, later, before, theirs })
     }
 
-    /// The unsent writes to a file that may have been executed, in order, with their bytes; and what the later ones go over.
-    /// None where they are long.
-    fn writes_to(&self, object: u64) -> (Vec<Vec<Piece<Bytes>>>, Vec<Range<u64>>) {
-        let mut writes: Vec<_> = {
-            let tree = self.tree.lock();
-            let own = tree.queue.iter().filter(|(_, p)| p.change.object == object);
-            let pieces = own.filter_map(|(_, p)| match &p.change.op {
-                Op::Write { pieces, .. } => Some((p.resent, p.bytes, pieces.clone())),
+    /// The unsent writes to a file that may have been executed, in order; and what the later ones go over.
+    fn writes_to(&self, object: u64) -> (Vec<Vec<Piece<Slice>>>, Vec<Range<u64>>) {
+        let tree = self.tree.lock();
+        let own = tree.queue.iter().filter(|(_, p)| p.change.object == object);
+        let mut writes: Vec<_> = own
+            .filter_map(|(_, p)| match &p.change.op {
+                Op::Write { pieces, .. } => Some((p.resent, pieces.iter().map(whole).collect())),
                 _ => None,
-            });
-            pieces.collect()
-        };
-        let sent = writes.iter().rposition(|(resent, ..)| *resent).map_or(0, |last| last + 1);
-        let later = writes.split_off(sent);
-        let later = later
-            .iter()
-            .flat_map(|(.., pieces)| pieces)
-            .map(|piece| covered(piece, |stored| length(stored) as u64));
-        if writes.iter().map(|(_, bytes, _)| bytes).sum::<u64>() > limits::COMPARED_MAX {
-            return (Vec::new(), Vec::new());
-        }
-        let read = |piece| {
-            Some(match piece {
-                Piece::Truncate(size) => Piece::Truncate(size),
-                Piece::Data(at, stored) => Piece::Data(at, self.bytes_of(&Slice::whole(&stored)).ok()?),
             })
-        };
-        let writes = writes.into_iter().map(|(.., pieces)| pieces.into_iter().map(read).collect());
-        (writes.collect::<Option<_>>().unwrap_or_default(), later.collect())
+            .collect();
+        let sent = writes.iter().rposition(|(resent, _)| *resent).map_or(0, |last| last + 1);
+        let later: Vec<(bool, Vec<Piece<Slice>>)> = writes.split_off(sent);
+        let later = later.iter().flat_map(|(_, pieces)| pieces).map(gone_over).collect();
+        (writes.into_iter().map(|(_, pieces)| pieces).collect(), later)
     }
 
     /// Whether what the home has is what ours comes to: of a new file, with its permissions too.
@@ -173,48 +199,32 @@ impl Volume {
         if theirs.kind != Kind::File || !ours.is_some_and(|ours| alike(&ours)) {
             return Ok(false);
         }
-        let same = |part: Part, theirs: &[u8]| matches!(part, Part::Have(ours) if ours == theirs);
-        self.compare(object, path, theirs.size, same).await
+        let mut at = 0;
+        while at < theirs.size {
+            let next = at..theirs.size.min(at + limits::FETCH_CHUNK);
+            let there = match self.read_at(&path, next).await? {
+                Ok(there) if !there.is_empty() => there,
+                // What cannot be read is not known to be the same.
+                _ => return Ok(false),
+            };
+            let ours = self.data.get(object, at, there.len() as u32);
+            at += there.len() as u64;
+            let mut rest = there;
+            let same = |part: Part| match part {
+                Part::Have(ours) => ours == rest.split_to(ours.len().min(rest.len())),
+                Part::Gap { .. } | Part::Lost { .. } => false,
+            };
+            if !ours.into_iter().all(same) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     pub(super) fn object_and_size(&self, one: &Ready) -> Result<(u64, u64)> {
         let mut tree = self.tree.lock();
         let object = self.object(&tree, one)?;
         Ok((object, tree.get(object)?.attr.map_or(0, |a| a.size)))
-    }
-
-    /// Whether `holds` for each part of our content, and what the home has at `path` in its place, up to `size`.
-    async fn compare(
-        &self,
-        object: u64,
-        path: HomePath,
-        size: u64,
-        holds: impl Fn(Part, &[u8]) -> bool,
-    ) -> Result<bool> {
-        let there = Loc { path, id: None };
-        let mut at = 0;
-        while at < size {
-            let len = (size - at).min(limits::FETCH_CHUNK) as u32;
-            let mut theirs = match self.home.read(&there, at, len).await {
-                Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
-                // What cannot be read is not known to be the same.
-                Err(_) => return Ok(false),
-                Ok(chunk) if chunk.data.is_empty() => return Ok(false),
-                Ok(chunk) => chunk.data,
-            };
-            at += theirs.len() as u64;
-            for part in self.data.get(object, at - theirs.len() as u64, theirs.len() as u32) {
-                let len = match &part {
-                    Part::Have(ours) => ours.len(),
-                    Part::Gap { len, .. } | Part::Lost { len, .. } => *len as usize,
-                };
-                let len = len.min(theirs.len());
-                if !holds(part, &theirs.split_to(len)) {
-                    return Ok(false);
-                }
-            }
-        }
-        Ok(true)
     }
 }
 
@@ -227,6 +237,13 @@ pub(super) fn is_in_use(tree: &Tree, one: &Ready, theirs: &Attr) -> bool {
         let ctime = if tried { base.ctime } else { theirs.ctime };
         *base == Version { ctime, ..theirs.version() }
     })
+}
+
+fn whole(piece: &Piece<Stored>) -> Piece<Slice> {
+    match piece {
+        Piece::Truncate(size) => Piece::Truncate(*size),
+        Piece::Data(at, stored) => Piece::Data(*at, Slice::whole(stored)),
+    }
 }
 
 /// Up to where a file may have bytes that are not here and are its own all the same: those that the write was made to, as long

@@ -47,6 +47,9 @@ impl Volume {
         if let (Op::Write { .. }, Some(attr)) = (&last.op, done.attr) {
             self.alike.touch(last.object, attr.size);
         }
+        if tree.peek(last.object).is_some_and(|inode| inode.pending == 0) {
+            self.data.forget_before(last.object);
+        }
         tree.drop_gone(last.object);
         Ok(())
     }

@@ -21,6 +21,7 @@ use vfs::{
 };
 
 pub mod clock;
+pub mod steps;
 
 pub const UID: u32 = 4000;
 
