@@ -580,11 +580,7 @@ fn unretired(
                     *late = true;
                 }
             }
-            Body::Late(seq) => {
-                if let Some((_, late)) = open.get_mut(&seq) {
-                    *late = true;
-                }
-            }
+            Body::Late(seq) => open.get_mut(&seq).into_iter().for_each(|(_, late)| *late = true),
             Body::Vanish(seqs) => {
                 for seq_of in seqs {
                     if let Some((change, _)) = open.remove(&seq_of) {

@@ -267,7 +267,7 @@ mod tests {
         assert!(!ours.begun(&[&old[..64 << 10], &new[64 << 10..]].concat()), "the end comes last");
         assert!(!ours.begun(&[&mixed(64 << 10)[..150 << 10], &other[150 << 10..]].concat()));
         // In the place of what later ones cut off stands what was there before.
-        (ours.later, ours.now) = (vec![0..u64::MAX], was(b"later"));
+        (ours.later, ours.now) = (std::iter::once(0..u64::MAX).collect(), was(b"later"));
         assert!(ours.begun(&mixed(64 << 10)));
         ours.before = b"";
         assert!(!ours.begun(&mixed(64 << 10)), "what was before is not known any more");
