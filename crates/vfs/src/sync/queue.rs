@@ -506,12 +506,11 @@ impl Queue {
         self.known.iter().rev().find(goes).copied().unwrap_or(0)
     }
 
-    /// Whether an operation before the last known one goes behind it: a write that joined later ones to its file, what was
-    /// refused and is tried again, and what depends on such a one. Its place is what the known ones leave.
+    /// Whether an operation before the last known one goes behind it: a write that joined later ones to its file, and what
+    /// depends on such a one. Its place is what the known ones leave.
     fn is_behind_known(&self, seq: u64, op: &Pending, behind: &Waiting) -> bool {
-        let unknown = !self.known.contains(&seq) && !self.travelled.contains_key(&seq);
-        let joined = op.parked.is_none() && matches!(op.change.op, Op::Write { .. });
-        unknown && (op.late || joined || op.parked.is_none() && behind.concerns(&op.change))
+        let unknown = op.parked.is_none() && !self.known.contains(&seq) && !self.travelled.contains_key(&seq);
+        unknown && (matches!(op.change.op, Op::Write { .. }) || behind.concerns(&op.change))
     }
 
     /// A batch of these operations, and whether it ended before the last of them.

@@ -120,27 +120,3 @@ fn batches_are_shorter_where_connections_do_not_live_long_enough_for_one() {
     });
     assert_eq!(next(&queue), whole, "what the home knows goes as what it was");
 }
-
-/// Its place is the one that these have left: they may have moved its directory.
-#[test]
-fn what_was_refused_once_goes_behind_what_the_home_knows_of_later_changes() {
-    let mut queue = Queue::default();
-    queue.push(1, Pending { late: true, ..created(7) });
-    queue.push(2, write(8));
-    queue.begin([2]);
-    queue.end(true);
-    queue.told(&Claimed {
-        begun: vec![2],
-        unknown: vec![],
-        torn: vec![],
-        ran: 0,
-        restarted: false,
-        booted: None,
-    });
-    let next = |queue: &Queue| -> Vec<Vec<u64>> {
-        queue.select(Duration::MAX, u64::MAX).into_iter().map(|group| group.seqs).collect()
-    };
-    assert_eq!(next(&queue), [[2]]);
-    queue.remove(2);
-    assert_eq!(next(&queue), [[1]]);
-}
