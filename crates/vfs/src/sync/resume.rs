@@ -75,6 +75,8 @@ struct Executed {
     ran: u64,
     /// What the home told of that, where it can tell: it had begun one more at most.
     told: Option<u64>,
+    /// Those that were durable under their own numbers.
+    own: HashSet<u64>,
 }
 
 impl Executed {
@@ -117,7 +119,8 @@ impl Volume {
             queue.told(&known);
             let (durable, ran) = (queue.executed_last(&known.begun), queue.ran_last(known.ran));
             let told = Some(known.ran).filter(|ran| *ran > 0);
-            (Executed { durable, ran, told }, torn, known.restarted)
+            let own = known.begun.into_iter().collect();
+            (Executed { durable, ran, told, own }, torn, known.restarted)
         };
         if look {
             self.look_for_lost(class, executed, torn).await?;
@@ -146,11 +149,11 @@ impl Volume {
             let tree = self.tree.lock();
             let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
             let refused = parked.map(|(seq, p)| (seq, p.change.clone())).collect();
-            (refused, run_ends(tree.queue.iter().map(|(seq, p)| (seq, &p.change))))
+            (refused, run_ends(tree.queue.iter().map(|(seq, p)| (seq, &p.change)), &executed.own))
         };
         let mut proven = proven(&traces, &refused, &ends, last);
         if let Some(torn) = torn {
-            again(&mut proven, &sent_with(&traces, torn), executed.durable);
+            again(&mut proven, &sent_with(&traces, torn, &executed.own), executed.durable);
         }
         let shown: HashSet<u64> = proven.iter().map(|(t, _)| t.seq).collect();
         proven.extend(traces.iter().filter(|t| t.moot && !shown.contains(&t.seq)).map(|t| (t, None)));
@@ -302,7 +305,7 @@ impl Volume {
     fn course(&self, sent: &[Ready]) -> Course<Slice> {
         let tree = self.tree.lock();
         let changes: Vec<_> = sent.iter().filter_map(|r| Some((r, tree.queue.get(r.id.seq)?))).collect();
-        let ends = run_ends(changes.iter().map(|(r, p)| (r.id.seq, &p.change)));
+        let ends = run_ends(changes.iter().map(|(r, p)| (r.id.seq, &p.change)), &HashSet::new());
         let mut known = HashMap::new();
         let steps = changes.iter().map(|(ready, pending)| {
             let (seq, change) = (ready.id.seq, &pending.change);
@@ -600,8 +603,9 @@ fn proven<'a>(
 }
 
 /// Writes that may have been sent as one, with those that `torn` names: what is sent together has the last one's number.
-fn sent_with(traces: &[Trace], torn: HashSet<u64>) -> HashSet<u64> {
-    let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)));
+/// `own`: see [`run_ends`].
+fn sent_with(traces: &[Trace], torn: HashSet<u64>, own: &HashSet<u64>) -> HashSet<u64> {
+    let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)), own);
     let mut last: HashMap<u64, u64> = HashMap::new();
     for seq in torn {
         let end = ends.get(&seq).copied().unwrap_or(seq);
@@ -680,11 +684,18 @@ fn taker<'a>(traces: &'a [Trace], last: u64, t: &Trace) -> Option<&'a Trace> {
 }
 
 /// For each write the last one of the run of writes to that file which it belongs to, and which nothing else that works
-/// on the file interrupts; for any other operation its own number.
-fn run_ends<'a>(changes: impl DoubleEndedIterator<Item = (u64, &'a Change)>) -> HashMap<u64, u64> {
+/// on the file interrupts, nor the end of what is known to have been sent under its `own` number; for any other operation its own
+/// number.
+fn run_ends<'a>(
+    changes: impl DoubleEndedIterator<Item = (u64, &'a Change)>,
+    own: &HashSet<u64>,
+) -> HashMap<u64, u64> {
     let mut next: HashMap<u64, u64> = HashMap::new();
     let ends = changes.rev().map(|(seq, change)| {
         if matches!(change.op, Op::Write { .. }) {
+            if own.contains(&seq) {
+                next.insert(change.object, seq);
+            }
             return (seq, *next.entry(change.object).or_insert(seq));
         }
         crate::sync::queue::objects(change).for_each(|id| {

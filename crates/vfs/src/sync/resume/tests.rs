@@ -30,7 +30,7 @@ fn rename(seq: u64, object: u64, (from, to): (&str, &str)) -> Trace {
 }
 
 fn ends(traces: &[Trace]) -> HashMap<u64, u64> {
-    run_ends(traces.iter().map(|t| (t.seq, &t.change)))
+    run_ends(traces.iter().map(|t| (t.seq, &t.change)), &HashSet::new())
 }
 
 #[test]
@@ -213,8 +213,15 @@ fn what_was_sent_with_a_torn_write_is_done_again() {
         trace(4, write(), "f", there),
         trace(5, write(), "f", there),
     ];
-    let torn = sent_with(&traces, HashSet::from([4]));
+    assert_eq!(
+        sent_with(&traces, HashSet::from([4]), &HashSet::from([1, 3])),
+        HashSet::from([4]),
+        "3 was durable"
+    );
+    let torn = sent_with(&traces, HashSet::from([4]), &HashSet::new());
     assert_eq!(torn, HashSet::from([3, 4]));
+    let own = run_ends(traces.iter().map(|t| (t.seq, &t.change)), &HashSet::from([3]));
+    assert_eq!([1, 3, 4, 5].map(|seq| own[&seq]), [1, 3, 5, 5]);
     let mut proven = proven(&traces, &[], &ends(&traces), 5);
     again(&mut proven, &torn, 5);
     assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), [1, 2]);
