@@ -9,7 +9,6 @@ use crate::inode::Tree;
 use crate::journal::Stored;
 use crate::limits;
 use crate::volume::Volume;
-
 use home::{Attr, Class, HomePath, Kind, New, Op, Piece, Result, Version};
 use std::ops::Range;
 
@@ -71,8 +70,9 @@ impl Volume {
     }
 
     /// Whether a send whose answer was lost may have ended in the middle of making this file: at a home that is written
-    /// in steps, and after a power cut, nothing else tells; but not of what was written after that, unless the home had begun it again. It holds nothing that is not in ours, or in what ours was
-    /// between two of the writes, so nothing is lost when ours goes over it.
+    /// in steps, and after a power cut, nothing else tells; but not of what was written after that, unless the home had begun it
+    /// again. It holds nothing that is not in ours, or in what ours was between two of the writes, so nothing is lost when ours
+    /// goes over it.
     async fn is_begun(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let in_steps = self.is_sftp() || {
             let queue = &self.tree.lock().queue;
