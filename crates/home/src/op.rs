@@ -7,7 +7,7 @@ use crate::attr::{Attr, Kind, Time, Version};
 use crate::limits::XATTR_VALUE_MAX;
 use crate::name::Name;
 use crate::xattr::{XattrHow, XattrName};
-use crate::{ErrorKind, Loc};
+use crate::{ErrorKind, HomePath, Loc};
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr, XdrError};
 
@@ -370,6 +370,21 @@ impl Xdr for Claimed {
 
 /// On the wire, the kind of [`Op::SetAttr`] with a base: [`crate::agent::verbs::BASES`].
 const SET_ATTR_OF: u32 = 8;
+
+impl<D> Op<Loc, D> {
+    /// Where the operation leaves its object; of a removal, where that was.
+    pub fn leaves_at(&self) -> HomePath {
+        match self {
+            Op::Create { dir, name, .. } | Op::Link { dir, name, .. } | Op::Remove { dir, name, .. } => {
+                dir.path.join(name)
+            }
+            Op::Rename { to, new_name, .. } => to.path.join(new_name),
+            Op::Write { file: at, .. } | Op::SetAttr { object: at, .. } | Op::SetXattr { object: at, .. } => {
+                at.path.clone()
+            }
+        }
+    }
+}
 
 impl<R: Xdr, D: Xdr> Xdr for Op<R, D> {
     fn encode(&self, w: &mut Writer) {

@@ -70,6 +70,8 @@ pub struct Posix<S: Sys = Linux> {
     applying: Mutex<()>,
     /// Volumes that this process writes for.
     claims: Mutex<std::collections::HashMap<claim::Volume, claim::Claim<S>>>,
+    /// File systems that failed to make something durable, and how.
+    unsynced: Mutex<std::collections::HashMap<u64, Errno>>,
     /// Nobody waits for outcomes any more.
     leaving: std::sync::atomic::AtomicBool,
     /// Steps that a test leaves out.
@@ -80,6 +82,10 @@ pub struct Posix<S: Sys = Linux> {
 /// A lock whose holder panicked guards a cache that is still sound: all of them are updated in one step.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_of_space(errno: Errno) -> bool {
+    matches!(errno, Errno::NOSPC | Errno::DQUOT)
 }
 
 /// The error of a failed system call.
@@ -114,6 +120,7 @@ impl<S: Sys> Posix<S> {
             watches: watch::Watches::new(),
             applying: Default::default(),
             claims: Default::default(),
+            unsynced: Default::default(),
             leaving: Default::default(),
             #[cfg(feature = "testing")]
             left_out: Vec::new(),
@@ -130,6 +137,28 @@ impl<S: Sys> Posix<S> {
     /// Monotonic time since an arbitrary start.
     pub fn instant(&self) -> std::time::Duration {
         self.sys.instant()
+    }
+
+    /// Notes how a sync on a file system went. The kernel tells a failure once, calls the next sync a success, and shows
+    /// meanwhile what the disk does not have (fsync(2)).
+    fn note_sync(&self, fs: u64, synced: Sysult<()>) -> Sysult<()> {
+        synced.inspect_err(|e| {
+            let mut unsynced = lock(&self.unsynced);
+            let first = unsynced.entry(fs).or_insert(*e);
+            if is_of_space(*first) {
+                *first = *e;
+            }
+        })
+    }
+
+    /// Whether a sync on a file system has failed, so that what is there tells nothing of what is durable.
+    fn is_unsynced(&self, fs: u64) -> bool {
+        lock(&self.unsynced).contains_key(&fs)
+    }
+
+    /// Whether it has for another reason than want of space, which passes.
+    fn is_broken(&self, fs: u64) -> bool {
+        lock(&self.unsynced).get(&fs).is_some_and(|e| !is_of_space(*e))
     }
 
     /// Makes a directory's names durable, where that can be asked for.

@@ -2,6 +2,7 @@
 //! accounts other than root.
 
 mod claims;
+mod disks;
 mod meddler;
 mod power;
 mod races;

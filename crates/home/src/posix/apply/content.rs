@@ -190,7 +190,7 @@ impl<S: Sys> Batch<'_, S> {
     ) -> Act<(S::Fd, Sysult<()>)> {
         if is_written {
             // Earlier operations wrote to it: with the descriptor goes what would have been synced.
-            self.sync_early(self.sys().sync(&fd))?;
+            self.sync_early(target.file.attr.id.fs, self.sys().sync(&fd))?;
         }
         drop(fd);
         if self.has_writer(&target.file.fd) {
@@ -308,16 +308,17 @@ impl<S: Sys> Batch<'_, S> {
         }
         // What an earlier agent wrote may be of any file there.
         if let Some(at) = self.file_systems.iter().position(|(fs, _)| *fs == id.fs) {
-            self.sync_early(self.sys().sync_file_system(&self.file_systems[at].1))?;
+            self.sync_early(id.fs, self.sys().sync_file_system(&self.file_systems[at].1))?;
             self.file_systems.swap_remove(at);
         }
         let mut open = self.open.iter().filter(|o| o.id == id);
         let synced = open.try_for_each(|o| self.sys().sync(&o.fd));
-        self.sync_early(synced)
+        self.sync_early(id.fs, synced)
     }
 
     /// Takes in how a sync before the batch's end went.
-    fn sync_early(&mut self, synced: Sysult<()>) -> Sysult<()> {
+    fn sync_early(&mut self, fs: u64, synced: Sysult<()>) -> Sysult<()> {
+        let synced = self.home.note_sync(fs, synced);
         self.sync_failed = self.sync_failed.or(synced.err());
         synced
     }

@@ -116,7 +116,7 @@ impl<S: Sys> Batch<'_, S> {
             self.sys().set_times(copy, Stamp::Keep, Stamp::At(placed.time))?;
         }
         if self.home.takes(Step::SyncCopies) {
-            self.sys().sync(copy)?;
+            self.home.note_sync(old.id.fs, self.sys().sync(copy))?;
         }
         Ok(Copy::Whole)
     }

@@ -30,7 +30,7 @@ pub(super) mod xattrs;
 use super::claim::{self, Claim};
 use super::resolve::Found;
 use super::step::Step;
-use super::sys::{Stamp, Sys};
+use super::sys::{Make, Stamp, Sys, Sysult};
 use super::{Posix, lock};
 use crate::attr::{Attr, HomeId, Kind, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
@@ -251,7 +251,7 @@ impl<'a, S: Sys> Batch<'a, S> {
         }
         let outcome = match self.execute(placed) {
             Ok(done) => Outcome::Done(done),
-            Err(Fail::Conflict(there)) => Outcome::Conflict(there),
+            Err(Fail::Conflict(there)) => self.shown(placed, there),
             Err(Fail::Refused(kind)) => Outcome::Refused(kind),
         };
         let done = matches!(outcome, Outcome::Done(_));
@@ -271,27 +271,43 @@ impl<'a, S: Sys> Batch<'a, S> {
         done
     }
 
+    /// A conflict with what is there, or with nothing. It may be what the operation comes to, and then the gateway drops its
+    /// own bytes: so what is told of is made durable first.
+    fn shown(&mut self, placed: &Placed, there: Option<Attr>) -> Outcome {
+        let place = placed.op.leaves_at();
+        if let Ok((_, dir, name)) = self.parent(&place) {
+            let fs = dir.attr.id.fs;
+            if placed.resent && self.home.is_broken(fs) {
+                return Outcome::Refused(ErrorKind::Io);
+            }
+            let found = self.home.find_in(&dir.fd, &name).ok().flatten();
+            if let Some(found) = found.filter(|found| there.is_some_and(|there| there.id == found.attr.id)) {
+                let at = Loc { path: place, id: None };
+                self.sync_attrs(placed, &at, found).ok();
+            }
+            self.restore_later(&dir, None, false).ok();
+        }
+        Outcome::Conflict(there)
+    }
+
     /// Notes which object an operation left where.
     fn note_place(&mut self, op: &Op<Loc, Payload>, outcome: &Outcome) {
         let Outcome::Done(done) = outcome else { return };
-        let place = match op {
-            Op::Create { dir, name, .. } | Op::Link { dir, name, .. } => dir.path.join(name),
-            Op::Write { file: at, .. } | Op::SetAttr { object: at, .. } | Op::SetXattr { object: at, .. } => {
-                at.path.clone()
-            }
-            Op::Rename { from, name, to, new_name, .. } => {
-                let (old, new) = (from.path.join(name), to.path.join(new_name));
+        let place = op.leaves_at();
+        match op {
+            Op::Rename { from, name, .. } => {
+                let old = from.path.join(name);
                 self.left_at.remove(&old);
                 if done.attr.is_some_and(|attr| attr.kind == Kind::Dir) {
-                    self.move_left(&old, &new);
+                    self.move_left(&old, &place);
                 }
-                new
             }
-            Op::Remove { dir, name, .. } => {
-                self.left_at.remove(&dir.path.join(name));
+            Op::Remove { .. } => {
+                self.left_at.remove(&place);
                 return;
             }
-        };
+            _ => {}
+        }
         if let Some(attr) = done.attr {
             self.left_at.insert(place, attr.id);
         }
@@ -437,24 +453,40 @@ impl<'a, S: Sys> Batch<'a, S> {
         if let Some(e) = self.sync_failed.take() {
             return Err(e.into());
         }
-        for (_, fd) in &self.file_systems {
-            self.home.sys.sync_file_system(fd)?;
+        for (fs, fd) in &self.file_systems {
+            self.home.note_sync(*fs, self.home.sys.sync_file_system(fd))?;
         }
         // With all data on its way first, one commit of the file system's journal serves many files.
         for file in &self.open {
             self.home.sys.write_back(&file.fd, true);
         }
         for file in &self.open {
-            self.home.sys.sync(&file.fd)?;
+            self.home.note_sync(file.id.fs, self.home.sys.sync(&file.fd))?;
         }
         for dir in &self.touched {
+            self.prove_changeable(dir)?;
             if let Some(time) = dir.restore {
                 // Without it only a listing is fetched again.
                 self.home.sys.set_times(&dir.fd, Stamp::Keep, Stamp::At(time)).ok();
             }
-            self.home.sync_dir(&dir.fd)?;
+            self.home.note_sync(dir.id.fs, self.home.sync_dir(&dir.fd))?;
         }
         Ok(())
+    }
+
+    /// Fails where names that were changed in a directory cannot become durable any more, although its sync succeeds: ext4
+    /// takes no further change once its journal has ended.
+    fn prove_changeable(&self, dir: &Touched<S>) -> Sysult<()> {
+        if !self.home.is_unsynced(dir.id.fs) {
+            return Ok(());
+        }
+        let name = self.unique(staging::PREFIX)?;
+        match self.sys().make(&dir.fd, &name, Make::Dir(0o700)) {
+            Ok(()) => self.sys().unlink(&dir.fd, &name, true),
+            Err(e @ (Errno::IO | Errno::ROFS)) => Err(e),
+            // Full, removed since, or not ours to change.
+            Err(_) => Ok(()),
+        }
     }
 
     /// Puts the attributes after all of it into the outcomes: times restored, blocks allocated.

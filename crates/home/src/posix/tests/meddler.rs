@@ -32,8 +32,10 @@ pub struct Meddler {
     restarted: bool,
     /// When it was started, if not when it really was.
     booted: Option<Time>,
-    /// Nothing new can be made.
-    full: AtomicBool,
+    /// Why nothing new can be made.
+    refuses: Mutex<Option<Errno>>,
+    /// Bytes that were written into files.
+    written: AtomicI64,
     /// All that happens to an object happens in one tick of the clock.
     ticks_once: AtomicBool,
 }
@@ -49,7 +51,8 @@ impl Meddler {
             leased: AtomicBool::new(false),
             restarted: false,
             booted: None,
-            full: AtomicBool::new(false),
+            refuses: Mutex::new(None),
+            written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
         }
     }
@@ -71,9 +74,14 @@ impl Meddler {
         self.countdown.store(calls as i64, Ordering::SeqCst);
     }
 
-    /// From now on there is no room for new objects.
-    pub fn fill(&self) {
-        self.full.store(true, Ordering::SeqCst);
+    /// From now on nothing new can be made, for this reason.
+    pub fn refuse(&self, why: Errno) {
+        *self.refuses.lock().unwrap() = Some(why);
+    }
+
+    /// Bytes that were written into files, one after the other.
+    pub fn written(&self) -> i64 {
+        self.written.load(Ordering::SeqCst)
     }
 
     /// From now on no change shows in the time of the last change.
@@ -199,7 +207,14 @@ impl Sys for Meddler {
 
     fn make(&self, dir: &OwnedFd, name: &[u8], what: Make<'_>) -> Sysult<()> {
         self.call()?;
-        if self.full.load(Ordering::SeqCst) { Err(Errno::NOSPC) } else { self.linux.make(dir, name, what) }
+        self.refuses.lock().unwrap().map_or(Ok(()), Err)?;
+        self.linux.make(dir, name, what)
+    }
+
+    fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize> {
+        self.call()?;
+        self.written.fetch_add(data.len() as i64, Ordering::SeqCst);
+        self.linux.write(fd, at, data)
     }
 
     fn stat(&self, fd: &OwnedFd) -> Sysult<Stat> {
@@ -249,7 +264,6 @@ impl Sys for Meddler {
         fn xattr(&self, fd: &OwnedFd, name: &[u8]) -> Sysult<Vec<u8>>;
         fn change_xattr(&self, fd: &OwnedFd, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Sysult<()>;
         fn read(&self, fd: &OwnedFd, at: u64, buf: &mut [u8]) -> Sysult<usize>;
-        fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize>;
         fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize>;
         fn truncate(&self, fd: &OwnedFd, size: u64) -> Sysult<()>;
         fn data_range(&self, fd: &OwnedFd, at: u64, size: u64) -> Sysult<Option<(u64, u64)>>;

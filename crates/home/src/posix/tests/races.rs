@@ -357,7 +357,7 @@ fn a_rename_that_was_begun_and_then_refused_brings_nothing_back() {
             break;
         }
         let full = place.open(Meddler::new(Lacks::default()));
-        full.sys.fill();
+        full.sys.refuse(Errno::NOSPC);
         let outcome = one(&full, Placed { resent: true, ..op.clone() });
         refused += usize::from(matches!(outcome, Outcome::Refused(ErrorKind::NoSpace)));
         let outcome = one(&place.open(Linux::default()), op);

@@ -1,4 +1,5 @@
-"""Days on which an account is out of quota, a clock is set, a key is withdrawn, and somebody starts a second server.
+"""Days on which an account is out of quota, a clock is set, a key is withdrawn, somebody starts a second server, and a disk
+takes no writes.
 
     bad_days.py WORLD   on a guest whose /dev/ubda is empty; ends with an exception where a promise is broken
 """
@@ -229,13 +230,65 @@ def second_server(day):
     day.all_is_well()
 
 
+def refused(day, name):
+    """What nobody can make durable is not acknowledged, and soon said to be so."""
+    began = time.monotonic()
+    try:
+        with day.user():
+            put(f"{day.here}/{name}", content(name, 5000))
+    except OSError as e:
+        expect(e.errno, errno.EIO, f"the reason why {name} is not taken")
+    else:
+        expect(name, None, "nothing is acknowledged that is not on a disk, as is")
+    expect(time.monotonic() - began < 30, True, f"{name} is refused within 30 s")
+
+
+def disk_fails(day):
+    """The gateway's: what was acknowledged before arrives when the disk works again, and nothing was acknowledged since."""
+    machine = day.machine
+    day.put("early", content("early", 400_000))
+    day.away()
+    day.put("kept", content("kept", 300_000))
+    machine.parts["state"].fail()
+    for n in range(4):
+        refused(day, f"refused-{n}")
+    expect(day.read("kept") == day.files["kept"], True, "what is on the disk can be read")
+    why = day.status()["journal"]
+    print(f"accepts no changes: {why}", flush=True)
+    expect(bool(why), True, "status says that no change is accepted")
+    machine.end_server()
+    machine.parts["state"].mend()
+    machine.start_server()
+    day.back()
+    day.all_is_well()
+
+
+def home_disk_fails(day):
+    """What the home cannot make durable stays here, however much of it shows there until it is mounted again."""
+    day.put("before", content("before", 200_000))
+    day.all_is_well()
+    day.machine.parts["home"].fail()
+    for n in range(4):
+        day.put(f"waits-{n}", content(f"waits-{n}", 30_000))
+    day.put("before", content("after", 200_000))
+    time.sleep(5)
+    status = day.status()
+    print(f"{status['unsent_ops']} changes wait, {len(status['parked'])} were refused: {status['parked'][:1]}", flush=True)
+    expect(status["unsent_ops"] > 0, True, "what the home has not made durable is kept")
+    day.away()
+    day.machine.parts["home"].mend()
+    day.back()
+    day.machine.ask("retry", "ann@lab")
+    day.all_is_well()
+
+
 def main(world):
-    sh("modprobe", "-a", "ext4", "quota_v2", "dm-mod", "nfsv3")
+    sh("modprobe", "-a", "ext4", "quota_v2", "dm-mod", "dm-flakey", "nfsv3")
     machine = Machine(world, "/dev/ubda", new=True)
     day = Day(machine)
     day.back()
     machine.mount(machine.start_server())
-    for each in (out_of_quota, clock_is_set, key_is_withdrawn, second_server):
+    for each in (out_of_quota, clock_is_set, key_is_withdrawn, second_server, disk_fails, home_disk_fails):
         began = time.monotonic()
         each(day)
         for name in list(day.files):

@@ -1,5 +1,5 @@
-//! An account out of quota, clocks that are set, a key that is withdrawn, a second server on one state directory: in a
-//! guest of their own, whose file system keeps quotas and whose clock may be set.
+//! An account out of quota, clocks that are set, a key that is withdrawn, a second server on one state directory, disks
+//! that take no writes: in a guest of their own, whose file system keeps quotas and whose clock may be set.
 
 use crate::e2e::world::World;
 use crate::kernel_client;

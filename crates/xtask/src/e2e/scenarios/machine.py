@@ -17,6 +17,41 @@ def sh(*args, **kw):
     return subprocess.run(args, check=True, stdout=subprocess.PIPE, text=True, **kw).stdout
 
 
+class Part:
+    """A file system on a part of a disk: a device, and its first sector there and how many it has."""
+
+    def __init__(self, name, where, path, option):
+        self.name, self.where, self.path, self.option = name, where, path, option
+
+    def table(self, target, *more):
+        device, at, sectors = self.where
+        return ("--table", " ".join(map(str, (0, sectors, target, device, at, *more))))
+
+    def appear(self):
+        dmsetup("create", self.name, *self.table("linear"))
+
+    def mount(self):
+        os.makedirs(self.path, exist_ok=True)
+        sh("mount", "-o", self.option, f"/dev/mapper/{self.name}", self.path)
+        os.chmod(self.path, 0o700)
+
+    def unmount(self):
+        sh("umount", f"/dev/mapper/{self.name}")
+        dmsetup("remove", self.name)
+
+    def fail(self):
+        """From now on every write to the disk fails; what is there can be read."""
+        dmsetup("suspend", "--noflush", "--nolockfs", self.name)
+        dmsetup("load", self.name, *self.table("flakey", 0, 3600, 1, "error_writes"))
+        dmsetup("resume", self.name)
+
+    def mend(self):
+        """The disk works again, with what was written before it failed. Nothing may be open there."""
+        self.unmount()
+        self.appear()
+        self.mount()
+
+
 class Machine:
     """What runs on the disk that is mounted. `world` is the scenario's folder; the home of a new one keeps quotas."""
 
@@ -24,21 +59,20 @@ class Machine:
         self.world, self.home, self.server = world, None, None
         self.gateway, self.ann = pwd.getpwnam("gateway"), pwd.getpwnam("ann")
         half = int(sh("blockdev", "--getsz", device)) // 2
-        state = ("state", 0, STATE, self.gateway, [], "defaults")
-        home = ("home", half, self.ann.pw_dir, self.ann, ["-O", "quota"], "usrquota")
-        for name, at, path, who, features, option in (state, home):
-            dmsetup("create", name, "--table", f"0 {half} linear {device} {at}")
+        self.parts = {
+            "state": Part("state", (device, 0, half), STATE, "defaults"),
+            "home": Part("home", (device, half, half), self.ann.pw_dir, "usrquota"),
+        }
+        for part, who, features in (("state", self.gateway, []), ("home", self.ann, ["-O", "quota"])):
+            self.parts[part].appear()
             if new:
                 options = "lazy_itable_init=0,lazy_journal_init=0,root_owner={}:{}".format(who.pw_uid, who.pw_gid)
-                sh("mkfs.ext4", "-q", *features, "-E", options, f"/dev/mapper/{name}")
-            os.makedirs(path, exist_ok=True)
-            sh("mount", "-o", option, f"/dev/mapper/{name}", path)
-            os.chmod(path, 0o700)
+                sh("mkfs.ext4", "-q", *features, "-E", options, f"/dev/mapper/{part}")
+            self.parts[part].mount()
 
     def unmount(self):
-        for name in ("state", "home"):
-            sh("umount", f"/dev/mapper/{name}")
-            dmsetup("remove", name)
+        for part in self.parts.values():
+            part.unmount()
 
     def start_home(self):
         os.makedirs("/run/sshd", exist_ok=True)

@@ -236,7 +236,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "bad-days",
-        shows: "an account is out of quota, clocks are set, a key is withdrawn, two servers start on one state directory: nothing is lost",
+        shows: "an account is out of quota, clocks are set, a key is withdrawn, two servers start on one state directory, disks take no writes: nothing is lost",
         ci: true,
         minutes: 8,
         run: bad_days::run,
