@@ -64,7 +64,8 @@ fn what_was_mended_stays_mended() {
     let kills = Bounds { kills_only: true, ..BOUNDS };
     let both = Bounds { events: 2, ..kills };
     let twice = Bounds { outsider: 2, crashes: 0, events: 2, ..BOUNDS };
-    let all: [(Bounds, &[Change]); 7] = [
+    let cuts = Bounds { outsider: 0, ..BOUNDS };
+    let all: [(Bounds, &[Change]); 11] = [
         // Who appends before a killed agent's successor comes; a folder that is moved meanwhile.
         (both, &[Append("f")]),
         (both, &[Remove("d/l")]),
@@ -76,6 +77,12 @@ fn what_was_mended_stays_mended() {
         // Who opens a file with two names for writing, and then writes; a file in the place of a link that is removed.
         (twice, &[Write("h")]),
         (twice, &[Remove("s")]),
+        // What a power cut left of a new file, or under the name of what was to replace one; what is written once more after
+        // its file was moved.
+        (cuts, &[Create("n"), Write("n")]),
+        (cuts, &[Create("n"), Rename("f", "n")]),
+        (cuts, &[Append("f"), Rename("f", "g")]),
+        (cuts, &[Append("f"), Rename("f", "n")]),
     ];
     for (bounds, batch) in all {
         holds(&explore_these(&bounds, &[batch.to_vec()]));

@@ -120,7 +120,7 @@ impl Gateway {
 
     /// What is to be sent.
     pub fn batch(&mut self) -> Result<Vec<Placed>> {
-        let mut tree = Tree::begin();
+        let (mut tree, home) = (Tree::begin(), self.tree(false));
         let (mut made, mut written) = (HashSet::new(), HashSet::new());
         let mut all = Vec::new();
         self.sent.clear();
@@ -129,7 +129,9 @@ impl Gateway {
             if self.ops[n].state == State::Open {
                 let before = tree.clone();
                 if tree.apply(change, self.shift + n).is_some() {
-                    all.push(self.placed(&before, (&made, &written), n)?);
+                    let has_moved = self.ops[n..].iter().any(|op| op.state == State::Done);
+                    let home = has_moved.then_some(&home);
+                    all.push(self.placed((&before, home), (&made, &written), n)?);
                     self.sent.push(n);
                     let object = before.object(change);
                     self.ops[n].object = object;
@@ -151,13 +153,13 @@ impl Gateway {
 
     fn placed(
         &self,
-        tree: &Tree,
+        (tree, home): (&Tree, Option<&Tree>),
         (made, written): (&HashSet<Obj>, &HashSet<Obj>),
         n: usize,
     ) -> Result<Placed> {
         let op = &self.ops[n];
         let id = OpId { gateway: self.number, volume: 1, seq: seq(n) };
-        let op = Placer { gateway: self, tree, made, written }.op(op.change, self.shift + n)?;
+        let op = Placer { gateway: self, tree, home, made, written }.op(op.change, self.shift + n)?;
         Ok(Placed { id, time: time(self.shift + n), plain: false, resent: self.ops[n].resent, op })
     }
 
@@ -166,7 +168,7 @@ impl Gateway {
         for (n, outcome) in self.sent.clone().into_iter().zip(outcomes) {
             match outcome {
                 Outcome::Done(done) => self.done(n, done.attr),
-                Outcome::Conflict(there) => self.conflicted(n, there),
+                Outcome::Conflict(there) => self.conflicted(n, there, home)?,
                 Outcome::Refused(kind) => self.refused(n, kind, home)?,
             }
         }
@@ -176,7 +178,11 @@ impl Gateway {
     /// It is done.
     pub fn done(&mut self, n: usize, attr: Option<Attr>) {
         self.ops[n].state = State::Done;
-        if let (Some(obj), Some(attr)) = (self.ops[n].object, attr) {
+        if let (Some(obj), Some(mut attr)) = (self.ops[n].object, attr) {
+            if matches!(self.ops[n].change, Change::Create(_)) && attr.size > 0 {
+                // It was empty. What it has since is for those to find out who wrote to it.
+                (attr.size, attr.mtime) = (0, time(self.shift + n));
+            }
             self.ids.insert(obj, attr.id);
             self.versions.insert(obj, attr.version());
         }
@@ -196,9 +202,16 @@ impl Gateway {
         Some((kind(node.sort), node.data.len() as u64, mtime))
     }
 
-    fn conflicted(&mut self, n: usize, there: Option<Attr>) {
+    fn conflicted<S: Sys>(&mut self, n: usize, there: Option<Attr>, home: &Posix<S>) -> Result<()> {
         let op = &self.ops[n];
-        let ours = there.filter(|a| op.resent && self.after(n) == Some((a.kind, a.size, a.mtime)));
+        let is_begun = match op.change {
+            Change::Create(p) if op.resent && there.is_some_and(|a| a.kind == Kind::File) => {
+                self.is_left_by_ours(op.object, p, home)?
+            }
+            _ => false,
+        };
+        let is_ours = |a: &Attr| self.after(n) == Some((a.kind, a.size, a.mtime));
+        let ours = there.filter(|a| op.resent && (is_begun || is_ours(a)));
         match (ours, op.change) {
             (Some(attr), Change::Write(_) | Change::Save(_) | Change::Append(_)) => {
                 op.object.map(|obj| self.versions.insert(obj, attr.version()));
@@ -206,6 +219,21 @@ impl Gateway {
             (Some(attr), _) => self.done(n, Some(attr)),
             (None, _) => self.ops[n].state = State::Reported("conflict".into()),
         }
+        Ok(())
+    }
+
+    /// Whether all that a file has are zeros and tokens that operations on this object write.
+    fn is_left_by_ours<S: Sys>(&self, object: Option<Obj>, path: Path, home: &Posix<S>) -> Result<bool> {
+        let there = match home.read(&Loc { path: at_home(path)?, id: None }, 0, home::limits::READ_MAX) {
+            Ok(chunk) => chunk.data,
+            Err(e) if e.kind == ErrorKind::Io => return Err(e),
+            Err(_) => return Ok(false),
+        };
+        let own = self.ops.iter().enumerate().filter(|(_, op)| op.object == object);
+        let ours: Vec<String> =
+            own.flat_map(|(n, _)| [0, 1].map(|part| token(self.shift + n, part))).collect();
+        let is_ours = |part: &[u8]| part.iter().all(|b| *b == 0) || ours.iter().any(|t| t.as_bytes() == part);
+        Ok(there.chunks(8).all(is_ours))
     }
 
     fn refused<S: Sys>(&mut self, n: usize, kind: ErrorKind, home: &Posix<S>) -> Result<()> {
@@ -260,6 +288,8 @@ pub fn seq(n: usize) -> u64 {
 struct Placer<'a> {
     gateway: &'a Gateway,
     tree: &'a Tree,
+    /// What the home has, where later operations are done already: of what is done again before them, they moved the file.
+    home: Option<&'a Tree>,
     /// What the batch makes.
     made: &'a HashSet<Obj>,
     /// What it writes.
@@ -269,7 +299,15 @@ struct Placer<'a> {
 impl Placer<'_> {
     fn loc(&self, path: &str) -> Result<Loc> {
         let known = self.tree.at(path).filter(|o| !self.made.contains(o));
-        Ok(Loc { path: at_home(path)?, id: known.and_then(|o| self.gateway.ids.get(&o)).copied() })
+        let id = known.and_then(|o| self.gateway.ids.get(&o)).copied();
+        Ok(Loc { path: at_home(self.moved(path).unwrap_or(path))?, id })
+    }
+
+    /// The name that the home has for what is meant by a path, if it is another one.
+    fn moved(&self, path: &str) -> Option<&str> {
+        let (home, object) = (self.home?, self.tree.at(path)?);
+        let mut names = home.names.iter().filter(|(_, o)| **o == object && home.at(path) != Some(object));
+        names.next().map(|(name, _)| name.as_str())
     }
 
     fn dir(&self, path: &str) -> Result<Loc> {

@@ -2,7 +2,7 @@
 //! `sync::resume`, for operations that are sent one by one. That one is driven as it is by `cargo xtask sim`.
 
 use super::gateway::{Gateway, State, at_home, seq};
-use super::tree::{Change, Obj, Tree};
+use super::tree::{Change, Obj, Tree, time};
 use home::posix::Posix;
 use home::posix::sys::Sys;
 use home::{Attr, Claimed, ErrorKind, Kind, Loc, Result};
@@ -17,18 +17,29 @@ struct Trace {
     mark: Option<Attr>,
     /// What it replaces.
     replaced: Option<Obj>,
+    /// What has the name that it takes away from what it moves.
+    at_old_name: Option<Attr>,
     /// It changes an object that a later one removes, and that is gone.
     moot: bool,
 }
 
 impl Trace {
     fn is_write(&self) -> bool {
-        matches!(self.change, Change::Write(_) | Change::Save(_) | Change::Append(_))
+        is_write(self.change)
+    }
+
+    /// It has two steps, and the second may be missing: what was replaced has the other name.
+    fn is_half(&self) -> bool {
+        self.replaced.is_some() && self.at_old_name.is_some()
     }
 
     fn is_content(&self) -> bool {
         self.is_write() || matches!(self.change, Change::Chmod(_) | Change::Utimes(_))
     }
+}
+
+fn is_write(change: Change) -> bool {
+    matches!(change, Change::Write(_) | Change::Save(_) | Change::Append(_))
 }
 
 fn stat<S: Sys>(home: &Posix<S>, path: &str) -> Result<Option<Attr>> {
@@ -70,9 +81,10 @@ impl Gateway {
         let tree = self.tree(false);
         for (obj, (n, mark)) in marks {
             // Each of both has the other's name, if the power failed between exchange and removal.
-            let half = |t: &&Trace| t.replaced.is_some() && t.mark.is_some();
+            let half = |t: &&Trace| t.is_half() && t.mark.is_some();
             let mut halves = traces.iter().filter(half);
-            if mark.is_none() && halves.clone().any(|t| t.replaced == Some(obj)) {
+            if let (None, Some(t)) = (mark, halves.clone().find(|t| t.replaced == Some(obj))) {
+                self.done(n, t.at_old_name.filter(|there| self.shows(obj, there)));
                 continue;
             }
             if let (None, Some(t)) = (mark, halves.find(|t| t.object == Some(obj))) {
@@ -115,17 +127,30 @@ impl Gateway {
             {
                 gone.insert(obj, n);
             }
-            let replaced = match op.change {
-                Change::Rename(_, q) => before.at(q),
-                _ => None,
+            let (replaced, at_old_name) = match op.change {
+                Change::Rename(p, q) => (before.at(q), stat(home, p)?),
+                _ => (None, None),
             };
-            traces.push(Trace { n, change: op.change, object, place, mark, replaced, moot: false });
+            let (change, moot) = (op.change, false);
+            traces.push(Trace { n, change, object, place, mark, replaced, at_old_name, moot });
         }
         for t in &mut traces {
             let removal = t.object.and_then(|obj| gone.get(&obj));
             t.moot = t.is_content() && removal.is_some_and(|removal| t.n < *removal);
         }
         Ok(traces)
+    }
+
+    /// Whether attributes at the home are those of an object, as far as is known here: by its identity, or, where there is none,
+    /// by the time of what makes or writes it.
+    fn shows(&self, obj: Obj, there: &Attr) -> bool {
+        let writes = |c: Change| matches!(c, Change::Create(_)) || is_write(c);
+        let mut own =
+            self.ops.iter().enumerate().filter(|(_, op)| op.object == Some(obj) && writes(op.change));
+        match self.ids.get(&obj) {
+            Some(id) => *id == there.id,
+            None => own.any(|(n, _)| time(self.shift + n) == there.mtime),
+        }
     }
 
     fn is_marked(&self, n: usize, attr: &Attr, was_there: bool) -> bool {
@@ -148,12 +173,12 @@ impl Gateway {
 
 /// Those whose effect the home shows, in order, each with the mark of its object that it or a later one left.
 fn proven(traces: &[Trace], executed: u64) -> Vec<(&Trace, Option<Attr>)> {
-    let shows = |t: &Trace| earliest(traces, t) - u64::from(t.replaced.is_some());
+    let shows = |t: &Trace| earliest(traces, t) - u64::from(t.is_half());
     let last = traces.iter().filter(|t| t.mark.is_some()).map(shows).max().unwrap_or(0).max(executed);
     let counts = |t: &&Trace| seq(t.n) <= last;
     let mut shown: HashMap<Option<Obj>, (usize, Attr)> = HashMap::new();
     // Of a rename over another name the mark is there before it is over.
-    for t in traces.iter().filter(|t| counts(t) || t.replaced.is_some()) {
+    for t in traces.iter().filter(|t| counts(t) || t.is_half()) {
         if let Some(attr) = t.mark {
             shown.insert(t.object, (t.n, attr));
         }
