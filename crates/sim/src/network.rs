@@ -59,8 +59,8 @@ pub struct Faults {
 pub trait Meddler: Send + Sync {
     /// Does something, or nothing.
     fn meddle(&self);
-    /// The power failed; the tree was this before.
-    fn power_failed(&self, before: &Fs);
+    /// The power failed; the tree was this before, and so much of it was durable.
+    fn power_failed(&self, before: &Fs, durable: &Fs);
     /// The gateway was told what there is at a path.
     fn told(&self, path: &HomePath);
     /// The agent begins, or has ended, to remove something in a directory.
@@ -295,10 +295,10 @@ impl Net {
             agent.process.kill();
         }
         self.say("the power is cut".to_owned());
-        let before = self.machine.image();
+        let (before, durable) = (self.machine.image(), self.machine.durable());
         self.machine.cut();
         let meddler = self.meddler.lock().clone();
-        meddler.iter().for_each(|m| m.power_failed(&before));
+        meddler.iter().for_each(|m| m.power_failed(&before, &durable));
     }
 
     /// The answer of a dead agent is none.

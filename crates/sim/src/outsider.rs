@@ -3,7 +3,7 @@
 
 use crate::client::Trace;
 use crate::ledger::{Ledger, Tokens, tokens, tokens_in};
-use crate::machine::fs::{Fs, Ino};
+use crate::machine::fs::{Fs, Ino, Inode};
 use crate::machine::{Around, Call, Fate, Machine, SimFd, SimSys};
 use crate::network::Meddler;
 use home::HomePath;
@@ -193,6 +193,14 @@ impl Outsider {
     }
 }
 
+/// What a power cut has left in files that show nothing of it: their length and all their times are those of what was durable.
+fn untold(durable: &Fs, left: &Fs) -> Tokens {
+    let shown = |n: &Inode| (n.generation, n.kind, n.data.len(), n.mtime, n.ctime);
+    let alike = left.nodes.iter().filter_map(|(ino, n)| Some((durable.get(*ino)?, n)));
+    let changed = alike.filter(|(old, new)| shown(old) == shown(new) && old.data != new.data);
+    changed.flat_map(|(old, new)| &tokens(&new.data) - &tokens(&old.data)).collect()
+}
+
 impl Meddler for Outsider {
     fn meddle(&self) {
         let acts = self.state.lock().rng.random_ratio(1, 60);
@@ -224,11 +232,12 @@ impl Meddler for Outsider {
         }
     }
 
-    fn power_failed(&self, before: &Fs) {
-        let gone: Tokens =
-            tokens_in(before, false).difference(&tokens_in(&self.machine.image(), false)).cloned().collect();
-        // What it had not synced is its own to lose.
-        self.ledger.excuse(gone.into_iter().filter(|t| t.starts_with('X')));
+    fn power_failed(&self, before: &Fs, durable: &Fs) {
+        let left = self.machine.image();
+        let gone: Tokens = tokens_in(before, false).difference(&tokens_in(&left, false)).cloned().collect();
+        // What it had not synced is its own to lose; also where it was left without the time at which it was written.
+        let lost = gone.into_iter().chain(untold(durable, &left));
+        self.ledger.excuse(lost.filter(|t| t.starts_with('X')));
         let state = &mut *self.state.lock();
         (state.sys, state.open) = (process(&self.machine), None);
     }

@@ -190,6 +190,11 @@ impl Machine {
         self.state.lock().now.clone()
     }
 
+    /// What of the tree is durable.
+    pub fn durable(&self) -> Fs {
+        self.state.lock().durable.clone()
+    }
+
     /// A file and its content.
     pub fn file(&self, path: &str) -> Option<(Ino, Arc<Vec<u8>>)> {
         let state = self.state.lock();
