@@ -129,7 +129,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let cut = [&outsider[..], &[HomeCut]].concat();
     let seldom = [&home[..], &[Seldom]].concat();
     let clocks = [&home[..], &[ClockSteps]].concat();
-    let longer: [(&[Trouble], &[u64]); 8] = [
+    let longer: [(&[Trouble], &[u64]); 10] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -145,10 +145,15 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         // What another program wrote after the power had failed, to the length of ours, or put where ours had gone; what was
         // written once more with the time that it had, or comes before a torn write; what was begun again and is no other's.
         (&cut, &[1171, 3779, 851, 3951, 3805, 2023]),
+        // What another program had put there before a second power cut; what it wrote, of which that left no time.
+        (&cut, &[4816, 4750]),
         // The ctime of an unstable write that was lost.
         (&clocks, &[112, 136, 729]),
         // A power cut between two writes, of which the later one was executed in part; a gateway whose clock is ahead.
         (&seldom, &[16738, 5956, 7491, 10704, 10884]),
+        // A move that was executed, to a name from which its file had been moved before; a torn write to what had changed
+        // places with another file.
+        (&seldom, &[7221, 15199]),
         // What a full home left of a write before its power failed.
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
     ];

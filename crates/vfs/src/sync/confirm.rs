@@ -48,6 +48,22 @@ impl Volume {
         }
     }
 
+    /// What has the place of what a write left was written after the home's machine was started, when nothing of ours had been
+    /// done yet: what is unsent was not made to that, and it never is what a later send of ours left.
+    pub(super) fn part_from_newer(&self, tree: &mut Tree, change: &Change, there: &Attr) {
+        let is_newer = self.booted.lock().is_some_and(|at| at < there.mtime && there.mtime <= there.ctime);
+        if !is_newer || as_left(change, *there) == *there {
+            return;
+        }
+        if let Ok(inode) = tree.get(change.object)
+            && let Some(base) = &mut inode.base
+        {
+            base.id = HomeId::default();
+            tree.unlogged(change.object);
+            tree.unsaved(change.object);
+        }
+    }
+
     /// By which names the home has the objects of a change now.
     fn confirm_names(&self, tree: &mut Tree, change: &Change) {
         let now = self.env.clock.instant();

@@ -153,7 +153,10 @@ impl Volume {
         };
         let mut proven = proven(&traces, &refused, &ends, last);
         if let Some(torn) = torn {
-            again(&mut proven, &sent_with(&traces, torn, &executed.own), executed.durable);
+            let mut torn = sent_with(&traces, torn, &executed.own);
+            let synced = synced_by_exchange(&traces);
+            torn.retain(|seq| !synced.contains(seq));
+            again(&mut proven, &torn, executed.durable, &synced);
         }
         let shown: HashSet<u64> = proven.iter().map(|(t, _)| t.seq).collect();
         proven.extend(traces.iter().filter(|t| t.moot && !shown.contains(&t.seq)).map(|t| (t, None)));
@@ -172,10 +175,11 @@ impl Volume {
             // Of what is sent now only the answers can be lost that are not known yet.
             tree.queue.looked_for();
             for (t, mark) in proven {
-                let attr = mark.or_else(|| identities.get(&t.change.object).copied());
-                let attr = attr.map(|there| as_left(&t.change, there));
+                let there = mark.or_else(|| identities.get(&t.change.object).copied());
+                let attr = there.map(|there| as_left(&t.change, there));
                 let done = Done { attr, dirs: vec![] };
                 self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
+                there.iter().for_each(|there| self.part_from_newer(&mut tree, &t.change, there));
             }
             self.know_again(&mut tree, &traces)?;
             // What is executed next covers the marks: they are found only once.
@@ -560,7 +564,7 @@ fn believe(
 /// The last record that is proven by its place before another.
 fn last_shown(traces: &[Trace], executed: u64) -> u64 {
     let marked = traces.iter().filter(|t| t.mark.is_some() && !t.late);
-    let first = marked.map(|t| earliest(traces, t));
+    let first = marked.map(|t| earliest(traces, t, executed));
     first.map(|t| t.seq - u64::from(t.half)).max().unwrap_or(0).max(executed)
 }
 
@@ -616,10 +620,34 @@ fn sent_with(traces: &[Trace], torn: HashSet<u64>, own: &HashSet<u64>) -> HashSe
     traces.iter().filter(is_torn).map(|t| t.seq).collect()
 }
 
-/// Leaves what has to be done again.
-fn again(proven: &mut Vec<(&Trace, Option<Attr>)>, torn: &HashSet<u64>, executed: u64) {
+/// The writes to both files of a move that is half done, as far as those show what they or later changes left: a home makes
+/// both durable before they change places. To do them again one would have to take the move back.
+fn synced_by_exchange(traces: &[Trace]) -> HashSet<u64> {
+    let mut synced = HashSet::new();
+    for half in traces.iter().filter(|t| t.half) {
+        let (Some(moved), Some(there)) = (half.mark, half.replaced) else { continue };
+        for (object, seen) in [(Some(half.change.object), moved), (replaced(&half.change), there)] {
+            let earlier = traces.iter().filter(|t| t.seq < half.seq && Some(t.change.object) == object);
+            let shows = |t: &&Trace| {
+                t.change.after.is_some_and(|left| (left.mtime, left.size) == (seen.mtime, seen.size))
+            };
+            let last = earlier.clone().filter(shows).map(|t| t.seq).max().unwrap_or(0);
+            synced.extend(earlier.map(|t| t.seq).filter(|seq| *seq <= last));
+        }
+    }
+    synced
+}
+
+/// Leaves what has to be done again; not what is `synced` all the same.
+fn again(
+    proven: &mut Vec<(&Trace, Option<Attr>)>,
+    torn: &HashSet<u64>,
+    executed: u64,
+    synced: &HashSet<u64>,
+) {
     let mut files: HashSet<u64> = HashSet::new();
-    let shown = contents_shown(proven);
+    let mut shown = contents_shown(proven);
+    shown.extend(synced);
     proven.retain(|(t, _)| {
         let is_write = matches!(t.change.op, Op::Write { .. });
         if torn.contains(&t.seq) || (is_write && !shown.contains(&t.seq) && t.seq > executed) {
@@ -650,14 +678,19 @@ fn has_time(id: u64, there: &Attr, times: &Times) -> bool {
 }
 
 /// The first record that leaves the same mark as `t`; or, where nothing has the name that `t` takes away, and something has
-/// it after that one, the one that takes it. Either may be half done.
-fn earliest<'a>(traces: &'a [Trace], t: &'a Trace) -> &'a Trace {
+/// it after that one, the one that takes it. Either may be half done. All up to `executed` was done: what that took away again
+/// shows itself no more.
+fn earliest<'a>(traces: &'a [Trace], t: &'a Trace, executed: u64) -> &'a Trace {
     if !matches!(t.change.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. }) {
         return t;
     }
+    let is_over = |o: &Trace| {
+        let mut later = traces.iter().filter(|r| o.seq < r.seq && r.seq <= executed && !r.late);
+        later.any(|r| r.old_place.is_some() && r.old_place == o.place)
+    };
     let alike = |o: &Trace| match (&o.change.op, &t.change.op) {
         (Op::Rename { .. } | Op::Link { .. } | Op::Create { .. }, Op::Rename { .. } | Op::Link { .. }) => {
-            o.place == t.place
+            o.place == t.place && !is_over(o)
         }
         (Op::SetAttr { .. } | Op::Write { .. }, Op::SetAttr { .. }) => {
             let mark = |c: &Change| c.after.map(|a| (a.mtime, a.size));

@@ -223,7 +223,7 @@ fn what_was_sent_with_a_torn_write_is_done_again() {
     let own = run_ends(traces.iter().map(|t| (t.seq, &t.change)), &HashSet::from([3]));
     assert_eq!([1, 3, 4, 5].map(|seq| own[&seq]), [1, 3, 5, 5]);
     let mut proven = proven(&traces, &[], &ends(&traces), 5);
-    again(&mut proven, &torn, 5);
+    again(&mut proven, &torn, 5, &HashSet::new());
     assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), [1, 2]);
 }
 
@@ -243,7 +243,7 @@ fn a_name_that_shows_its_object_proves_nothing_of_what_was_written_to_it() {
     for (there, done) in [(made, &[1, 3][..]), (after, &[1, 2, 3])] {
         traces[2].mark = Some(there);
         let mut proven = proven(&traces, &[], &ends(&traces), 1);
-        again(&mut proven, &HashSet::new(), 1);
+        again(&mut proven, &HashSet::new(), 1, &HashSet::new());
         assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), done);
     }
 }
@@ -296,4 +296,45 @@ fn what_a_home_had_not_begun_when_its_power_failed_is_no_move_of_ours() {
         back = traces.into_iter().nth(1).unwrap();
         assert_eq!(back.mark.is_some(), is_done);
     }
+}
+
+#[test]
+fn what_was_written_before_two_files_changed_places_is_durable() {
+    let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
+    let write = |seq, object, after| {
+        let mut t = trace(seq, Op::Write { file: object, base: None, pieces: vec![] }, "a", None);
+        (t.change.object, t.change.after) = (object, Some(after));
+        t
+    };
+    let mut half = rename(5, 7, ("a", "e"));
+    if let Op::Rename { replaced, .. } = &mut half.change.op {
+        *replaced = Some((8, None));
+    }
+    (half.mark, half.half, half.replaced, half.at_old_name) = (Some(moved), true, Some(there), Some(there));
+    let longer = Attr { size: there.size + 1, ..there };
+    let writes = [write(1, 7, moved), write(2, 8, there), write(3, 8, longer), write(4, 6, moved)];
+    let mut traces = writes.into_iter().chain([half, write(6, 7, moved)]).collect::<Vec<_>>();
+    assert_eq!(synced_by_exchange(&traces), HashSet::from([1, 2]));
+    for (synced, done) in [(HashSet::new(), &[][..]), (HashSet::from([1, 2]), &[1, 2])] {
+        let mut proven: Vec<_> = traces[..4].iter().map(|t| (t, None)).collect();
+        again(&mut proven, &HashSet::new(), 0, &synced);
+        assert_eq!(proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>(), done);
+    }
+    traces[4].half = false;
+    assert_eq!(synced_by_exchange(&traces), HashSet::new(), "it is over");
+}
+
+#[test]
+fn a_name_that_was_certainly_taken_away_again_is_of_a_later_record() {
+    let name = Name::new(b"b").unwrap();
+    let create = Op::Create { dir: 1, name, new: New::File, mode: 0 };
+    let mut traces = [
+        trace(24, create, "b", None),
+        rename(25, 7, ("b", "f")),
+        rename(26, 7, ("f", "d")),
+        rename(40, 7, ("d", "b")),
+    ];
+    traces[3].mark = Some(attr(Kind::File, 9));
+    assert_eq!(last_shown(&traces, 27), 40);
+    assert_eq!(last_shown(&traces, 24), 24, "it may still be what was made there");
 }
