@@ -10,7 +10,8 @@
 //!   tells what was durable, and which files are neither old nor new. Of all else it tells nothing then.
 //! - `ran` tells after a power cut which operations left their names and attributes; see [`progress`].
 //!
-//! Where the files cannot be kept there is neither fence nor log, as on a full or read-only home directory.
+//! Where the files cannot be kept there is neither fence nor log, as on a read-only home directory, or one that was full when they
+//! were to be made.
 
 mod progress;
 mod record;
@@ -26,7 +27,7 @@ use crate::{Claimed, Done, OpId, Outcome};
 use bytes::Bytes;
 use progress::Progress;
 pub(super) use record::{Ended, Intent, Stage, Swap, TakeOut};
-use record::{Record, Unknown, decode, encode, in_place};
+use record::{HEAD, Record, Unknown, decode, encode, in_place};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -44,6 +45,10 @@ pub(super) struct Claim<S: Sys> {
     word: [u8; WORD],
     boot: Vec<u8>,
     log: Option<Log<S>>,
+    /// A log that tells nothing of this process, until there is one that does.
+    earlier: Option<Log<S>>,
+    /// The gateway knows the outcomes of all operations before this one.
+    since: u64,
     /// Operations that were done, the oldest first, for the next log.
     kept: VecDeque<Ended>,
     /// What operations that were not done left of files that no later one was done to.
@@ -103,7 +108,7 @@ pub(super) fn claim<S: Sys>(
     claims.remove(&volume);
     // Without it the next agent would have another one.
     keep_token(home).ok();
-    let mut claim = match Claim::take(home, volume, lost.is_empty(), recover) {
+    let mut claim = match Claim::take(home, volume, &lost, recover) {
         Ok(claim) => claim,
         Err(Errno::AGAIN) => {
             let text = "an earlier agent is still at work there and cannot be ended";
@@ -172,7 +177,7 @@ impl<S: Sys> Claim<S> {
     fn take(
         home: &Posix<S>,
         volume: Volume,
-        nothing_lost: bool,
+        lost: &[u64],
         recover: impl FnOnce(&Posix<S>, Leftovers),
     ) -> Sysult<Claim<S>> {
         let sys = &home.sys;
@@ -194,6 +199,8 @@ impl<S: Sys> Claim<S> {
             word,
             boot: sys.boot_id(),
             log: None,
+            earlier: None,
+            since: lost.first().copied().unwrap_or(u64::MAX),
             kept: VecDeque::new(),
             left: VecDeque::new(),
             unsettled: HashSet::new(),
@@ -208,7 +215,7 @@ impl<S: Sys> Claim<S> {
             progress: None,
         };
         let ready = claim.start(home, recover);
-        if ready.is_ok() && nothing_lost && !claim.complete {
+        if ready.is_ok() && lost.is_empty() && !claim.complete {
             // The answer tells nothing that could be lost with it.
             claim.unknown.clear();
             claim.taken = claim.begin_log(home).is_ok();
@@ -257,6 +264,7 @@ impl<S: Sys> Claim<S> {
             // The machine was started again. What had become durable before is as it was.
             self.kept.retain(|ended| !self.unsettled.contains(&ended.seq));
             (self.unsettled, self.doubt) = Default::default();
+            self.earlier = Some(Log { fd, end, size });
             return Ok(());
         }
         let unsettled = self.kept.iter().filter(|ended| self.unsettled.contains(&ended.seq));
@@ -276,7 +284,8 @@ impl<S: Sys> Claim<S> {
 
     fn replay(&mut self, record: Record) {
         match record {
-            Record::Taken(_) => {}
+            // The other is not told by a log that was read.
+            Record::Taken(_) | Record::Anew(_) => {}
             Record::Begun(seq) => {
                 self.current = seq;
                 self.question(seq);
@@ -401,9 +410,9 @@ impl<S: Sys> Claim<S> {
         let is_long = self.log.as_ref().is_some_and(|log| log.end > limits::LOG_BYTES);
         // A log that did not tell of everything begins anew only with the first batch, which shows that the gateway
         // heard so: if the answer to the claim is lost, the next claim has the same one.
-        if !self.taken || (is_long && self.unsettled.is_empty()) {
+        if !self.taken || ((is_long || self.log.is_none()) && self.unsettled.is_empty()) {
             self.taken = true;
-            // Where there is no space for a second one the first one grows, or tells no more than it did.
+            // Where there is no space for a second one the first one grows, or there is none until there is space.
             self.begin_log(home).ok();
         }
         Ok(())
@@ -416,16 +425,50 @@ impl<S: Sys> Claim<S> {
 
     /// A new log with what is still wanted of the old one.
     fn begin_log(&mut self, home: &Posix<S>) -> Sysult<()> {
+        let begun = self.begin_file(home).or_else(|e| match self.earlier.take() {
+            Some(earlier) => self.begin_in(&home.sys, earlier),
+            None => Err(e),
+        });
+        if begun.is_ok() {
+            self.earlier = None;
+        }
+        begun
+    }
+
+    /// In a file of its own.
+    fn begin_file(&mut self, home: &Posix<S>) -> Sysult<()> {
         let sys = &home.sys;
         match sys.unlink(&self.dir, b"log.new", false) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => return Err(e),
         }
+        let fd = sys.create(&self.dir, b"log.new", 0o600)?;
+        let mut log = Log { fd, end: 0, size: 0 };
+        log.append(sys, &self.still_wanted(0))?;
+        sys.sync(&log.fd)?;
+        sys.rename(&self.dir, b"log.new", &self.dir, b"log", Rename::Replace)?;
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// Behind what an earlier log tells, in its reserve, where the disk has no room for another file: as one record, so that
+    /// it takes the place of all before it or is not there.
+    fn begin_in(&mut self, sys: &S, mut log: Log<S>) -> Sysult<()> {
+        log.clear_rest(sys)?;
+        log.append(sys, &encode(&Record::Anew(Bytes::from(self.still_wanted(self.since)))))?;
+        sys.sync(&log.fd)?;
+        self.log = Some(log);
+        Ok(())
+    }
+
+    /// The records with which a log begins; outcomes of operations from `since` on.
+    fn still_wanted(&self, since: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
         let cut = self.cut.iter().filter(|_| !self.unknown.is_empty());
         cut.for_each(|before| bytes.extend(encode(&Record::Taken(before.clone()))));
         bytes.extend(encode(&Record::Taken(Bytes::from(self.boot.clone()))));
-        self.kept.iter().for_each(|ended| bytes.extend(encode(&Record::Ended(ended.clone()))));
+        let kept = self.kept.iter().filter(|ended| ended.seq >= since);
+        kept.for_each(|ended| bytes.extend(encode(&Record::Ended(ended.clone()))));
         self.left.iter().for_each(|version| bytes.extend(encode(&Record::Left(*version))));
         bytes.extend(encode(&Record::Durable));
         let unknown = self.unknown.iter().map(|(seq, in_place)| Unknown { seq: *seq, in_place: *in_place });
@@ -434,13 +477,7 @@ impl<S: Sys> Claim<S> {
             bytes.extend(encode(&Record::Begun(*seq)));
             bytes.extend(intent.iter().flat_map(|intent| encode(&Record::Intent(intent.clone()))));
         }
-        let fd = sys.create(&self.dir, b"log.new", 0o600)?;
-        let mut log = Log { fd, end: 0, size: 0 };
-        log.append(sys, &bytes)?;
-        sys.sync(&log.fd)?;
-        sys.rename(&self.dir, b"log.new", &self.dir, b"log", Rename::Replace)?;
-        self.log = Some(log);
-        Ok(())
+        bytes
     }
 
     /// An operation begins.
@@ -586,10 +623,14 @@ impl<S: Sys> Claim<S> {
     }
 
     fn give_up_log(&mut self, sys: &S) {
-        if let Some(log) = self.log.take() {
-            sys.truncate(&log.fd, 0).ok();
-            sys.unlink(&self.dir, b"log", false).ok();
+        let Some(log) = self.log.take() else { return };
+        if zero(sys, &log.fd, 0, HEAD as u64).is_ok() {
+            // It tells nothing, and keeps its room for the next one.
+            self.earlier = Some(Log { end: 0, ..log });
+            return;
         }
+        sys.truncate(&log.fd, 0).ok();
+        sys.unlink(&self.dir, b"log", false).ok();
     }
 }
 
@@ -607,16 +648,14 @@ impl<S: Sys> Log<S> {
         Ok(())
     }
 
-    /// Removes what is behind the last whole record.
+    /// Removes what is behind the last whole record, and keeps the room that is in reserve.
     fn clear_rest(&mut self, sys: &S) -> Sysult<()> {
-        match self.size - self.end {
-            0 => Ok(()),
-            rest if rest <= 2 * limits::LOG_RESERVE => zero(sys, &self.fd, self.end, rest),
-            _ => {
-                self.size = self.end;
-                sys.truncate(&self.fd, self.end)
-            }
+        let reserve = (self.size - self.end).min(2 * limits::LOG_RESERVE);
+        if self.size > self.end + reserve {
+            self.size = self.end + reserve;
+            sys.truncate(&self.fd, self.size)?;
         }
+        zero(sys, &self.fd, self.end, reserve)
     }
 }
 

@@ -28,6 +28,8 @@ oncrpc::xdr! {
         /// What the operation that has begun left of a file while nobody else could write to it: of a part that will not be
         /// done, or of a copy that is about to take a name.
         Left(Version) = 8,
+        /// What the log tells instead of all before it: records as they stand in a file.
+        Anew(Bytes) = 9,
     }
 
     /// An operation that may have been executed before the log begins.
@@ -119,7 +121,7 @@ impl Ended {
 }
 
 /// Bytes before each record: its length and its checksum.
-const HEAD: usize = 8;
+pub const HEAD: usize = 8;
 
 /// A record as it stands in the file.
 pub fn encode(record: &Record) -> Vec<u8> {
@@ -136,21 +138,34 @@ pub fn encode(record: &Record) -> Vec<u8> {
 /// The records of a file, and how many of its bytes they are.
 pub fn decode(mut file: Bytes) -> (Vec<Record>, u64) {
     let (mut records, mut whole) = (Vec::new(), 0);
-    while file.len() >= HEAD {
-        let head = file.split_to(HEAD);
-        let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        if length > file.len() {
-            break;
+    while let Some((record, length)) = next(&mut file) {
+        whole += length;
+        match record {
+            Record::Anew(mut all) => records = std::iter::from_fn(|| Some(next(&mut all)?.0)).collect(),
+            record => records.push(record),
         }
-        let body = file.split_to(length);
-        if checksum(&body)[..] != head[4..] {
-            break;
-        }
-        let Ok(record) = Record::from_bytes(body) else { break };
-        whole += (HEAD + length) as u64;
-        records.push(record);
     }
     (records, whole)
+}
+
+/// Takes the next record, with its length, from what begins with a whole one.
+fn next(file: &mut Bytes) -> Option<(Record, u64)> {
+    let mut rest = file.clone();
+    if rest.len() < HEAD {
+        return None;
+    }
+    let head = rest.split_to(HEAD);
+    let length = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
+    if length > rest.len() {
+        return None;
+    }
+    let body = rest.split_to(length);
+    if checksum(&body)[..] != head[4..] {
+        return None;
+    }
+    let record = Record::from_bytes(body).ok()?;
+    *file = rest;
+    Some((record, (HEAD + length) as u64))
 }
 
 fn checksum(body: &[u8]) -> [u8; 4] {
@@ -208,6 +223,23 @@ mod tests {
         assert_eq!(in_doubt(&taken_back), [8], "it could not be made durable");
         let unknown = Record::Unknown(vec![Unknown { seq: 9, in_place: Some(file(9)) }]);
         assert_eq!(in_doubt(&[unknown, ended(8), Record::Durable]), [9]);
+    }
+
+    /// It is there or not, but never a part of it.
+    #[test]
+    fn what_a_log_tells_anew_takes_the_place_of_all_before_it() {
+        let before = [Record::Taken(Bytes::from_static(b"before")), Record::Begun(7)];
+        let anew = [Record::Taken(Bytes::from_static(b"boot")), Record::Begun(8)];
+        let all = anew.iter().flat_map(encode).collect::<Vec<u8>>();
+        let old = before.iter().flat_map(encode).collect::<Vec<u8>>();
+        let file = [old.clone(), encode(&Record::Anew(all.into())), encode(&Record::Begun(9))].concat();
+        let told = [&anew[..], &[Record::Begun(9)]].concat();
+        assert_eq!(decode(file.clone().into()), (told, file.len() as u64));
+        let end = file.len() - encode(&Record::Begun(9)).len();
+        for cut in old.len()..end {
+            let torn = Bytes::copy_from_slice(&file[..cut]);
+            assert_eq!(decode(torn), (before.to_vec(), old.len() as u64), "after {cut} bytes");
+        }
     }
 
     #[test]

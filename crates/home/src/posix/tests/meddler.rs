@@ -104,6 +104,12 @@ impl Meddler {
         self.countdown.load(Ordering::SeqCst) < 0
     }
 
+    /// Fails where a name is to be made that is not there, and none can be.
+    fn room(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<()> {
+        let refuses = *self.refuses.lock().unwrap();
+        refuses.filter(|_| self.linux.open_name(dir, name).is_err()).map_or(Ok(()), Err)
+    }
+
     fn sync_call(&self) -> Sysult<()> {
         self.call().inspect_err(|_| {
             self.failed_syncs.fetch_add(1, Ordering::SeqCst);
@@ -207,8 +213,14 @@ impl Sys for Meddler {
 
     fn make(&self, dir: &OwnedFd, name: &[u8], what: Make<'_>) -> Sysult<()> {
         self.call()?;
-        self.refuses.lock().unwrap().map_or(Ok(()), Err)?;
+        self.room(dir, name)?;
         self.linux.make(dir, name, what)
+    }
+
+    fn create(&self, dir: &OwnedFd, name: &[u8], mode: u32) -> Sysult<OwnedFd> {
+        self.call()?;
+        self.room(dir, name)?;
+        self.linux.create(dir, name, mode)
     }
 
     fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize> {
@@ -247,7 +259,6 @@ impl Sys for Meddler {
         fn open_path(&self, dir: &OwnedFd, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_name(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<OwnedFd>;
         fn reopen(&self, fd: &OwnedFd, mode: Mode) -> Sysult<OwnedFd>;
-        fn create(&self, dir: &OwnedFd, name: &[u8], mode: u32) -> Sysult<OwnedFd>;
         fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()>;
         fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()>;
         fn unlink(&self, at: &OwnedFd, name: &[u8], dir: bool) -> Sysult<()>;

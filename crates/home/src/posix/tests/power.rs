@@ -216,3 +216,59 @@ fn without_a_log_links_that_were_taken_out_are_removed_and_nothing_else() {
     assert!(!stage(VOLUME).join("old-1").exists() && stage(VOLUME + 1).join("old-1").exists());
     assert_eq!(std::fs::read(stage(VOLUME).join("old-2")).unwrap(), b"nowhere else");
 }
+
+/// A change that needs no room.
+fn chmod(bits: u32) -> Placed {
+    let set = SetAttr { mode: Some(bits), ..SetAttr::default() };
+    placed(Op::SetAttr { object: at("w/f"), base: None, set })
+}
+
+#[test]
+fn a_home_that_is_full_has_room_for_its_log_where_the_one_of_before_a_power_cut_is() {
+    let place = begin();
+    let home = place.open(Linux::default());
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let ops = batch(&home);
+    all_done(&home.apply(ops[..2].to_vec()).unwrap(), &ops[..2], "before it");
+    drop(home);
+    let ops = [ops[..2].to_vec(), vec![chmod(0o600), chmod(0o640)]].concat();
+    let full = place.open(Meddler::restarted(Lacks::default()));
+    full.sys.refuse(Errno::NOSPC);
+    let known = full.claim(GATEWAY, VOLUME, numbers(&ops[..2])).unwrap().unwrap();
+    assert!(known.restarted && known.unknown.is_empty(), "{known:?}");
+    all_done(&full.apply(ops[2..3].to_vec()).unwrap(), &ops[2..3], "on a full disk");
+    drop(full);
+    let next = place.open(Meddler::restarted(Lacks::default()));
+    let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+    assert_eq!((known.begun, known.restarted), (numbers(&ops[..3]), false), "the last one was not begun");
+    // There is none of what came before it.
+    next.claim(GATEWAY, VOLUME, numbers(&ops[3..])).unwrap();
+    all_done(&next.apply(ops[3..].to_vec()).unwrap(), &ops[3..], "where there is room again");
+    let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+    assert!(known.restarted, "that is another start of the machine");
+}
+
+#[test]
+fn a_log_that_found_no_room_begins_anew_with_the_next_batch() {
+    let mut given_up = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let ops = [chmod(0o600), chmod(0o640), chmod(0o644)];
+        home.sys.refuse(Errno::NOSPC);
+        home.sys.after(calls, Event::Failure(Errno::NOSPC));
+        let _ = home.apply(ops[..1].to_vec());
+        if !home.sys.happened() {
+            break;
+        }
+        let log = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log"));
+        given_up += usize::from(std::fs::read(log).unwrap().starts_with(&[0; 8]));
+        all_done(&home.apply(ops[1..2].to_vec()).unwrap(), &ops[1..2], &format!("call {calls}"));
+        let next = place.open(Linux::default());
+        let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        assert!(known.begun.contains(&ops[1].id.seq) && !known.restarted, "call {calls}: {known:?}");
+        assert!(!known.begun.contains(&ops[2].id.seq), "call {calls}: {known:?}");
+    }
+    assert!((2..12).contains(&given_up), "{given_up} of the calls add to the log");
+}
