@@ -47,7 +47,7 @@ pub async fn clean(target: &SshTarget, extent: Extent) -> Result<Vec<String>> {
 fn command(nonce: &str, extent: Extent) -> String {
     let names = match extent {
         Extent::Agents => "agent-* .new-*",
-        Extent::Everything => "agent-* .new-* token* volumes/*/fence volumes/*/log*",
+        Extent::Everything => "agent-* .new-* token* volumes/*/fence volumes/*/log* volumes/*/ran",
     };
     let last = if extent == Extent::Everything {
         "rmdir \"$d\"/volumes/* \"$d/volumes\" \"$d\" 2>/dev/null;"
@@ -91,16 +91,16 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let dir = temp.path().join("trellis");
         std::fs::create_dir_all(dir.join("volumes/0-1")).unwrap();
-        for name in
-            ["agent-1-linux-x86_64-0", "token", "somebody's file", "volumes/0-1/log", "volumes/0-1/fence"]
-        {
+        let ours =
+            ["agent-1-linux-x86_64-0", "token", "volumes/0-1/log", "volumes/0-1/fence", "volumes/0-1/ran"];
+        for name in ours.into_iter().chain(["somebody's file"]) {
             std::fs::write(dir.join(name), "x").unwrap();
         }
         let said = run(temp.path(), Extent::Agents);
         assert_eq!(said, format!("NONCE {}/agent-1-linux-x86_64-0\nNONCE end\n", dir.display()));
         assert!(dir.join("token").exists());
         let said = run(temp.path(), Extent::Everything);
-        let gone = ["token", "volumes/0-1/fence", "volumes/0-1/log"];
+        let gone = ["token", "volumes/0-1/fence", "volumes/0-1/log", "volumes/0-1/ran"];
         let gone: String = gone.iter().map(|name| format!("NONCE {}/{name}\n", dir.display())).collect();
         assert_eq!(said, format!("{gone}NONCE end\n"));
         assert!(!dir.join("volumes").exists());
