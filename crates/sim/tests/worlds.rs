@@ -129,7 +129,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let cut = [&outsider[..], &[HomeCut]].concat();
     let seldom = [&home[..], &[Seldom]].concat();
     let clocks = [&home[..], &[ClockSteps]].concat();
-    let longer: [(&[Trouble], &[u64]); 10] = [
+    let crowded = [&home[..], &[FullDisks]].concat();
+    let longer: [(&[Trouble], &[u64]); 11] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -156,6 +157,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&seldom, &[7221, 15199]),
         // What a full home left of a write before its power failed.
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
+        // A log that begins where the disk is full.
+        (&crowded, &[1997, 3599]),
     ];
     hold(100, &longer);
 }
