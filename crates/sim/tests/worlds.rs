@@ -121,8 +121,8 @@ fn hold(ops: u64, worlds: &[(&[Trouble], &[u64])]) {
 #[test]
 fn what_was_mended_in_longer_worlds_stays_mended() {
     use Trouble::{
-        AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, OldAgents,
-        Outsider, Seldom, Slow,
+        AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, Neighbour,
+        OldAgents, Outsider, Refusals, Seldom, Slow,
     };
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
     let outsider = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Outsider];
@@ -130,7 +130,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let seldom = [&home[..], &[Seldom]].concat();
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
-    let longer: [(&[Trouble], &[u64]); 11] = [
+    let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
+    let longer: [(&[Trouble], &[u64]); 12] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -159,6 +160,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
         // A log that begins where the disk is full.
         (&crowded, &[1997, 3599]),
+        // What a killed agent had begun, and was refused when it went again.
+        (&refusals, &[309, 452, 1082]),
     ];
     hold(100, &longer);
 }

@@ -57,8 +57,9 @@ pub(super) struct Claim<S: Sys> {
     unsettled: HashSet<u64>,
     /// Operations that were begun and not ended, each with what it was about to do.
     doubt: BTreeMap<u64, Option<Intent>>,
-    /// The one that was begun last.
+    /// The one that was begun last, and what it was about to do when it was begun before and not ended.
     current: u64,
+    before: Option<Option<Intent>>,
     /// Staging directories that an earlier agent may have left.
     stages: Vec<Stage>,
     /// Whether the log told of everything that was begun when the volume was claimed.
@@ -206,6 +207,7 @@ impl<S: Sys> Claim<S> {
             unsettled: HashSet::new(),
             doubt: BTreeMap::new(),
             current: 0,
+            before: None,
             stages: Vec::new(),
             complete: false,
             cut: None,
@@ -287,7 +289,7 @@ impl<S: Sys> Claim<S> {
             // The other is not told by a log that was read.
             Record::Taken(_) | Record::Anew(_) => {}
             Record::Begun(seq) => {
-                self.current = seq;
+                (self.current, self.before) = (seq, self.doubt.get(&seq).cloned());
                 self.question(seq);
             }
             Record::Intent(intent) => drop(self.doubt.insert(self.current, Some(intent))),
@@ -309,10 +311,14 @@ impl<S: Sys> Claim<S> {
     }
 
     /// The outcome of an operation is known. One that changed a file's content had in it what earlier ones were to write
-    /// there that are not known: the gateway may send what it had sent in parts as one.
+    /// there that are not known: the gateway may send what it had sent in parts as one. One that was refused for now leaves what
+    /// an earlier agent did of it.
     fn clear(&mut self, ended: &Ended) {
         self.doubt.remove(&ended.seq);
         self.unknown.remove(&ended.seq);
+        if ended.is_for_now() {
+            self.doubt.extend(self.before.take().map(|intent| (ended.seq, intent)));
+        }
         self.left.retain(|version| !ended.has_written(&version.id));
         self.unknown.retain(|seq, file| !file.is_some_and(|file| ended.covers(*seq, &file)));
         let covered = |seq: &u64, intent: &Option<Intent>| match intent {
@@ -482,6 +488,7 @@ impl<S: Sys> Claim<S> {
 
     /// An operation begins.
     pub fn begin(&mut self, sys: &S, seq: u64) {
+        self.before = self.doubt.get(&seq).cloned();
         self.append(sys, &Record::Begun(seq));
     }
 

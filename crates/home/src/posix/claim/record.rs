@@ -2,6 +2,7 @@
 //! ends the log.
 
 use crate::attr::{HomeId, Version};
+use crate::error::ErrorKind;
 use crate::{Done, HomePath, Name, Outcome};
 use bytes::Bytes;
 use oncrpc::xdr::{Writer, Xdr};
@@ -112,6 +113,13 @@ impl Ended {
             }
             _ => false,
         }
+    }
+
+    /// Whether it will be tried again as it is: a refusal for what is there gives it another form.
+    pub fn is_for_now(&self) -> bool {
+        use ErrorKind as E;
+        let Outcome::Refused(kind) = self.outcome else { return false };
+        !matches!(kind, E::NotFound | E::Stale | E::Exists | E::NotDir | E::IsDir | E::NotEmpty)
     }
 
     /// Whether it had in it what the operation `seq` was to write to this file.

@@ -467,6 +467,35 @@ fn what_a_refused_write_left_is_known_to_the_next_agent() {
     assert!(found > 0);
 }
 
+/// What the home refuses to the next agent is still known as begun to the one after that.
+#[test]
+fn what_was_begun_and_then_refused_is_its_own_when_it_is_done_at_last() {
+    let mut refused = 0;
+    for calls in 0.. {
+        let place = begin();
+        let ops = [placed(Op::Create { dir: at("w"), name: name("new"), new: New::Fifo, mode: 0o640 })];
+        let dying = place.open(Meddler::new(Lacks::default()));
+        dying.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        dying.sys.after(calls, Event::Death);
+        let _ = dying.apply(ops.to_vec());
+        if !dying.sys.happened() {
+            break;
+        }
+        drop(dying);
+        let full = place.open(Meddler::new(Lacks::default()));
+        let begun = may_be_done(&full, &ops);
+        full.sys.refuse(Errno::NOSPC);
+        let outcomes = full.apply(again(&ops, &begun)).unwrap();
+        let is_refused = matches!(outcomes[..], [Outcome::Refused(ErrorKind::NoSpace)]);
+        refused += usize::from(is_refused && place.path("w/new").exists());
+        drop(full);
+        let next = place.open(Linux::default());
+        let begun = may_be_done(&next, &ops);
+        all_done(&next.apply(again(&ops, &begun)).unwrap(), &ops, &format!("death at call {calls}"));
+    }
+    assert!(refused > 2, "only {refused} times");
+}
+
 #[test]
 fn a_long_log_is_written_anew_with_what_is_still_wanted() {
     let place = begin();
