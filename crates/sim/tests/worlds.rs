@@ -100,8 +100,8 @@ fn what_was_mended_stays_mended() {
         (&everything, &[400589]),
         // What was never sent, because it waits for what was refused.
         (&full, &[11932, 14681]),
-        // A removal of what was refused, whose answer was lost.
-        (&refusals, &[1172]),
+        // A removal of what was refused, whose answer was lost; a link that was refused, to a directory that has moved.
+        (&refusals, &[1172, 2119]),
         // New files, appends, copies that were written to, names that were taken away at once, removals of another's file.
         (&[Outsider], &[40, 44, 86, 179, 584, 654, 691, 695, 697, 945, 1264, 1946, 4725, 6124, 8596, 9281]),
         // Copies whose name a later removal took away; a file made anew under a name that another one gets.

@@ -5,6 +5,7 @@
 //! depends on it waits, the rest goes on.
 
 pub mod demand;
+mod known;
 
 use crate::conflict::Policy;
 use crate::journal::Change;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use demand::{Demand, Demands, held};
 use hashbrown::{HashMap, HashSet};
 use home::{Claimed, ErrorKind, HomePath, Name, Op, Result, XattrName};
+use known::Known;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -490,7 +492,7 @@ impl Queue {
 
     /// The operations up to number `last` that go next, or up to the last one that the home knows already.
     pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
-        self.gather(now, self.ops.range(..=last.max(self.last_known()))).0
+        self.gather(now, self.ops.range(..=last.max(self.last_known(now)))).0
     }
 
     /// The operations that go next when these are done, if no later one can join them.
@@ -498,19 +500,6 @@ impl Queue {
         let (groups, ended) = self.gather(now, self.ops.iter().filter(|(seq, _)| !done.contains(*seq)));
         let wanted = || self.ops.last_key_value().is_some_and(|(last, _)| *last <= self.urgent);
         if ended || wanted() { groups } else { Vec::new() }
-    }
-
-    /// The last operation that the home knows and that goes again; 0 if there is none.
-    fn last_known(&self) -> u64 {
-        let goes = |seq: &&u64| self.ops.get(*seq).is_some_and(|op| op.parked.is_none());
-        self.known.iter().rev().find(goes).copied().unwrap_or(0)
-    }
-
-    /// Whether an operation before the last known one goes behind it: a write that joined later ones to its file, and what
-    /// depends on such a one. Its place is what the known ones leave.
-    fn is_behind_known(&self, seq: u64, op: &Pending, behind: &Waiting) -> bool {
-        let unknown = op.parked.is_none() && !self.known.contains(&seq) && !self.travelled.contains_key(&seq);
-        unknown && (matches!(op.change.op, Op::Write { .. }) || behind.concerns(&op.change))
     }
 
     /// A batch of these operations, and whether it ended before the last of them.
@@ -521,16 +510,15 @@ impl Queue {
     ) -> (Vec<Group>, bool) {
         let mut batch = Selection { now, ..Selection::default() };
         let mut ended = false;
-        let mut behind = Waiting::default();
-        let last_known = self.last_known();
+        let mut known = Known::of(self, now);
         for (seq, op) in ops {
-            if *seq <= last_known && self.is_behind_known(*seq, op, &behind) {
-                behind.add(&op.change);
+            if known.is_behind(self, *seq, op) {
                 continue;
             }
             // What the home knows is sent again as what it was.
-            let halved = if *seq > last_known { self.halved } else { 0 };
-            ended = *seq > last_known && !behind.objects.is_empty()
+            let is_new = *seq > known.last;
+            let halved = if is_new { self.halved } else { 0 };
+            ended = is_new && known.has_left()
                 || batch.is_full(limits::BATCH_BYTES >> halved)
                 || !batch.take(*seq, op, &self.known);
             if ended {

@@ -120,3 +120,46 @@ fn batches_are_shorter_where_connections_do_not_live_long_enough_for_one() {
     });
     assert_eq!(next(&queue), whole, "what the home knows goes as what it was");
 }
+
+fn known(begun: Vec<u64>) -> Claimed {
+    Claimed { begun, unknown: vec![], torn: vec![], ran: 0, restarted: false, booted: None }
+}
+
+fn next(queue: &Queue) -> Vec<Vec<u64>> {
+    queue.select(Duration::ZERO, u64::MAX).into_iter().map(|group| group.seqs).collect()
+}
+
+/// Its place is the one that these have left: they may have moved its directory.
+#[test]
+fn what_was_refused_once_goes_behind_what_the_home_knows_of_later_changes() {
+    let mut queue = Queue::default();
+    queue.push(1, Pending { late: true, ..created(7) });
+    queue.push(2, write(8));
+    queue.told(&known(vec![2]));
+    assert_eq!(next(&queue), [[2]]);
+    queue.remove(2);
+    assert_eq!(next(&queue), [[1]]);
+}
+
+/// They would not have been executed before it: it was given another form since.
+#[test]
+fn what_known_changes_depend_on_goes_before_them() {
+    let mut queue = Queue::default();
+    queue.push(1, Pending { late: true, ..created(7) });
+    queue.push(2, write(7));
+    queue.told(&known(vec![2]));
+    assert_eq!(next(&queue), [[1], [2]]);
+}
+
+/// Else what is refused for long would hold back all of the rest.
+#[test]
+fn nothing_goes_behind_a_known_change_that_waits_for_what_is_refused() {
+    let mut queue = Queue::default();
+    queue.push(1, Pending { late: true, ..created(7) });
+    let refused = Some(ErrorKind::Access);
+    queue.push(2, Pending { parked: refused, again: Some(Duration::MAX), late: true, ..write(8) });
+    queue.push(3, write(8));
+    queue.push(4, write(9));
+    queue.told(&known(vec![2, 3]));
+    assert_eq!(next(&queue), [[1], [4]]);
+}

@@ -1,0 +1,96 @@
+//! What goes before the operations that the home knows already, and what goes behind them.
+
+use super::{Pending, Queue, Waiting, destroyed, names, objects};
+use crate::journal::Change;
+use hashbrown::HashSet;
+use home::{Name, Op};
+use std::time::Duration;
+
+/// What goes up to the last operation that the home knows and that goes again.
+#[derive(Default)]
+pub struct Known {
+    /// That one; 0 if there is none.
+    pub last: u64,
+    /// Operations that those which the home knows depend on.
+    needed: HashSet<u64>,
+    /// What goes behind them.
+    behind: Waiting,
+}
+
+impl Known {
+    pub fn of(queue: &Queue, now: Duration) -> Known {
+        let last = queue.last_known(now);
+        let (mut later, mut needed) = (Later::default(), HashSet::new());
+        for (seq, op) in queue.ops.range(..=last).rev() {
+            if queue.is_known_to_home(*seq) || later.needs(&op.change) {
+                needed.insert(*seq);
+                later.add(&op.change);
+            }
+        }
+        Known { last, needed, behind: Waiting::default() }
+    }
+
+    /// Whether an operation goes behind them, so that its place is what they left: a write that joined later ones to its
+    /// file; what was refused, and passed by them; and what depends on such a one. What they depend on was not passed: it
+    /// has been given another form since, and goes before them.
+    pub fn is_behind(&mut self, queue: &Queue, seq: u64, op: &Pending) -> bool {
+        if seq > self.last || queue.is_known_to_home(seq) {
+            return false;
+        }
+        let joined = op.parked.is_none() && matches!(op.change.op, Op::Write { .. });
+        let passed = op.late && !self.needed.contains(&seq);
+        let follows = op.parked.is_none() && self.behind.concerns(&op.change);
+        if joined || passed || follows {
+            self.behind.add(&op.change);
+        }
+        joined || passed || follows
+    }
+
+    /// Whether anything goes behind them.
+    pub fn has_left(&self) -> bool {
+        !self.behind.objects.is_empty()
+    }
+}
+
+impl Queue {
+    /// The last operation that the home knows, and that waits for none which it has refused; 0 if there is none.
+    pub(super) fn last_known(&self, now: Duration) -> u64 {
+        let Some(last) = self.known.last() else { return 0 };
+        let (mut waiting, mut goes) = (Waiting::default(), 0);
+        for (seq, op) in self.ops.range(..=last) {
+            if op.is_held(now) || waiting.concerns(&op.change) {
+                waiting.add(&op.change);
+            } else if self.known.contains(seq) {
+                goes = *seq;
+            }
+        }
+        goes
+    }
+
+    /// Whether the home may have executed it, under its own number or with a later one.
+    fn is_known_to_home(&self, seq: u64) -> bool {
+        self.known.contains(&seq) || self.travelled.contains_key(&seq)
+    }
+}
+
+/// What operations depend on: the reverse of [`Waiting`].
+#[derive(Default)]
+struct Later {
+    objects: HashSet<u64>,
+    names: HashSet<(u64, Name)>,
+    destroyed: HashSet<u64>,
+}
+
+impl Later {
+    fn add(&mut self, change: &Change) {
+        self.objects.extend(objects(change));
+        self.names.extend(names(change));
+        self.destroyed.extend(destroyed(change));
+    }
+
+    /// Whether any of them would have waited for an earlier one.
+    fn needs(&self, earlier: &Change) -> bool {
+        self.objects.contains(&earlier.object)
+            || names(earlier).any(|name| self.destroyed.contains(&name.0) || self.names.contains(&name))
+    }
+}
