@@ -11,8 +11,8 @@
 //! Where times are whole seconds, marks prove little: there all that is found tells how far the home came ([`Course`]).
 //! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
-//! was refused once may have been passed by later ones: only its own mark counts, and what depends on it waits with it; that
-//! is so where it is parked, too, and not looked for.
+//! was refused once may have been passed by later ones: only its own mark counts, or that of a later one which waits for it,
+//! and what depends on it waits with it; that is so where it is parked, too, and not looked for.
 
 use super::confirm::as_left;
 use super::content::Slice;
@@ -587,13 +587,18 @@ fn proven<'a>(
         }
     }
     let mut refused = refused.iter().peekable();
-    let mut waiting = Waiting::default();
+    let (mut waiting, mut behind) = (Waiting::default(), Waiting::default());
     let mut proven = Vec::new();
     for t in traces.iter().filter(counts) {
         while let Some((_, change)) = refused.next_if(|(seq, _)| *seq < t.seq) {
             waiting.add(change);
         }
-        if waiting.concerns(&t.change) || (t.late && t.mark.is_none()) {
+        // What waits for a refused one is passed by later ones, too.
+        let is_late = t.late || behind.concerns(&t.change);
+        if is_late {
+            behind.add(&t.change);
+        }
+        if waiting.concerns(&t.change) || (is_late && t.mark.is_none() && !was_waited_for(traces, t)) {
             waiting.add(&t.change);
             continue;
         }
@@ -604,6 +609,14 @@ fn proven<'a>(
         proven.push((t, newest.map(|(_, attr)| *attr)));
     }
     proven
+}
+
+/// Whether a later operation shows itself that would have waited for this one, had that not been done.
+fn was_waited_for(traces: &[Trace], t: &Trace) -> bool {
+    let mut waiting = Waiting::default();
+    waiting.add(&t.change);
+    let mut later = traces.iter().filter(|later| later.seq > t.seq && later.mark.is_some());
+    later.any(|later| waiting.concerns(&later.change))
 }
 
 /// Writes that may have been sent as one, with those that `torn` names: what is sent together has the last one's number.

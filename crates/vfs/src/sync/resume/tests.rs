@@ -298,6 +298,36 @@ fn what_a_home_had_not_begun_when_its_power_failed_is_no_move_of_ours() {
     }
 }
 
+/// It found no room at first, was done then, and its answer was lost with the home's power.
+#[test]
+fn what_was_refused_once_is_done_where_a_later_record_shows_itself_that_waits_for_it() {
+    let there = Some(attr(Kind::File, 9));
+    let create = Op::Create { dir: 1, name: Name::new(b"new").unwrap(), new: New::File, mode: 0 };
+    let write = Op::Write { file: 7, base: None, pieces: vec![] };
+    let shown = |object, mark| {
+        let mut traces = [
+            trace(3, create.clone(), "new", None),
+            trace(4, write.clone(), "new", None),
+            rename(5, object, ("new", "old")),
+        ];
+        (traces[0].late, traces[2].mark) = (true, mark);
+        proven(&traces, &[], &ends(&traces), 0).into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(7, there), [3, 4, 5]);
+    assert!(shown(7, None).is_empty(), "nothing shows itself");
+    let other = |name: &str| rename(5, 8, (name, "old"));
+    let passed = [trace(3, create.clone(), "new", None), other("else")];
+    let [mut first, mut second] = passed;
+    (first.late, second.mark) = (true, there);
+    let traces = [first, second];
+    let seqs: Vec<_> = proven(&traces, &[], &ends(&traces), 0).into_iter().map(|(t, _)| t.seq).collect();
+    assert_eq!(seqs, [5], "that does not wait for it");
+    let mut traces = [trace(3, create.clone(), "new", there), trace(4, write, "new", None), other("else")];
+    (traces[0].late, traces[2].mark) = (true, there);
+    let seqs: Vec<_> = proven(&traces, &[], &ends(&traces), 5).into_iter().map(|(t, _)| t.seq).collect();
+    assert_eq!(seqs, [3, 5], "what waited for it may not have been executed when a later one was");
+}
+
 #[test]
 fn what_was_written_before_two_files_changed_places_is_durable() {
     let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
