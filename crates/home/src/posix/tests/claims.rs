@@ -482,13 +482,15 @@ fn what_was_begun_and_then_refused_is_its_own_when_it_is_done_at_last() {
             break;
         }
         drop(dying);
-        let full = place.open(Meddler::new(Lacks::default()));
-        let begun = may_be_done(&full, &ops);
-        full.sys.refuse(Errno::NOSPC);
-        let outcomes = full.apply(again(&ops, &begun)).unwrap();
-        let is_refused = matches!(outcomes[..], [Outcome::Refused(ErrorKind::NoSpace)]);
-        refused += usize::from(is_refused && place.path("w/new").exists());
-        drop(full);
+        if !place.path("w/new").exists() {
+            continue;
+        }
+        let forbidden = place.open(Meddler::new(Lacks::default()));
+        let begun = may_be_done(&forbidden, &ops);
+        forbidden.sys.forbid();
+        let outcomes = forbidden.apply(again(&ops, &begun)).unwrap();
+        refused += usize::from(matches!(outcomes[..], [Outcome::Refused(ErrorKind::Perm)]));
+        drop(forbidden);
         let next = place.open(Linux::default());
         let begun = may_be_done(&next, &ops);
         all_done(&next.apply(again(&ops, &begun)).unwrap(), &ops, &format!("death at call {calls}"));

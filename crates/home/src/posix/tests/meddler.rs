@@ -34,6 +34,8 @@ pub struct Meddler {
     booted: Option<Time>,
     /// Why nothing new can be made.
     refuses: Mutex<Option<Errno>>,
+    /// Nobody lets us change a mode.
+    forbids: AtomicBool,
     /// Bytes that were written into files.
     written: AtomicI64,
     /// All that happens to an object happens in one tick of the clock.
@@ -52,6 +54,7 @@ impl Meddler {
             restarted: false,
             booted: None,
             refuses: Mutex::new(None),
+            forbids: AtomicBool::new(false),
             written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
         }
@@ -77,6 +80,11 @@ impl Meddler {
     /// From now on nothing new can be made, for this reason.
     pub fn refuse(&self, why: Errno) {
         *self.refuses.lock().unwrap() = Some(why);
+    }
+
+    /// From now on no mode can be changed.
+    pub fn forbid(&self) {
+        self.forbids.store(true, Ordering::SeqCst);
     }
 
     /// Bytes that were written into files, one after the other.
@@ -223,6 +231,11 @@ impl Sys for Meddler {
         self.linux.create(dir, name, mode)
     }
 
+    fn chmod(&self, fd: &OwnedFd, mode: u32) -> Sysult<()> {
+        self.call()?;
+        if self.forbids.load(Ordering::SeqCst) { Err(Errno::PERM) } else { self.linux.chmod(fd, mode) }
+    }
+
     fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize> {
         self.call()?;
         self.written.fetch_add(data.len() as i64, Ordering::SeqCst);
@@ -266,7 +279,6 @@ impl Sys for Meddler {
         fn statfs(&self, fd: &OwnedFd) -> Sysult<Fs>;
         fn readlink(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;
         fn names(&self, fd: &OwnedFd, max: usize) -> Sysult<Vec<Vec<u8>>>;
-        fn chmod(&self, fd: &OwnedFd, mode: u32) -> Sysult<()>;
         fn chgrp(&self, fd: &OwnedFd, gid: u32) -> Sysult<()>;
         fn set_times(&self, fd: &OwnedFd, atime: Stamp, mtime: Stamp) -> Sysult<()>;
         fn xattrs(&self, fd: &OwnedFd) -> Sysult<Vec<(Vec<u8>, Vec<u8>)>>;
