@@ -274,20 +274,24 @@ impl<'a, S: Sys> Batch<'a, S> {
     /// A conflict with what is there, or with nothing. It may be what the operation comes to, and then the gateway drops its
     /// own bytes: so what is told of is made durable first.
     fn shown(&mut self, placed: &Placed, there: Option<Attr>) -> Outcome {
-        let place = placed.op.leaves_at();
-        if let Ok((_, dir, name)) = self.parent(&place) {
-            let fs = dir.attr.id.fs;
-            if placed.resent && self.home.is_broken(fs) {
-                return Outcome::Refused(ErrorKind::Io);
-            }
-            let found = self.home.find_in(&dir.fd, &name).ok().flatten();
-            if let Some(found) = found.filter(|found| there.is_some_and(|there| there.id == found.attr.id)) {
-                let at = Loc { path: place, id: None };
-                self.sync_attrs(placed, &at, found).ok();
-            }
-            self.restore_later(&dir, None, false).ok();
+        match self.sync_shown(placed, there.as_ref()) {
+            Err(Fail::Refused(ErrorKind::Io)) => Outcome::Refused(ErrorKind::Io),
+            // What we may not open, nobody reads over us; a place that is gone holds nothing.
+            _ => Outcome::Conflict(there),
         }
-        Outcome::Conflict(there)
+    }
+
+    fn sync_shown(&mut self, placed: &Placed, there: Option<&Attr>) -> Act<()> {
+        let place = placed.op.leaves_at();
+        let (_, dir, name) = self.parent(&place)?;
+        if placed.resent && self.home.is_broken(dir.attr.id.fs) {
+            return Err(ErrorKind::Io.into());
+        }
+        let found = self.home.find_in(&dir.fd, &name)?;
+        if let Some(found) = found.filter(|found| there.is_some_and(|there| there.id == found.attr.id)) {
+            self.sync_attrs(placed, &Loc { path: place, id: None }, found)?;
+        }
+        self.restore_later(&dir, None, false).map(drop)
     }
 
     /// Notes which object an operation left where.
