@@ -17,7 +17,10 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
         report::machine()?,
         mounts::version("sshfs", "--version")?,
         mounts::version("rclone", "version")?,
-        if runs == 1 { "One run." } else { "Medians of these runs." },
+        match runs {
+            1 => "One run.",
+            _ => "Medians of these runs; a mount that was ended in the first one was not tried again.",
+        },
         options.cap,
     );
     let peers = [SSHFS, SSHFS_TUNED, RCLONE, RAW];
