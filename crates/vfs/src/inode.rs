@@ -144,6 +144,8 @@ pub struct DirNode {
     pub looks: Walk,
     /// Who reads the files in it.
     pub reads: Walk,
+    /// Cookie of the name that a call looked up last, where each call asks the home.
+    pub last_looked: Option<u64>,
 }
 
 /// What is known of one name.
@@ -163,6 +165,11 @@ impl DirNode {
     /// What is known of a name.
     pub fn slot(&self, name: &Name) -> Option<Slot> {
         self.names.get(&self.cookie(name)).map(|(_, s)| *s)
+    }
+
+    /// What is known of the name with this cookie.
+    pub fn named(&self, cookie: u64) -> Option<(&Name, &Slot)> {
+        self.names.get(&cookie).map(|(name, slot)| (name, slot))
     }
 
     /// The place of a name, made if it is not there.

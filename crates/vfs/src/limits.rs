@@ -37,6 +37,8 @@ pub const AHEAD_SORTED: usize = 4096;
 pub const WALKS_AHEAD: usize = 4;
 /// Listings that are asked for ahead of somebody who has gone down two directories one after the other.
 pub const DOWN_AHEAD: usize = 16;
+/// Names of a path that are asked for ahead of the look-ups, where each call asks the home.
+pub const PATH_AHEAD: usize = 32;
 /// The same as [`LISTS_AHEAD`] where the home walks by itself.
 pub const WALKED_AHEAD: usize = 512;
 /// The same as [`LISTS_AHEAD_BYTES`] there.

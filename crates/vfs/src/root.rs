@@ -108,6 +108,9 @@ impl Vfs {
             None if ctx.cred.uid != self.shared.server_uid => return Err(self.stranger(&name)),
             None => self.reach(&name).await?,
         };
+        if let Ok(volume) = self.volume(oid) {
+            volume.path_below(ctx, oid.id);
+        }
         let attr = self.getattr(ctx, oid).await?;
         Ok(Found { oid, attr, dir: Some(self.root_attr()) })
     }

@@ -6,8 +6,9 @@ mod common;
 
 use bytes::Bytes;
 use common::{Engine, Skipping, World};
-use home::ErrorKind;
+use home::testing::conformance::Outside;
 use home::testing::fault::Fault;
+use home::{ErrorKind, HomePath};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -361,6 +362,50 @@ fn what_was_asked_since_a_call_began_is_not_asked_again() {
         world.write("d/theirs", b"");
         assert_eq!(vfs.rmdir(call, lab, b"d").await.map(drop).map_err(|e| e.kind), Err(ErrorKind::NotEmpty));
         assert_eq!(world.names_at_home("d").await, ["theirs"]);
+    });
+}
+
+#[test]
+fn a_path_is_asked_for_at_once_where_the_last_one_led() {
+    common::in_fast_time(Mode::Strict, |world| async move {
+        for dir in ["a", "a/b", "a/b/c", "a/b/other"] {
+            world.mkdir(dir);
+        }
+        world.write("a/b/c/f", b"theirs");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let vfs = &e.vfs;
+        let walks = async |call: Ctx<'_>, path: &'static str| {
+            let mut at = lab;
+            for name in path.split('/') {
+                at = vfs.lookup(call, at, name.as_bytes()).await?.oid;
+            }
+            Ok(at)
+        };
+        let begins = || Ctx { since: Some(vfs.instant()), ..e.ctx() };
+        assert_eq!(trips(&world, walks(begins(), "a/b/c/f")).await, 4, "nothing is known of it");
+        assert_eq!(trips(&world, walks(begins(), "a/b/c/f")).await, 1);
+        assert_eq!(trips(&world, walks(begins(), "a/b/other")).await, 2, "it leads elsewhere");
+        assert_eq!(trips(&world, walks(begins(), "a/b/other")).await, 1);
+        assert_eq!(trips(&world, walks(e.ctx(), "a/b/other")).await, 3, "each look-up is a call");
+        let from_the_root = async |call: Ctx<'_>| {
+            vfs.lookup(call, Oid::ROOT, b"lab").await?;
+            walks(call, "a/b/other").await
+        };
+        assert_eq!(trips(&world, from_the_root(begins())).await, 1);
+        // What others did before the call began is seen.
+        world.write("a/b/c/f", b"theirs, longer");
+        let f = walks(begins(), "a/b/c/f").await.unwrap();
+        assert_eq!(vfs.getattr(begins(), f).await.unwrap().size, 14);
+        world.remove("a/b/c/f");
+        let gone = walks(begins(), "a/b/c/f").await.map_err(|e| e.kind);
+        assert_eq!(gone, Err(ErrorKind::NotFound));
+        let [from, to] = ["a/b/c", "a/b/d"].map(|path| HomePath::parse(path.as_bytes()).unwrap());
+        Outside::rename(&world.memory, &from, &to);
+        world.mkdir("a/b/c");
+        world.write("a/b/c/f", b"another");
+        let f = walks(begins(), "a/b/c/f").await.unwrap();
+        assert_eq!(vfs.getattr(begins(), f).await.unwrap().size, 7);
     });
 }
 

@@ -186,10 +186,11 @@ impl Filesystem for Requests {
     fn lookup(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.as_bytes().to_vec();
         let (tree, thread) = (Arc::clone(&self.tree), req.pid());
-        let call = Call { since: tree.vfs.instant(), tree: Arc::clone(&tree) };
-        tree.programs.looks(thread, call.since);
+        let since = tree.programs.looks(thread, parent.0, tree.vfs.instant());
+        let call = Call { since, tree: Arc::clone(&tree) };
         let reply = move |done| {
-            tree.programs.found(thread, tree.vfs.instant());
+            let node = if let Ok(Looked::Found(shown)) = &done { shown.attr.ino.0 } else { 0 };
+            tree.programs.found(thread, node, tree.vfs.instant());
             match done {
                 Ok(Looked::Found(Shown { attr, generation, ttl })) => reply.entry(&ttl, &attr, generation),
                 Ok(Looked::Absent(ttl)) => {

@@ -25,6 +25,7 @@ impl Vfs {
         let need = volume.need_of_call(ctx, dir.id);
         // `.` and `..` are none.
         if let Ok(name) = Name::new(name) {
+            volume.path_ahead(ctx, dir.id, &name);
             volume.look_at_home(dir.id, &name, need).await?;
         }
         volume.ensure_allowed(dir.id, need, |attr| volume.may_search(ctx.cred, attr)).await?;

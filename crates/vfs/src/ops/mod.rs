@@ -11,6 +11,7 @@ pub mod nameless;
 pub mod names;
 pub mod object;
 pub mod open;
+mod path;
 pub mod prefetch;
 pub mod xattr;
 
@@ -91,8 +92,9 @@ impl Volume {
             live(tree, dir)?;
             freshness::has_good_attributes(tree, dir, &need)
         };
-        if !is_good {
-            self.ask(Want::Look(dir, name.clone()), false).await?;
+        let look = Want::Look(dir, name.clone());
+        if !is_good || self.is_asked(&look) {
+            self.ask(look, false).await?;
         }
         Ok(())
     }

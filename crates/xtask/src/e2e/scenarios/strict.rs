@@ -298,6 +298,18 @@ fn by_fuse(world: &World, server: &Server) -> Result<()> {
         fs::remove_file(there.join("moved"))?;
         look("[[ -e theirs || -e moved ]]; echo $?", "1")?;
     }
+    let deep = world.home_dir(ANN, "work/looked-at/a/b/c/d/e/f")?.join("theirs");
+    let path = format!("{}/ann@far{}", tree.display(), deep.display());
+    let looks = (1..=5).map(|n| {
+        world.write_home(ANN, &deep, "x".repeat(n).as_bytes())?;
+        let began = Instant::now();
+        look(&format!("stat -c %s {path}"), &n.to_string())?;
+        Ok(began.elapsed())
+    });
+    let looks = looks.collect::<Result<Vec<_>>>()?;
+    println!("a path of {} names, look after look: {looks:?}", deep.iter().count());
+    // The names of a path that was walked before are asked for at once.
+    ensure!(looks[1..].iter().any(|took| *took < RTT * 3), "a known path costs a round trip for each name");
     // Its end is the end of its input.
     drop(ask);
     shell.wait()?;
