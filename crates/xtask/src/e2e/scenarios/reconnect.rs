@@ -11,13 +11,14 @@ use crate::e2e::world::World;
 use crate::run;
 use crate::wan_link::link::{Link, Options, Way};
 use crate::wan_link::relay::Relay;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use rustix::process::{Pid, Signal};
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 const WORKER: &str = "reconnect.py";
@@ -28,6 +29,8 @@ const RATE: u64 = 12 << 20;
 /// The same where connections are brief, how long each lives, which is too short for the 16 MiB of a batch, and the bytes of
 /// what goes home over them.
 const BRIEF: (u64, Duration, u64) = (2 << 20, Duration::from_secs(4), 24 << 20);
+/// Bytes that may be under way over them when they end, and are lost.
+const LOST_MAX: u64 = 2 << 20;
 /// Long files at each home, and the bytes of each.
 const BULK: (u64, u64) = (12, 4 << 20);
 /// How soon after its return a home's edits are seen, and who waits goes on: attempts to connect are a second apart, and a
@@ -363,8 +366,38 @@ impl<'a> Far<'a> {
                 begun.elapsed()
             );
             self.shell("rm write/long")?;
+            self.reads_go_on(&source, whole.len() as u64)?;
         }
         Ok(())
+    }
+
+    /// The same of a file that is read: of what came before a cut nothing is asked for again.
+    fn reads_go_on(&self, source: &Path, bytes: u64) -> Result<()> {
+        fs::copy(source, self.work.join("read/long"))?;
+        wait_for("the file", PATIENCE, || self.shell("ls read/long").is_ok().then_some(()))?;
+        let came = || self.link().count(Way::Down).bytes.load(Relaxed);
+        let (before, ended) = (came(), AtomicBool::new(false));
+        let (read, cuts) = std::thread::scope(|scope| {
+            let cutting = scope.spawn(|| {
+                let mut cuts = 0;
+                while !ended.load(Relaxed) {
+                    std::thread::sleep(BRIEF.1);
+                    self.link().cut();
+                    cuts += 1;
+                }
+                cuts
+            });
+            let read = self.shell(&format!("cmp read/long {}", source.display()));
+            ended.store(true, Relaxed);
+            (read, cutting.join())
+        });
+        read?;
+        let cuts: u64 = cuts.map_err(|_| anyhow!("cutting panicked"))?;
+        let came = came() - before;
+        println!("{}: {bytes} bytes were read over {cuts} cuts, {came} came", self.name);
+        ensure!(cuts > 2, "{cuts} cuts: too few to tell");
+        ensure!(came < bytes + cuts * LOST_MAX, "{came} bytes came, of {bytes} and over {cuts} cuts");
+        self.shell("rm read/long").map(drop)
     }
 
     /// Programs at work, and a file that is known here.
