@@ -131,7 +131,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 12] = [
+    let longer: [(&[Trouble], &[u64]); 13] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -149,6 +149,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&cut, &[1171, 3779, 851, 3951, 3805, 2023]),
         // What another program had put there before a second power cut; what it wrote, of which that left no time.
         (&cut, &[4816, 4750]),
+        // What it had written to a file that was being removed, of which a power cut left no word.
+        (&cut, &[4453]),
         // The ctime of an unstable write that was lost.
         (&clocks, &[112, 136, 729]),
         // A power cut between two writes, of which the later one was executed in part; a gateway whose clock is ahead.

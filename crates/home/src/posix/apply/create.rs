@@ -176,7 +176,7 @@ impl<S: Sys> Batch<'_, S> {
         }
         let at = self.staging(&to.path, dir)?;
         let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
-        let aside = self.unique(b"old-")?;
+        let aside = self.aside(&to.path, name)?;
         // No version has this length: who mends this gives it back.
         let kept = Attr { size: u64::MAX, ..*there };
         let old = self.taking_out(at, &aside, (&to.path, name), &kept, true);

@@ -271,7 +271,7 @@ impl<S: Sys> Batch<'_, S> {
     /// The same without exchange.
     fn swap_by_link(&mut self, at: usize, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
         let (dir, name) = (&target.dir.fd, target.name.as_bytes());
-        let aside = self.unique(b"old-")?;
+        let aside = self.aside(&target.path, &target.name)?;
         let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
         let old = self.taking_out(at, &aside, (&target.path, &target.name), &target.file.attr, true);
         self.intend_swap(&copy, old);

@@ -86,7 +86,7 @@ impl<S: Sys> Batch<'_, S> {
     fn dispose(&mut self, spot: &Spot<S>, found: &Attr) -> Act<()> {
         let index = self.staging(&spot.at.path, &spot.dir)?;
         let stage = self.sys().open_name(&self.stagings[index].fd, b".")?;
-        let aside = self.unique(b"old-")?;
+        let aside = self.aside(&spot.at.path, spot.name)?;
         let (dir, name) = spot.raw();
         let old = self.taking_out(index, &aside, (&spot.at.path, spot.name), found, false);
         self.intend(Intent::TakeOut(old));

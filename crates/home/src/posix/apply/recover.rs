@@ -6,7 +6,7 @@ use super::super::account::cache_dir;
 use super::super::claim::{Intent, Leftovers, Stage, Swap, TakeOut};
 use super::super::sys::{FileType, Mode, Rename, Sys};
 use super::names::gone;
-use super::staging::{COPY, MARKER, of_volume};
+use super::staging::{COPY, MARKER, OLD, of_volume, place_of};
 use super::{Act, Batch};
 use crate::attr::{Attr, HomeId, Version};
 use crate::op::{Done, Placed};
@@ -34,7 +34,7 @@ pub(in crate::posix) fn recover<S: Sys>(home: &Posix<S>, left: Leftovers) {
         let _ = batch.clear_away(stage);
     }
     for stage in left.unlogged.and_then(|mark| of_volume(home, &mark).ok()).unwrap_or_default() {
-        let _ = batch.drop_links(&stage).and_then(|()| batch.clear_away(&stage));
+        let _ = batch.put_back_aside(&stage).and_then(|()| batch.clear_away(&stage));
     }
 }
 
@@ -125,6 +125,11 @@ impl<S: Sys> Batch<'_, S> {
         {
             return self.put_copy_away(aside, to, copy, made);
         }
+        self.give_back(aside, to, is_there)
+    }
+
+    /// Gives what was taken out of its place back, or puts it beside, or near, if its directory is not there.
+    fn give_back(&self, aside: (&S::Fd, &[u8]), to: (&S::Fd, &[u8]), is_there: bool) -> Act<()> {
         match is_there.then(|| self.move_free(aside, to)) {
             Some(Ok(())) => Ok(()),
             _ => self.rescue(aside, to.0, to.1),
@@ -142,17 +147,29 @@ impl<S: Sys> Batch<'_, S> {
         }
     }
 
-    /// Removes from a staging directory what has other names. Nobody knows any more what it was to become, but nothing of
-    /// it is lost.
-    fn drop_links(&self, stage: &Stage) -> Act<()> {
+    /// Gives what was taken out of its place back, where the power failed and nobody knows any more what it was to become:
+    /// another program may have written to it. What has other names is removed: nothing of it is lost.
+    fn put_back_aside(&self, stage: &Stage) -> Act<()> {
         let fd = self.open_stage(stage)?;
-        for name in self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::NAMES_MAX)? {
-            let stat = self.sys().stat(&self.sys().open_name(&fd, &name)?)?;
+        for aside in self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::NAMES_MAX)? {
+            let stat = self.sys().stat(&self.sys().open_name(&fd, &aside)?)?;
             if stat.kind != FileType::Dir && stat.nlink > 1 {
-                self.sys().unlink(&fd, &name, false)?;
+                self.sys().unlink(&fd, &aside, false)?;
+            } else if aside.starts_with(OLD) {
+                self.put_back_old((&fd, &aside))?;
             }
         }
         Ok(())
+    }
+
+    /// Gives what has such a name back; where that does not tell the place, into the home directory.
+    fn put_back_old(&self, aside: (&S::Fd, &[u8])) -> Act<()> {
+        let Some((dir, name)) = place_of(aside.1) else {
+            let dir = self.sys().open_root(&self.home.account.home_dir)?;
+            return self.rescue(aside, &dir, b"taken-out");
+        };
+        let (dir, is_there) = self.nearest(&dir)?;
+        self.give_back(aside, (&dir.fd, name.as_bytes()), is_there)
     }
 
     /// Removes a staging directory with the copies in it that were never used. What else is in it stays, and is shown.

@@ -13,7 +13,7 @@ use crate::attr::{HomeId, Time};
 use crate::error::ErrorKind;
 use crate::posix::Posix;
 use crate::posix::resolve::Found;
-use crate::{HomePath, limits};
+use crate::{HomePath, Name, limits};
 use bytes::Bytes;
 use rustix::io::Errno;
 
@@ -24,6 +24,10 @@ pub(super) const MARKER: &[u8] = b".trellis-staging";
 
 /// How the names of copies in it begin.
 pub(super) const COPY: &[u8] = b"new-";
+/// How the names of what was moved aside begin.
+pub(super) const OLD: &[u8] = b"old-";
+/// The longest such name that tells a place, for any file system.
+const ASIDE_MAX: usize = 140;
 
 /// A staging directory.
 pub(super) struct Staging<S: Sys> {
@@ -80,6 +84,19 @@ pub(super) fn of_volume<S: Sys>(home: &Posix<S>, mark: &[u8]) -> Sysult<Vec<Stag
     let all = home.sys.names(&home.sys.reopen(&cache_dir(home)?, Mode::Read)?, limits::NAMES_MAX)?;
     let ours = all.into_iter().filter(|name| name.starts_with(PREFIX) && name.ends_with(mark));
     Ok(ours.map(|name| Stage { below: None, name: name.into() }).collect())
+}
+
+/// The place that the name of what was moved aside tells.
+pub(super) fn place_of(aside: &[u8]) -> Option<(HomePath, Name)> {
+    let mut told = aside.strip_prefix(OLD)?.splitn(2, |byte| *byte == b'-').nth(1)?.iter();
+    let mut place = Vec::new();
+    while let Some(byte) = told.next() {
+        place.push(match byte {
+            b'%' if *told.next()? == b's' => b'/',
+            byte => *byte,
+        });
+    }
+    HomePath::parse(&place).ok()?.split()
 }
 
 impl<S: Sys> Batch<'_, S> {
@@ -176,6 +193,24 @@ impl<S: Sys> Batch<'_, S> {
         let mut name = prefix.to_vec();
         name.extend_from_slice(format!("{:016x}", ident::hash(&[&bytes])).as_bytes());
         Ok(name)
+    }
+
+    /// A name for what is moved aside, which tells its place where that is short enough: a power cut may keep the move and not
+    /// what the log says of it.
+    pub(super) fn aside(&self, dir: &HomePath, name: &Name) -> Sysult<Vec<u8>> {
+        let mut aside = self.unique(OLD)?;
+        let place = dir.join(name);
+        let told = place.as_bytes().iter().flat_map(|byte| match byte {
+            b'/' => &b"%s"[..],
+            b'%' => b"%%",
+            byte => std::slice::from_ref(byte),
+        });
+        let told: Vec<u8> = told.copied().collect();
+        if aside.len() + 1 + told.len() <= ASIDE_MAX {
+            aside.push(b'-');
+            aside.extend(told);
+        }
+        Ok(aside)
     }
 
     /// The modification time that a directory had before a staging directory was made in it.

@@ -195,7 +195,7 @@ fn without_a_log_it_is_known_which_operations_left_their_names() {
 
 /// A link that was taken out of the tree counts as one of the file as long as it is there.
 #[test]
-fn without_a_log_links_that_were_taken_out_are_removed_and_nothing_else() {
+fn without_a_log_links_that_were_taken_out_are_removed_and_the_rest_goes_back() {
     let place = begin();
     let home = place.open(Linux::default());
     home.claim(GATEWAY, VOLUME, vec![]).unwrap();
@@ -207,14 +207,65 @@ fn without_a_log_links_that_were_taken_out_are_removed_and_nothing_else() {
         std::fs::create_dir(&dir).unwrap();
         std::fs::write(dir.join(".trellis-staging"), b"").unwrap();
         std::fs::hard_link(place.path("w/linked"), dir.join("old-1")).unwrap();
-        std::fs::write(dir.join("old-2"), b"nowhere else").unwrap();
+        std::fs::write(dir.join("old-2-w%sback"), b"nowhere else").unwrap();
+        std::fs::create_dir(dir.join("other")).unwrap();
     }
     std::fs::remove_file(place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log")))
         .unwrap();
     place.open(Linux::default()).claim(GATEWAY, VOLUME, vec![1]).unwrap();
     assert_eq!(std::fs::metadata(place.path("w/linked")).unwrap().nlink(), 3, "one is another volume's");
     assert!(!stage(VOLUME).join("old-1").exists() && stage(VOLUME + 1).join("old-1").exists());
-    assert_eq!(std::fs::read(stage(VOLUME).join("old-2")).unwrap(), b"nowhere else");
+    assert_eq!(place.read("w/back"), b"nowhere else");
+    assert!(stage(VOLUME).join("other").exists() && stage(VOLUME + 1).join("old-2-w%sback").exists());
+}
+
+/// The log's word of it is lost with the power, and somebody has written to it by then.
+#[test]
+fn what_was_taken_out_of_its_place_comes_back_after_a_power_cut() {
+    let mut aside = 0;
+    for (calls, long) in (0..60).flat_map(|calls| [(calls, false), (calls, true)]) {
+        let place = begin();
+        let dir = if long { &format!("w/{}", "a%s-b".repeat(30))[..] } else { "w" };
+        let path = format!("{dir}/gone%");
+        std::fs::create_dir_all(place.path(dir)).unwrap();
+        place.write(&path, b"to be removed");
+        let home = place.open(Meddler::new(Lacks::default()));
+        let seen = place.open(Linux::default());
+        let (object, base) = (object(&seen, &path), Some(version(&seen, &path)));
+        let remove = Op::Remove { dir: at(dir), name: name("gone%"), object, is_dir: false, base };
+        let remove = placed(remove);
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![remove.clone()]);
+        drop(home);
+        let Some(left) = taken_out(&place) else { continue };
+        aside += 1;
+        std::fs::write(left, b"theirs").unwrap();
+        let log = format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log");
+        std::fs::remove_file(place.path(&log)).unwrap();
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&remove))).unwrap();
+        assert_eq!(taken_out(&place), None, "after {calls} calls");
+        if long {
+            let all = std::fs::read_dir(place.path("")).unwrap();
+            let saved =
+                all.map(|e| e.unwrap().path()).find(|p| p.to_string_lossy().contains(".trellis-saved-"));
+            assert_eq!(std::fs::read(saved.unwrap()).unwrap(), b"theirs");
+            continue;
+        }
+        assert_eq!(place.read(&path), b"theirs", "after {calls} calls");
+        let outcome = next.apply(vec![Placed { resent: true, ..remove }]).unwrap().remove(0);
+        assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
+    }
+    assert!(aside > 4, "only {aside} times");
+}
+
+/// What lies in a staging directory.
+fn taken_out(place: &Place) -> Option<std::path::PathBuf> {
+    let all = std::fs::read_dir(place.path(".cache/trellis")).unwrap().map(|entry| entry.unwrap().path());
+    let mut stages = all.filter(|path| path.to_string_lossy().contains(".trellis-stage-"));
+    let mut inside = std::fs::read_dir(stages.next()?).unwrap().map(|entry| entry.unwrap().path());
+    inside.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("old-"))
 }
 
 /// A change that needs no room.
