@@ -272,7 +272,7 @@ impl<S: Sys> Claim<S> {
         let unsettled = self.kept.iter().filter(|ended| self.unsettled.contains(&ended.seq));
         for ended in unsettled {
             if let (Outcome::Done(done), Some(progress)) = (&ended.outcome, &mut self.progress) {
-                progress.did(done);
+                progress.ran(&home.sys, ended.seq, done);
             }
         }
         // Only now: an agent that dies while it mends leaves the rest of it to the next one.

@@ -40,17 +40,12 @@ impl<S: Sys> Progress<S> {
         self.last
     }
 
-    /// An operation was done.
+    /// An operation was done, by this agent or by an earlier one that may have died before it could tell.
     pub fn ran(&mut self, sys: &S, seq: u64, done: &Done) {
         self.astray |= self.is_astray(done);
         if seq > self.last && !self.astray && sys.set_times(&self.fd, Stamp::At(BEGIN), time(seq)).is_ok() {
             self.last = seq;
         }
-    }
-
-    /// An earlier agent did this, and perhaps did not make it durable.
-    pub fn did(&mut self, done: &Done) {
-        self.astray |= self.is_astray(done);
     }
 
     fn is_astray(&self, done: &Done) -> bool {
@@ -89,14 +84,13 @@ mod tests {
         there.id.fs += 1;
         let done = |attr| Done { attr: Some(attr), dirs: vec![] };
         let mut progress = Progress { fd, fs: here.id.fs, last: 0, astray: false };
-        progress.did(&done(here));
         progress.ran(&sys, 5, &done(here));
         assert_eq!(progress.last(), 5);
-        progress.did(&done(there));
-        progress.ran(&sys, 6, &done(here));
+        progress.ran(&sys, 6, &done(there));
+        progress.ran(&sys, 7, &done(here));
         assert_eq!(progress.last(), 5);
         progress.settled();
-        progress.ran(&sys, 7, &done(here));
-        assert_eq!(progress.last(), 7);
+        progress.ran(&sys, 8, &done(here));
+        assert_eq!(progress.last(), 8);
     }
 }

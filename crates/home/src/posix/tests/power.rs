@@ -193,6 +193,31 @@ fn without_a_log_it_is_known_which_operations_left_their_names() {
     assert_eq!(ran(&ops), 0, "the time of somebody else");
 }
 
+/// An agent that died before it could note how far it was: with the next operation two would have begun that are not told.
+#[test]
+fn what_an_agent_has_done_is_told_by_the_next_one() {
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let first = placed(create("w", "first", 0o600));
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![first.clone()]);
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        let (lost, next) = (vec![first.id.seq], place.open(Linux::default()));
+        next.claim(GATEWAY, VOLUME, lost.clone()).unwrap();
+        let again = Placed { resent: true, ..first };
+        all_done(&next.apply(vec![again.clone()]).unwrap(), &[again], "again");
+        let log = format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log");
+        std::fs::remove_file(place.path(&log)).unwrap();
+        let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, lost.clone()).unwrap().unwrap();
+        assert_eq!(known.ran, lost[0], "death at call {calls}");
+    }
+}
+
 /// A link that was taken out of the tree counts as one of the file as long as it is there.
 #[test]
 fn without_a_log_links_that_were_taken_out_are_removed_and_the_rest_goes_back() {
