@@ -131,7 +131,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 13] = [
+    let longer: [(&[Trouble], &[u64]); 15] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -149,6 +149,9 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&cut, &[1171, 3779, 851, 3951, 3805, 2023]),
         // What another program had put there before a second power cut; what it wrote, of which that left no time.
         (&cut, &[4816, 4750]),
+        // What it had written before the power failed, and was taken for what was left of a write of ours: one that had not
+        // been begun, one that gives no such length, one that adds to other bytes.
+        (&cut, &[828, 6034, 9464, 4885, 2502]),
         // What it had written to a file that was being removed, of which a power cut left no word.
         (&cut, &[4453]),
         // The ctime of an unstable write that was lost.
@@ -158,6 +161,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         // A move that was executed, to a name from which its file had been moved before; a torn write to what had changed
         // places with another file.
         (&seldom, &[7221, 15199]),
+        // What an agent had done that died before it could note it.
+        (&seldom, &[4055]),
         // What a full home left of a write before its power failed.
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
         // A log that begins where the disk is full.

@@ -55,12 +55,17 @@ impl Volume {
         if !is_newer || as_left(change, *there) == *there {
             return;
         }
-        if let Ok(inode) = tree.get(change.object)
+        self.part_from_theirs(tree, change.object);
+    }
+
+    /// What is unsent of an object was not made to what the home has in its place: it meets a version that the home never has.
+    pub(super) fn part_from_theirs(&self, tree: &mut Tree, id: u64) {
+        if let Ok(inode) = tree.get(id)
             && let Some(base) = &mut inode.base
         {
             base.id = HomeId::default();
-            tree.unlogged(change.object);
-            tree.unsaved(change.object);
+            tree.unlogged(id);
+            tree.unsaved(id);
         }
     }
 

@@ -223,6 +223,18 @@ impl Queue {
         self.travelled.clear();
     }
 
+    /// Operations that later ones may pass, or may have passed: they were refused once, are held, or wait for such a one.
+    pub fn passed(&self) -> HashSet<u64> {
+        let (mut waiting, mut passed) = (Waiting::default(), HashSet::new());
+        for (seq, op) in &self.ops {
+            if op.late || op.frozen || op.parked.is_some() || waiting.concerns(&op.change) {
+                waiting.add(&op.change);
+                passed.insert(*seq);
+            }
+        }
+        passed
+    }
+
     /// Whether the home may have a part of it, left by a power cut.
     pub fn may_be_half(&self, seq: u64) -> bool {
         self.half.contains(&seq)

@@ -14,6 +14,8 @@
 //! was refused once may have been passed by later ones: only its own mark counts, or that of a later one which waits for it,
 //! and what depends on it waits with it; that is so where it is parked, too, and not looked for.
 
+mod cut;
+
 use super::confirm::as_left;
 use super::content::Slice;
 use super::course::{Course, Found, State, Step};
@@ -24,11 +26,11 @@ use crate::inode::Tree;
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
+use cut::{believe, disbelieve, disown, last_begun};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -68,6 +70,7 @@ impl Trace {
 }
 
 /// How far a home came for certain, by numbers of operations in order.
+#[derive(Default)]
 struct Executed {
     /// All up to here was executed and is durable.
     durable: u64,
@@ -77,6 +80,8 @@ struct Executed {
     told: Option<u64>,
     /// Those that were durable under their own numbers.
     own: HashSet<u64>,
+    /// Those that later ones may have passed.
+    passed: HashSet<u64>,
 }
 
 impl Executed {
@@ -120,7 +125,8 @@ impl Volume {
             let (durable, ran) = (queue.executed_last(&known.begun), queue.ran_last(known.ran));
             let told = Some(known.ran).filter(|ran| *ran > 0);
             let own = known.begun.into_iter().collect();
-            (Executed { durable, ran, told, own }, torn, known.restarted)
+            let passed = queue.passed();
+            (Executed { durable, ran, told, own, passed }, torn, known.restarted)
         };
         if look {
             self.look_for_lost(class, executed, torn).await?;
@@ -152,6 +158,7 @@ impl Volume {
             (refused, run_ends(tree.queue.iter().map(|(seq, p)| (seq, &p.change)), &executed.own))
         };
         let mut proven = proven(&traces, &refused, &ends, last);
+        let rewritten = if torn.is_some() { Some(self.rewritten(&traces).await?) } else { None };
         if let Some(torn) = torn {
             let mut torn = sent_with(&traces, torn, &executed.own);
             let synced = synced_by_exchange(&traces);
@@ -180,6 +187,9 @@ impl Volume {
                 let done = Done { attr, dirs: vec![] };
                 self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
                 there.iter().for_each(|there| self.part_from_newer(&mut tree, &t.change, there));
+            }
+            if let Some(rewritten) = rewritten {
+                self.part_from_changed(&mut tree, (&traces, &executed), &rewritten);
             }
             self.know_again(&mut tree, &traces)?;
             // What is executed next covers the marks: they are found only once.
@@ -238,7 +248,7 @@ impl Volume {
             only_first(&mut traces);
         }
         if cut {
-            let last_begun = last_begun(&traces, how_far.told);
+            let last_begun = last_begun(&traces, how_far);
             disown(&mut traces, last_begun);
             disbelieve(&mut traces, |id| self.known(id));
             let shows = |id, there: &Attr| self.shows(id, there, &seen.times);
@@ -490,74 +500,6 @@ fn only_first(traces: &mut [Trace]) {
         if mark.is_some_and(|mark| !left.insert(mark)) {
             t.mark = None;
         }
-    }
-}
-
-/// The last operation that can show itself, where a home told how far it `ran` when its power failed: it had begun
-/// one more.
-fn last_begun(traces: &[Trace], ran: Option<u64>) -> u64 {
-    let Some(ran) = ran else { return u64::MAX };
-    let is_write = |t: &Trace| matches!(t.change.op, Op::Write { .. });
-    traces.iter().find(|t| t.seq > ran && !t.late && !is_write(t)).map_or(u64::MAX, |t| t.seq)
-}
-
-/// What seems to be a move of a later one was done by another program, or is left by a move that is half done. And what is
-/// written once more with the time that it had shows itself nowhere: an earlier write has left the same.
-fn disown(traces: &mut [Trace], last_begun: u64) {
-    let mut newest = None;
-    for t in traces {
-        let is_of_others = match t.change.op {
-            Op::Rename { .. } | Op::Link { .. } => t.seq > last_begun,
-            Op::Write { .. } => newest > Some(t.change.time),
-            _ => false,
-        };
-        newest = newest.max(Some(t.change.time));
-        if is_of_others {
-            (t.mark, t.replaced) = (None, None);
-        }
-    }
-}
-
-/// A move over another file that is half done has left that one under the name which it takes away. That is the mark of no
-/// later record that would bring it there, where one in between was certainly not executed.
-fn disbelieve(traces: &mut [Trace], known: impl Fn(u64) -> Option<home::HomeId>) {
-    let has_not_left = |t: &Trace| {
-        t.mark.is_none() && t.at_old_name.is_some_and(|old| Some(old.id) == known(t.change.object))
-    };
-    let mut untrue = Vec::new();
-    for (n, half) in traces.iter().enumerate().filter(|(_, t)| t.half && t.replaced.is_some()) {
-        let stays = traces[n + 1..].iter().filter(|t| name_that_is_left(&t.change.op).is_some());
-        let Some(first) = stays.filter(|t| has_not_left(t)).map(|t| t.seq).next() else { continue };
-        let later = traces.iter().enumerate().skip(n + 1).filter(|(_, t)| t.seq > first);
-        let there = later
-            .filter(|(_, t)| t.place == half.old_place && Some(t.change.object) == replaced(&half.change));
-        untrue.extend(there.map(|(n, _)| n));
-    }
-    untrue.into_iter().for_each(|n| traces[n].mark = None);
-}
-
-/// A move whose object had the new name before anything was sent shows nothing there by itself. It was done where the name
-/// that it takes away was there after all that was certainly executed, and leads nowhere; or half, where that leads to what
-/// it replaces. `range`: from what was certainly executed on to what can have been.
-fn believe(
-    traces: &mut [Trace],
-    range: RangeInclusive<u64>,
-    known: impl Fn(u64) -> Option<home::HomeId>,
-    shows: impl Fn(u64, &Attr) -> bool,
-) {
-    let last = last_shown(traces, *range.start());
-    let is_there = |t: &Trace| t.there.is_some_and(|there| Some(there.id) == known(t.change.object));
-    let is_replaced = |t: &Trace, old: &Attr| replaced(&t.change).is_some_and(|id| shows(id, old));
-    let is_moved = |t: &Trace| t.has_left() || t.at_old_name.is_some_and(|old| is_replaced(t, &old));
-    let is_done = |t: &Trace| {
-        let is_move = matches!(t.change.op, Op::Rename { .. });
-        let is_next = is_move && taker(traces, last, t).is_some_and(|r| r.seq == t.seq);
-        is_next && !t.late && is_there(t) && is_moved(t)
-    };
-    let later = |t: &Trace| t.seq > last && t.seq <= *range.end();
-    let done: Vec<usize> = (0..traces.len()).filter(|n| later(&traces[*n]) && is_done(&traces[*n])).collect();
-    for t in done {
-        (traces[t].mark, traces[t].replaced) = (traces[t].there, traces[t].at_old_name);
     }
 }
 

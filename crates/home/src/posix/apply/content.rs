@@ -374,6 +374,10 @@ impl<S: Sys> Batch<'_, S> {
         file: &Found<S>,
         pieces: &[Piece<Bytes>],
     ) -> bool {
+        // What the gateway knows to be somebody else's has a base that nothing has.
+        if base.id == HomeId::default() {
+            return false;
+        }
         let (attr, size) = (&file.attr, final_size(base.size, pieces));
         // Of bytes that were added at the end others may have added theirs behind a part, but not where the length came first.
         let length_first = matches!(pieces, [Piece::Truncate(to), ..] if *to == size);

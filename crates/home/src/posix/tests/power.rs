@@ -66,6 +66,14 @@ fn after_a_power_cut_the_durable_is_known_and_the_torn_is_done_again() {
             assert_eq!(known.torn, numbers(&ops[5..6]), "{when}");
             // What the power cut left of it, with a time that nobody gave it.
             place.write("w/linked", b"has Hwo names");
+            // Where the gateway knows it to be another program's, it is not what should be there.
+            let mut parted = Placed { resent: true, ..ops[5].clone() };
+            parted.id.seq += 100;
+            if let Op::Write { base: Some(base), .. } = &mut parted.op {
+                base.id = crate::HomeId::default();
+            }
+            let outcome = next.apply(vec![parted]).unwrap().remove(0);
+            assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{when}: {outcome:?}");
         }
         let again = again(&ops, &numbers(&ops));
         all_done(&next.apply(again[5..6].to_vec()).unwrap(), &ops[5..6], &when);

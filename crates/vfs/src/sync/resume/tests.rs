@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::inode::tests::attr;
+use home::Piece;
 
 fn trace(seq: u64, op: Op<u64, crate::journal::Stored>, at: &str, mark: Option<Attr>) -> Trace {
     let change = Change {
@@ -273,13 +274,14 @@ fn what_a_home_had_not_begun_when_its_power_failed_is_no_move_of_ours() {
     let shown = |ran, late: bool| {
         let mut traces = traces();
         traces[1].late = late;
-        let last = last_begun(&traces, ran);
+        let last = last_begun(&traces, &Executed { told: ran, ..Executed::default() });
         disown(&mut traces, last);
         last_shown(&traces, 0)
     };
     assert_eq!(shown(None, false), 6, "it does not tell");
-    assert_eq!(shown(Some(2), false), 4, "a write may have travelled later than its place");
-    assert_eq!(shown(Some(2), true), 5, "one that was refused may have been passed");
+    assert_eq!(shown(Some(2), false), 0, "no move was the first");
+    assert_eq!(shown(Some(3), false), 4);
+    assert_eq!(shown(Some(3), true), 5, "one that was refused may have been passed");
     assert_eq!(shown(Some(5), false), 6);
     for (time, is_shown) in [(4, false), (6, true)] {
         let mut traces = [rename(6, 7, ("e", "a")), trace(7, write.clone(), "e", there)];
@@ -295,6 +297,51 @@ fn what_a_home_had_not_begun_when_its_power_failed_is_no_move_of_ours() {
         believe(&mut traces, 5..=last, known, |_, _| false);
         back = traces.into_iter().nth(1).unwrap();
         assert_eq!(back.mark.is_some(), is_done);
+    }
+}
+
+#[test]
+fn what_a_home_had_begun_when_its_power_failed_was_the_first_in_order() {
+    let write = |seq, object| {
+        let mut t = trace(seq, Op::Write { file: object, base: None, pieces: vec![] }, "f", None);
+        t.change.object = object;
+        t
+    };
+    let traces = [write(3, 7), write(4, 8), write(6, 7), rename(7, 8, ("f", "g")), write(9, 7)];
+    let last = |told, passed: &[u64]| {
+        let passed = passed.iter().copied().collect();
+        last_begun(&traces, &Executed { told, passed, ..Executed::default() })
+    };
+    assert_eq!(last(None, &[]), u64::MAX, "it does not tell");
+    assert_eq!(last(Some(2), &[]), 4, "the first write may have travelled with later ones, behind this one");
+    assert_eq!(last(Some(2), &[4]), 7, "that one may not have gone");
+    assert_eq!(last(Some(4), &[]), 7);
+    assert_eq!(last(Some(7), &[]), 9);
+    assert_eq!(last(Some(9), &[]), u64::MAX);
+}
+
+#[test]
+fn what_no_change_of_ours_can_have_left_is_others() {
+    let write = |pieces: Vec<Piece<crate::journal::Stored>>, size| {
+        let mut t = trace(3, Op::Write { file: 7, base: None, pieces }, "f", None);
+        t.change.after = Some(Attr { size, ..attr(Kind::File, 9) });
+        t
+    };
+    let data = |at| Piece::Data(at, crate::journal::Stored::Inline(vec![b'x'; 8].into()));
+    let append = write(vec![data(8)], 16);
+    let rewrite = write(vec![Piece::Truncate(4), data(4)], 12);
+    let may = |new, begun: &[&Trace]| cut::may_leave(8, new, begun.iter().copied());
+    assert!(!may(8, &[]), "nothing was begun, and it has changed");
+    for (len, of_append, of_rewrite) in [
+        (3, false, false),
+        (4, false, true),
+        (8, true, true),
+        (12, true, true),
+        (13, true, false),
+        (17, false, false),
+    ] {
+        assert_eq!((may(len, &[&append]), may(len, &[&rewrite])), (of_append, of_rewrite), "{len}");
+        assert_eq!(may(len, &[&append, &rewrite]), of_append || of_rewrite, "{len}");
     }
 }
 

@@ -1,0 +1,177 @@
+//! What a power cut at the home tells of traces, and what it leaves untold.
+
+use super::{Executed, Trace, last_shown, name_that_is_left, replaced, run_ends, taker};
+use crate::data::Part;
+use crate::inode::Tree;
+use crate::journal::Stored;
+use crate::limits;
+use crate::sync::content::length;
+use crate::volume::Volume;
+use bytes::Buf;
+use hashbrown::HashSet;
+use home::{Attr, Op, Piece, Result};
+use std::ops::RangeInclusive;
+
+impl Volume {
+    /// Files that are not what is known here, and that no change of ours can have made what they are: none had been begun when
+    /// the power failed, or none gives such a length. What is unsent was not made to that.
+    /// `rewritten`: see there.
+    pub(super) fn part_from_changed(
+        &self,
+        tree: &mut Tree,
+        (traces, how_far): (&[Trace], &Executed),
+        rewritten: &HashSet<u64>,
+    ) {
+        let last = last_begun(traces, how_far);
+        let is_begun = |t: &Trace| t.seq <= last || t.late || how_far.passed.contains(&t.seq);
+        let mut seen = HashSet::new();
+        for t in traces.iter().filter(|t| matches!(t.change.op, Op::Write { .. })) {
+            let id = t.change.object;
+            let Some((base, there)) = tree.peek(id).and_then(|n| n.base).zip(t.there) else { continue };
+            if base.id != there.id || base.same_content(&there.version()) || !seen.insert(id) {
+                continue;
+            }
+            let unsent = traces.iter().filter(|t| t.change.object == id && tree.queue.get(t.seq).is_some());
+            let is_ours = may_leave(base.size, there.size, unsent.filter(|t| is_begun(t)));
+            if !is_ours || rewritten.contains(&id) {
+                self.part_from_theirs(tree, id);
+            }
+        }
+    }
+
+    /// Files to which all that is unsent adds, and that have the length that they had and another time: that may be what is left
+    /// of such a change, but not where the bytes that are known of their end are not there.
+    pub(super) async fn rewritten(&self, traces: &[Trace]) -> Result<HashSet<u64>> {
+        let (mut seen, mut rewritten) = (HashSet::new(), HashSet::new());
+        for t in traces.iter().filter(|t| matches!(t.change.op, Op::Write { .. })) {
+            let (id, Some((there, place))) = (t.change.object, t.there.zip(t.place.as_ref())) else {
+                continue;
+            };
+            if !self.has_its_length(id, &there) || !seen.insert(id) {
+                continue;
+            }
+            let end = there.size - there.size.min(limits::FETCH_CHUNK)..there.size;
+            let len = (end.end - end.start) as u32;
+            let Ok(mut theirs) = self.read_at(place, end.clone()).await? else { continue };
+            let is_other = |part| match part {
+                Part::Have(ours) => {
+                    let theirs = theirs.split_to(ours.len().min(theirs.len()));
+                    ours[..theirs.len()] != theirs[..]
+                }
+                Part::Gap { len, .. } | Part::Lost { len, .. } => {
+                    theirs.advance(theirs.len().min(len as usize));
+                    false
+                }
+            };
+            if self.data.get(id, end.start, len).into_iter().any(is_other) {
+                rewritten.insert(id);
+            }
+        }
+        Ok(rewritten)
+    }
+
+    fn has_its_length(&self, id: u64, there: &Attr) -> bool {
+        let tree = self.tree.lock();
+        let Some(base) = tree.peek(id).and_then(|n| n.base) else { return false };
+        let adds = |op: &Op<u64, Stored>| match op {
+            Op::Write { pieces, .. } => pieces.iter().all(|piece| match piece {
+                Piece::Truncate(from) | Piece::Data(from, _) => *from >= base.size,
+            }),
+            _ => true,
+        };
+        let mut own = tree.queue.iter().filter(|(_, p)| p.change.object == id);
+        base.id == there.id
+            && base.size == there.size
+            && base.mtime != there.mtime
+            && own.all(|(_, p)| adds(&p.change.op))
+    }
+}
+
+/// Whether any of these changes may have left a file of length `old` changed, and with the length `new`.
+pub(super) fn may_leave<'a>(old: u64, new: u64, changes: impl Iterator<Item = &'a Trace>) -> bool {
+    let ranges = changes.map(|t| lengths(t).fold((old, old), |(a, b), len| (a.min(len), b.max(len))));
+    let hull = ranges.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
+    hull.is_some_and(|(shortest, longest)| (shortest..=longest).contains(&new))
+}
+
+/// The lengths that a write gives to a file.
+fn lengths(t: &Trace) -> impl Iterator<Item = u64> {
+    let pieces = match &t.change.op {
+        Op::Write { pieces, .. } => &pieces[..],
+        _ => &[],
+    };
+    let ends = pieces.iter().map(|piece| match piece {
+        Piece::Truncate(size) => *size,
+        Piece::Data(at, stored) => *at + length(stored) as u64,
+    });
+    ends.chain(t.change.after.map(|after| after.size))
+}
+
+/// The last operation that can show itself, where a home told how far it ran when its power failed: it had begun one more.
+/// That was the first in their order; a write goes with the last of its run at the latest.
+pub(super) fn last_begun(traces: &[Trace], how_far: &Executed) -> u64 {
+    let Some(ran) = how_far.told else { return u64::MAX };
+    let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)), &HashSet::new());
+    let next = traces.iter().filter(|t| t.seq > ran && !t.late && !how_far.passed.contains(&t.seq));
+    next.filter_map(|t| ends.get(&t.seq).copied()).min().unwrap_or(u64::MAX)
+}
+
+/// What seems to be a move of a later one was done by another program, or is left by a move that is half done. And what is
+/// written once more with the time that it had shows itself nowhere: an earlier write has left the same.
+pub(super) fn disown(traces: &mut [Trace], last_begun: u64) {
+    let mut newest = None;
+    for t in traces {
+        let is_of_others = match t.change.op {
+            Op::Rename { .. } | Op::Link { .. } => t.seq > last_begun,
+            Op::Write { .. } => newest > Some(t.change.time),
+            _ => false,
+        };
+        newest = newest.max(Some(t.change.time));
+        if is_of_others {
+            (t.mark, t.replaced) = (None, None);
+        }
+    }
+}
+
+/// A move over another file that is half done has left that one under the name which it takes away. That is the mark of no
+/// later record that would bring it there, where one in between was certainly not executed.
+pub(super) fn disbelieve(traces: &mut [Trace], known: impl Fn(u64) -> Option<home::HomeId>) {
+    let has_not_left = |t: &Trace| {
+        t.mark.is_none() && t.at_old_name.is_some_and(|old| Some(old.id) == known(t.change.object))
+    };
+    let mut untrue = Vec::new();
+    for (n, half) in traces.iter().enumerate().filter(|(_, t)| t.half && t.replaced.is_some()) {
+        let stays = traces[n + 1..].iter().filter(|t| name_that_is_left(&t.change.op).is_some());
+        let Some(first) = stays.filter(|t| has_not_left(t)).map(|t| t.seq).next() else { continue };
+        let later = traces.iter().enumerate().skip(n + 1).filter(|(_, t)| t.seq > first);
+        let there = later
+            .filter(|(_, t)| t.place == half.old_place && Some(t.change.object) == replaced(&half.change));
+        untrue.extend(there.map(|(n, _)| n));
+    }
+    untrue.into_iter().for_each(|n| traces[n].mark = None);
+}
+
+/// A move whose object had the new name before anything was sent shows nothing there by itself. It was done where the name
+/// that it takes away was there after all that was certainly executed, and leads nowhere; or half, where that leads to what
+/// it replaces. `range`: from what was certainly executed on to what can have been.
+pub(super) fn believe(
+    traces: &mut [Trace],
+    range: RangeInclusive<u64>,
+    known: impl Fn(u64) -> Option<home::HomeId>,
+    shows: impl Fn(u64, &Attr) -> bool,
+) {
+    let last = last_shown(traces, *range.start());
+    let is_there = |t: &Trace| t.there.is_some_and(|there| Some(there.id) == known(t.change.object));
+    let is_replaced = |t: &Trace, old: &Attr| replaced(&t.change).is_some_and(|id| shows(id, old));
+    let is_moved = |t: &Trace| t.has_left() || t.at_old_name.is_some_and(|old| is_replaced(t, &old));
+    let is_done = |t: &Trace| {
+        let is_move = matches!(t.change.op, Op::Rename { .. });
+        let is_next = is_move && taker(traces, last, t).is_some_and(|r| r.seq == t.seq);
+        is_next && !t.late && is_there(t) && is_moved(t)
+    };
+    let later = |t: &Trace| t.seq > last && t.seq <= *range.end();
+    let done: Vec<usize> = (0..traces.len()).filter(|n| later(&traces[*n]) && is_done(&traces[*n])).collect();
+    for t in done {
+        (traces[t].mark, traces[t].replaced) = (traces[t].there, traces[t].at_old_name);
+    }
+}
