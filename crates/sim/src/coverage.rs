@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Steps of the agent that are seldom taken, each with the part of the tree, and how often one is chosen to end something.
-pub const SELDOM: [(&str, &str, u32); 14] = [
+pub const SELDOM: [(&str, &str, u32); 15] = [
     ("chmod", "staging", 1),
     ("fsync", "staging", 8),
     ("link", "cache", 4),
     ("link", "tree", 1),
+    ("rename", "cache", 1),
     ("rename", "staging", 1),
     ("rename-exchange", "tree", 1),
     ("rmdir", "cache", 1),
