@@ -37,6 +37,7 @@ pub enum Content {
 
 /// Lays attributes over an object.
 pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Content> {
+    let heard = tree.ctimes.heard(asked.heard);
     let inode = tree.get(id)?;
     // What was kept from before a restart has no unsent change that could not be laid over the answer once more, but
     // outcomes that came after the question cannot.
@@ -51,16 +52,17 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     if let Some(dir) = &mut inode.dir {
         dir.told.shows(attr.mtime, asked.at);
     }
-    adopt(inode, attr, asked.at, asked.heard);
-    let moved = inode.home_id != attr.id;
-    if moved {
+    let last = ctime(inode).or(inode.shown.map(|(_, time)| time));
+    adopt(inode, attr, asked.at, heard);
+    let moves_ctime = last != ctime(inode);
+    if inode.home_id != attr.id {
         let binding = inode.binding.clone();
         tree.rebind(id, attr.id, binding);
     } else if news {
         tree.unsaved(id);
     }
     if unsent {
-        crate::overlay::overlay_attributes(tree, id, asked.applied)?;
+        crate::overlay::overlay_attributes(tree, id, asked.applied, moves_ctime)?;
     }
     if changed && attr.kind == Kind::File {
         tree.notes.content(id, 0);
@@ -340,6 +342,7 @@ mod tests {
     use super::*;
     use crate::inode::ROOT_ID;
     use crate::inode::tests::attr;
+    use crate::journal::Change;
     use crate::store::MemStore;
     use home::Entry;
     use std::sync::Arc;
@@ -399,6 +402,39 @@ mod tests {
             }
             assert_eq!(seen, [10, 10, 30, 30, 3000], "{kind:?}");
         }
+    }
+
+    /// Clients may have seen it with an earlier process, which no record tells: its clock was ahead of ours.
+    #[test]
+    fn a_ctime_that_may_have_been_shown_before_a_clock_was_set_back_is_shown_again() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let at = |sec| Time { sec, nsec: 0 };
+        let new = home::New::Dir;
+        let op = home::Op::Create { dir: ROOT_ID, name: Name::new(b"d").unwrap(), new, mode: 0o755 };
+        let (retry, verifier) = (None, None);
+        let known = Change { time: at(100), object: 2, after: None, op, retry, verifier, plain: false };
+        tree.ctimes = crate::inode::Ctimes::found([&known].into_iter(), at(10));
+        let ahead = 100 + crate::limits::CTIME_AHEAD.as_secs() as i64;
+        for (n, (homes, shown)) in [(50, 50), (104, 104), (1000, ahead)].into_iter().enumerate() {
+            let there = Attr { ctime: at(homes), ..attr(Kind::File, 3 + n as u64) };
+            let name = Name::new(format!("{n}").as_bytes()).unwrap();
+            let asked = Asked { heard: at(10), ..asked(1) };
+            let (id, _) = merge_name(&mut tree, ROOT_ID, &name, Some(&there), asked).unwrap().unwrap();
+            assert_eq!(tree.peek(id).and_then(ctime), Some(at(shown)));
+        }
+    }
+
+    /// Else a change that counts on from it does not record it, and it goes back after the next restart.
+    #[test]
+    fn a_ctime_that_an_answer_brings_to_a_directory_with_unsent_changes_is_the_homes() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let at = |sec| Time { sec, nsec: 0 };
+        let there = Attr { ctime: at(1000), ..attr(Kind::Dir, 2) };
+        let inode = tree.get(ROOT_ID).unwrap();
+        (inode.attr, inode.recalled, inode.pending) = (Some(attr(Kind::Dir, 2)), true, 1);
+        inode.shown = Some((None, at(5)));
+        observe(&mut tree, ROOT_ID, &there, Asked { heard: at(10), ..asked(10) }).unwrap();
+        assert_eq!(tree.peek(ROOT_ID).unwrap().shown, Some((Some(there.version()), at(10))));
     }
 
     /// A write that replaces the file at the home gives it another identity there.

@@ -185,8 +185,9 @@ fn touch_dir(tree: &mut Tree, dir: u64, time: Time, links: i32) -> Result<()> {
 }
 
 /// Lays what unsent operations do to the attributes of an object over an answer of the home that contains the
-/// operations up to `applied`. After a restart that is the first that is known of them.
-pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> {
+/// operations up to `applied`. After a restart that is the first that is known of them. `moves_ctime`: since
+/// that answer another ctime is shown.
+pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64, moves_ctime: bool) -> Result<()> {
     let (later, late): (Vec<Change>, Vec<bool>) = tree
         .queue
         .iter()
@@ -196,15 +197,16 @@ pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64) -> Result<()> 
         .unzip();
     let inode = tree.get(id)?;
     let contained = inode.attr.map_or(0, |attr| contained(&attr, id, &later, &late));
-    // The ctime that was shown counts these changes already, and must be found again after the next restart. Where it is
-    // the answer's, no record has it yet: it is kept as the home's, so that the next change records it.
+    // The ctime that was shown counts these changes already, and must be found again after the next restart. Where it
+    // came with the answer, no record has it yet: it is kept as the home's, so that the next change records it.
     let counted = inode.shown.zip(inode.attr).and_then(|(shown, attr)| {
         let is_dir = attr.kind == home::Kind::Dir;
         let ctime = crate::meta::shown_ctime_of(Some(shown), &attr);
-        let is_answers = ctime == attr.ctime;
-        let ctime = if is_answers && is_dir && contained < later.len() { ctime.next() } else { ctime };
+        let is_homes = ctime == attr.ctime;
+        let version = shown.0.filter(|_| is_homes || moves_ctime || !is_dir);
+        let ctime = if is_homes && is_dir && contained < later.len() { ctime.next() } else { ctime };
         let counts = is_dir || shown.0 == Some(attr.version());
-        counts.then(|| (shown.0.filter(|_| is_answers || !is_dir), ctime))
+        counts.then_some((version, ctime))
     });
     lay_attributes(tree, id, later.into_iter().skip(contained))?;
     if let (Some((version, ctime)), inode) = (counted, tree.get(id)?) {

@@ -3,6 +3,9 @@
 //! An unstable write is seen, and answered, before its record is durable. If the record is lost and the clock is behind
 //! afterwards, the next change of the file has to show a later ctime all the same. So nothing is answered that bears a
 //! time long after that of the last durable record, and after a restart ctimes count on from there.
+//!
+//! A ctime of a home whose clock is ahead is shown as of when it was heard, which no record tells before the next
+//! checkpoint or change. So after a restart it may be as late as it may have been before.
 
 use crate::journal::Change;
 use crate::limits;
@@ -48,6 +51,12 @@ impl Ctimes {
     /// A change at this time shows a ctime later than the answer.
     pub fn floor(&self, time: Time) -> Time {
         if self.is_behind(time) { self.floor } else { Time { sec: i64::MIN, nsec: 0 } }
+    }
+
+    /// An answer of a home that is heard at this time shows no ctime later than the answer: what is yet to come is none that
+    /// an earlier process may have shown.
+    pub fn heard(&self, time: Time) -> Time {
+        time.max(self.floor(time))
     }
 
     fn is_behind(&self, time: Time) -> bool {

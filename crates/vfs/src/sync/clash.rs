@@ -148,9 +148,10 @@ impl Volume {
             return Ok(None);
         }
         let id = tree.bind(dir, name, attr, None)?;
+        let heard = tree.ctimes.heard(self.env.clock.now());
         let inode = tree.get(id)?;
         if known.is_none() {
-            meta::adopt(inode, attr, self.env.clock.instant(), self.env.clock.now());
+            meta::adopt(inode, attr, self.env.clock.instant(), heard);
         }
         inode.base = Some(attr.version());
         inode.drop_link(&(dir, name.clone()));

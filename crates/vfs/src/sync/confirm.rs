@@ -109,7 +109,7 @@ impl Volume {
     }
 
     fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, change: &Change) {
-        let (at, now) = (self.env.clock.instant(), self.env.clock.now());
+        let (at, heard) = (self.env.clock.instant(), tree.ctimes.heard(self.env.clock.now()));
         let version = attr.version();
         let written = matches!(change.op, Op::Write { .. });
         let laid = !tree.unlaid.contains(&id);
@@ -117,7 +117,7 @@ impl Volume {
         if is_foreign(inode, attr, change) {
             // Our own later changes stay those of a content that was seen. Without any, it is as if we had looked.
             if inode.pending == 0 {
-                meta::adopt(inode, attr, at, now);
+                meta::adopt(inode, attr, at, heard);
                 self.data.drop_object(id);
                 tree.notes.content(id, 0);
             }
@@ -138,7 +138,7 @@ impl Volume {
         }
         inode.base = Some(version);
         if inode.pending == 0 {
-            meta::adopt(inode, attr, at, now);
+            meta::adopt(inode, attr, at, heard);
         }
         if inode.kind == home::Kind::File {
             let done = inode.pending == 0;
@@ -167,14 +167,14 @@ impl Volume {
         if !change.plain {
             return;
         }
-        let (at, now) = (self.env.clock.instant(), self.env.clock.now());
+        let (at, heard) = (self.env.clock.instant(), tree.ctimes.heard(self.env.clock.now()));
         for attr in &done.dirs {
             let Some(dir) = tree.find_home(&attr.id) else { continue };
             if let Ok(inode) = tree.get(dir)
                 && inode.pending == 0
             {
                 inode.shown = None;
-                meta::adopt(inode, attr, at, now);
+                meta::adopt(inode, attr, at, heard);
             }
         }
     }
