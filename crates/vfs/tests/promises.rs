@@ -300,7 +300,7 @@ async fn the_first_bytes_go_home_while_it_is_claimed() {
     let e = world.start().await;
     let lab = e.lab().await;
     e.names(lab).await;
-    let trip = Duration::from_millis(300);
+    let trip = Duration::from_secs(1);
     world.fault(Fault::Delay(trip));
     let content = vec![7; 1 << 20];
     let f = e.create(lab, "f").await.unwrap();
