@@ -189,7 +189,7 @@ impl Filesystem for Requests {
         let since = tree.programs.looks(thread, parent.0, tree.vfs.instant());
         let call = Call { since, tree: Arc::clone(&tree) };
         let reply = move |done| {
-            let node = if let Ok(Looked::Found(shown)) = &done { shown.attr.ino.0 } else { 0 };
+            let node = if let Ok(Looked::Found(shown)) = &done { Some(shown.attr.ino.0) } else { None };
             tree.programs.found(thread, node, tree.vfs.instant());
             match done {
                 Ok(Looked::Found(Shown { attr, generation, ttl })) => reply.entry(&ttl, &attr, generation),
