@@ -16,8 +16,8 @@ oncrpc::xdr! {
         Retire(Retire) = 3,
         /// Another form of an earlier change that has no outcome yet: how a conflict is resolved in its place.
         Amend(Amend) = 4,
-        /// The number of a change that the home refused once and that waits: what came after it may have been executed
-        /// before it.
+        /// The number of a change that the home refused once, or that waited for such a one: what came after it may have been
+        /// executed before it.
         Late(u64) = 5,
         /// The numbers of changes of which nothing is left when the last of them is done, ascending: none of them was ever
         /// sent, and each counts as done.

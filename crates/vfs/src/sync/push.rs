@@ -204,8 +204,10 @@ impl Volume {
         }
         let now = self.env.clock.instant();
         let (batch, decided) = {
-            let queue = &self.tree.lock().queue;
-            (queue.select(now, last), queue.decided())
+            let queue = &mut self.tree.lock().queue;
+            let batch = queue.select(now, last);
+            queue.pass(now, &batch).into_iter().for_each(|seq| self.record_late(queue, seq));
+            (batch, queue.decided())
         };
         let Some(last) = batch.iter().flat_map(|g| &g.seqs).max().copied() else { return Ok(batch) };
         match self.lane.synced(last.max(decided)).await {

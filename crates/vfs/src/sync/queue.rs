@@ -45,7 +45,7 @@ pub struct Pending {
     pub rebuilt: bool,
     /// How often it was refused since the start.
     pub refusals: u32,
-    /// It was refused once, or given another form: what came after it may have been executed before it.
+    /// It was refused once, or waited for such a one, or has another form: what came after it may have been executed before it.
     pub late: bool,
     /// It met a conflict that waits for a person.
     pub stopped: Option<Stopped>,
@@ -230,6 +230,22 @@ impl Queue {
             if op.late || op.frozen || op.parked.is_some() || waiting.concerns(&op.change) {
                 waiting.add(&op.change);
                 passed.insert(*seq);
+            }
+        }
+        passed
+    }
+
+    /// Notes of what waits for a refused operation, or for one that is stopped, that this batch passes it. Answers those of which
+    /// that was not known yet: once the other one has its outcome nothing else tells it.
+    pub fn pass(&mut self, now: Duration, batch: &[Group]) -> Vec<u64> {
+        let Some(last) = batch.iter().flat_map(|g| &g.seqs).max() else { return Vec::new() };
+        let (mut waiting, mut passed) = (Waiting::default(), Vec::new());
+        for (seq, op) in self.ops.range_mut(..last) {
+            if op.is_held(now) || waiting.concerns(&op.change) {
+                waiting.add(&op.change);
+                if !std::mem::replace(&mut op.late, true) {
+                    passed.push(*seq);
+                }
             }
         }
         passed

@@ -5,7 +5,7 @@ use super::decide::describe;
 use super::place::Ready;
 use super::prefer::moved_by;
 use super::queue::demand::{Demand, payload};
-use super::queue::{self, Group, Pending};
+use super::queue::{self, Group, Pending, Queue};
 use crate::conflict::Theirs;
 use crate::inode::{Tree, is_hidden, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
@@ -194,13 +194,8 @@ impl Volume {
             }
             op.again = Some(self.env.clock.instant() + pause(kind, op.refusals));
             op.refusals += 1;
-            if op.late {
-                continue;
-            }
-            op.late = true;
-            match self.lane.append(Body::Late(*seq)) {
-                Ok(record) => tree.queue.decide(record),
-                Err(e) => self.lane.give_up(&format!("a refusal could not be recorded: {e}")),
+            if !std::mem::replace(&mut op.late, true) {
+                self.record_late(&mut tree.queue, *seq);
             }
         }
         for change in refused {
@@ -210,6 +205,14 @@ impl Volume {
             }
         }
         self.outcomes.send_modify(|n| *n += 1);
+    }
+
+    /// Records that what came after an operation may be executed before it. Nothing of that is sent until this is durable.
+    pub fn record_late(&self, queue: &mut Queue, seq: u64) {
+        match self.lane.append(Body::Late(seq)) {
+            Ok(record) => queue.decide(record),
+            Err(e) => self.lane.give_up(&format!("it could not be recorded that a change waits: {e}")),
+        }
     }
 
     /// Mode `strict`: the caller gets the error; an acknowledged unstable write is undone, and the verifier says so.

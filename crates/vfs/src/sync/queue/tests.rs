@@ -163,3 +163,17 @@ fn nothing_goes_behind_a_known_change_that_waits_for_what_is_refused() {
     queue.told(&known(vec![2, 3]));
     assert_eq!(next(&queue), [[1], [4]]);
 }
+
+#[test]
+fn what_waited_for_a_refused_change_is_known_to_have_been_passed_also_without_that() {
+    let mut queue = Queue::default();
+    let parked = Some(ErrorKind::NoSpace);
+    queue.push(1, Pending { parked, again: Some(Duration::MAX), late: true, ..created(7) });
+    [(2, 7), (3, 8), (4, 7)].into_iter().for_each(|(seq, object)| queue.push(seq, write(object)));
+    let batch = queue.select(Duration::ZERO, u64::MAX);
+    assert_eq!(next(&queue), [[3]]);
+    assert_eq!(queue.pass(Duration::ZERO, &batch), [2], "the fourth is behind the batch, as it was");
+    assert!(queue.pass(Duration::ZERO, &batch).is_empty(), "that is known");
+    queue.remove(1);
+    assert_eq!((queue.executed_last(&[2]), queue.executed_last(&[2, 4])), (0, 4));
+}
