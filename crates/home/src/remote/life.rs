@@ -6,10 +6,15 @@ use crate::limits::agent::{DEAD_AFTER, KEEPALIVE, SILENT_AFTER};
 use crate::ssh;
 use crate::{Error, ErrorKind, Link};
 use parking_lot::Mutex;
+use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
+
+/// Milliseconds that the machine may seem to have slept because its clocks are not read at one moment.
+const NAP: u64 = 500;
 
 /// The life of one connection.
 pub(crate) struct Life {
@@ -17,8 +22,11 @@ pub(crate) struct Life {
     /// Messages that arrived; the keep-alive compares.
     arrived: AtomicU64,
     silent: AtomicBool,
-    /// How often it has become silent.
+    /// How often it has become silent, or this machine has slept.
     silences: AtomicU64,
+    /// How long this machine has slept since it was started, and in milliseconds how much of that is counted.
+    slept: fn() -> Duration,
+    counted: AtomicU64,
     end: watch::Sender<Option<Error>>,
     /// The process that carries the connection; gone with its end.
     child: Mutex<Option<ssh::Child>>,
@@ -26,11 +34,17 @@ pub(crate) struct Life {
 
 impl Life {
     pub fn new(meter: Arc<Meter>, child: Option<ssh::Child>) -> Life {
+        Life::sleeping(meter, child, slept)
+    }
+
+    fn sleeping(meter: Arc<Meter>, child: Option<ssh::Child>, slept: fn() -> Duration) -> Life {
         Life {
             meter,
             arrived: AtomicU64::new(0),
             silent: AtomicBool::new(false),
             silences: AtomicU64::new(0),
+            slept,
+            counted: AtomicU64::new(slept().as_millis() as u64),
             end: watch::Sender::new(None),
             child: Mutex::new(child),
         }
@@ -67,8 +81,14 @@ impl Life {
         }
     }
 
-    /// How often it has become silent; `None` while it is, or is over.
+    /// How often it has become silent, or this machine has slept: what was told meanwhile may be lost, which its timers take
+    /// long to see. `None` while it is silent, or is over.
     pub fn silences(&self) -> Option<u64> {
+        let slept = (self.slept)().as_millis() as u64;
+        if slept > self.counted.load(Ordering::Relaxed) + NAP {
+            self.counted.store(slept, Ordering::Relaxed);
+            self.silences.fetch_add(1, Ordering::Relaxed);
+        }
         let heard = !self.silent.load(Ordering::Relaxed) && self.end.borrow().is_none();
         heard.then(|| self.silences.load(Ordering::Relaxed))
     }
@@ -148,6 +168,13 @@ impl Rounds {
     }
 }
 
+/// How long this machine has slept since it was started: one clock stands still meanwhile (clock_gettime(2)).
+fn slept() -> Duration {
+    let now = |clock| Duration::try_from(clock_gettime(clock)).unwrap_or_default();
+    let awake = now(ClockId::Monotonic);
+    now(ClockId::Boottime).saturating_sub(awake)
+}
+
 /// The connection is closed on our side.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::Unreachable, "the connection was closed")
@@ -156,4 +183,21 @@ pub(crate) fn closed() -> Error {
 /// The pipe broke.
 pub(crate) fn lost(e: std::io::Error) -> Error {
     Error::new(ErrorKind::Unreachable, format!("the connection was lost: {}", io_text(&e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_told_before_this_machine_slept_is_of_another_span() {
+        static SLEPT: AtomicU64 = AtomicU64::new(7000);
+        let life =
+            Life::sleeping(Arc::default(), None, || Duration::from_millis(SLEPT.load(Ordering::Relaxed)));
+        SLEPT.fetch_add(NAP, Ordering::Relaxed);
+        assert_eq!(life.silences(), Some(0), "two clocks read one after the other");
+        SLEPT.fetch_add(3_600_000, Ordering::Relaxed);
+        assert_eq!([life.silences(), life.silences()], [Some(1); 2], "once for each sleep");
+        assert_eq!(life.link(), Link::Up, "the home may be there all the same");
+    }
 }
