@@ -333,6 +333,17 @@ impl Xdr for Entry {
     }
 }
 
+/// When a question goes to a home.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// As soon as may be: somebody waits.
+    Now,
+    /// Behind those that somebody waits for; this one he may want next.
+    Ahead,
+    /// Behind all others.
+    Later,
+}
+
 /// The connection to a home.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Link {
@@ -503,8 +514,9 @@ pub trait Home: Send + Sync {
         self.watch(dir, max, mark).await
     }
 
-    /// The same as [`Home::read`] for somebody who can wait: what others ask for goes before it.
-    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+    /// The same as [`Home::read`], in this turn.
+    async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let _ = turn;
         self.read(file, at, len).await
     }
 

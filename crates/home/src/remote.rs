@@ -30,7 +30,7 @@ use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, Link, Loc, Name,
     OpId, Outcome, Page,
 };
-use crate::{Placed, Result, Seen, StatFs, Status, Walked, Watched, XattrName, Xattrs};
+use crate::{Placed, Result, Seen, StatFs, Status, Turn, Walked, Watched, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -599,8 +599,8 @@ impl Home for RemoteHome {
         self.same_account().await?.watch_later(dir, max, mark).await
     }
 
-    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        self.same_account().await?.read_later(file, at, len).await
+    async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.same_account().await?.read_in(turn, file, at, len).await
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

@@ -14,7 +14,8 @@ use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::sparse::Sparse;
 use home::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, HomePath, Link,
-    Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Walked, Watched, XattrName, Xattrs,
+    Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Turn, Walked, Watched, XattrName,
+    Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -317,9 +318,9 @@ impl Home for Gate {
         self.inner.home.watch_later(dir, max, mark).await
     }
 
-    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+    async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let _call = self.call_at(&file.path)?;
-        self.inner.home.read_later(file, at, len).await
+        self.inner.home.read_in(turn, file, at, len).await
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

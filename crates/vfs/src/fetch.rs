@@ -17,8 +17,8 @@ use futures_util::future::{BoxFuture, FutureExt, Shared};
 use hashbrown::HashMap;
 use home::xattr::may_have;
 use home::{
-    Changed, Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Page, Result, Seen, StatFs, Watched,
-    XattrName,
+    Changed, Chunk, Error, ErrorKind, Hello, Home, HomePath, Loc, Name, Page, Result, Seen, StatFs, Turn,
+    Watched, XattrName,
 };
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
@@ -59,23 +59,6 @@ impl Want {
             Want::Later(want) => want.about(),
         }
     }
-
-    /// What is asked, and when.
-    fn turn(&self) -> (&Want, Turn) {
-        match self {
-            Want::Later(want) => (want, Turn::Later),
-            want => (want, Turn::Now),
-        }
-    }
-}
-
-/// When a question goes to the home.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// As soon as may be.
-    Now,
-    /// Behind those of [`Turn::Now`].
-    Later,
 }
 
 /// How much of a directory is wanted.
@@ -112,7 +95,7 @@ impl Volume {
         if !have {
             self.home.wanted();
         }
-        let flight = self.flight(want.clone());
+        let flight = self.flight(want.clone(), Turn::Now);
         if !have {
             return self.insist(want, flight).await;
         }
@@ -142,7 +125,7 @@ impl Volume {
     ) -> Result<()> {
         loop {
             match flight.await {
-                Err(e) if e.kind == ErrorKind::Busy => flight = self.flight(want.clone()),
+                Err(e) if e.kind == ErrorKind::Busy => flight = self.flight(want.clone(), Turn::Now),
                 answer => return answer,
             }
         }
@@ -169,7 +152,7 @@ impl Volume {
                 }
                 let pause = self.home.wanted().map_or(limits::ASK_AGAIN, |left| left.min(limits::ASK_AGAIN));
                 tokio::time::sleep(pause).await;
-                flight = self.flight(want.clone());
+                flight = self.flight(want.clone(), Turn::Now);
             }
         };
         let answer = tokio::time::timeout(limits::HOLD, attempts).await;
@@ -191,14 +174,14 @@ impl Volume {
 
     /// Starts a question, or joins the one that is under way. It goes on even if nobody waits any more, so that a
     /// call that comes again finds the answer.
-    fn flight(self: &Arc<Self>, want: Want) -> Shared<BoxFuture<'static, Result<()>>> {
+    fn flight(self: &Arc<Self>, want: Want, turn: Turn) -> Shared<BoxFuture<'static, Result<()>>> {
         let mut flights = self.flights.0.lock();
         if let Some(flight) = flights.get(&want) {
             return flight.clone();
         }
         let (volume, key) = (self.clone(), want.clone());
         let task = tokio::spawn(async move {
-            let answer = volume.fetch(key.clone()).await;
+            let answer = volume.fetch(&key, turn).await;
             volume.flights.0.lock().remove(&key);
             answer
         });
@@ -212,21 +195,22 @@ impl Volume {
         flight
     }
 
-    async fn fetch(self: &Arc<Self>, want: Want) -> Result<()> {
+    async fn fetch(self: &Arc<Self>, want: &Want, turn: Turn) -> Result<()> {
         self.greeted().await?;
-        self.persist(want.about(), || self.put(&want)).await
+        let want = if let Want::Later(want) = want { want } else { want };
+        self.persist(want.about(), || self.put(want, turn)).await
     }
 
-    async fn put(self: &Arc<Self>, want: &Want) -> Result<()> {
-        match want.turn() {
-            (Want::Attr(id), _) => self.fetch_attr(*id).await,
-            (Want::List(dir, extent), turn) => self.fetch_listing(*dir, *extent, turn).await,
-            (Want::Name(dir, name), _) => self.fetch_name(*dir, name).await,
-            (Want::Look(dir, name), _) => self.fetch_look(*dir, name).await,
-            (Want::Data(id, at), turn) => self.fetch_data(*id, *at, turn).await,
-            (Want::Target(id), _) => self.fetch_target(*id).await,
-            (Want::Xattrs(id, name), _) => self.fetch_xattrs(*id, name.as_ref()).await,
-            (Want::Later(_), _) => Err(ErrorKind::Invalid.into()),
+    async fn put(self: &Arc<Self>, want: &Want, turn: Turn) -> Result<()> {
+        match want {
+            Want::Attr(id) => self.fetch_attr(*id).await,
+            Want::List(dir, extent) => self.fetch_listing(*dir, *extent, turn).await,
+            Want::Name(dir, name) => self.fetch_name(*dir, name).await,
+            Want::Look(dir, name) => self.fetch_look(*dir, name).await,
+            Want::Data(id, at) => self.fetch_data(*id, *at, turn).await,
+            Want::Target(id) => self.fetch_target(*id).await,
+            Want::Xattrs(id, name) => self.fetch_xattrs(*id, name.as_ref()).await,
+            Want::Later(_) => Err(ErrorKind::Invalid.into()),
         }
     }
 
@@ -551,7 +535,7 @@ impl Volume {
         let chunk = match (self.fetch_sparse(id, &loc, (at, len), turn == Turn::Later).await, turn) {
             (Some(chunk), _) => chunk,
             (None, Turn::Now) => self.home.read(&loc, at, len as u32).await,
-            (None, Turn::Later) => self.home.read_later(&loc, at, len as u32).await,
+            (None, turn) => self.home.read_in(turn, &loc, at, len as u32).await,
         };
         let chunk = chunk.map_err(gone)?;
         self.keep_chunk(id, at, &chunk, asked)
@@ -648,7 +632,7 @@ impl Volume {
     /// Asks for something that nobody waits for yet.
     pub fn ask_ahead(self: &Arc<Self>, want: Want) {
         if self.connects() {
-            drop(self.flight(want));
+            drop(self.flight(want, Turn::Ahead));
         }
     }
 
@@ -657,7 +641,7 @@ impl Volume {
         let want = if self.is_asked(&want) { want } else { Want::Later(Box::new(want)) };
         let mut moved = 0;
         while self.connects() {
-            match self.flight(want.clone()).await {
+            match self.flight(want.clone(), Turn::Later).await {
                 Err(e) if e.kind == ErrorKind::Unreachable => {
                     self.unheard();
                     if self.is_given_up() {

@@ -9,6 +9,7 @@ mod lists;
 #[cfg(test)]
 mod older;
 mod pages;
+mod reads;
 mod sane;
 mod table;
 #[cfg(test)]
@@ -28,7 +29,7 @@ use super::verbs::{
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{
-    BODY_MAX, COPY_PLACES, KNOWN_MAX, LISTING, PACK_FROM, READ_MAX, READ_PART, REQUESTS_MAX, STAGE_MAX,
+    BODY_MAX, COPY_PLACES, KNOWN_MAX, LISTING, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX,
 };
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::sparse::Sparse;
@@ -37,7 +38,7 @@ use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Copied, Error, ErrorKind, Hello, Home,
     Loc, Name, OpId, Outcome,
 };
-use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Walked, Watched, XattrName, Xattrs};
+use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Turn, Walked, Watched, XattrName, Xattrs};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use parking_lot::Mutex;
@@ -157,58 +158,6 @@ impl Session {
         self.accept.features & XATTRS != 0
     }
 
-    async fn read_as(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let len = len.min(READ_MAX);
-        if len > READ_PART
-            && let Some(chunk) = self.read_in_parts(class, file, at, len).await?
-        {
-            return Ok(chunk);
-        }
-        self.read_part(class, file, at, len).await
-    }
-
-    /// As several requests at once, which spread over the pipes and let short ones in between. `None` where the file
-    /// changed meanwhile, so that they are not of one version.
-    async fn read_in_parts(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Option<Chunk>> {
-        let starts = (0..len).step_by(READ_PART as usize);
-        let reads =
-            starts.map(|i| self.read_part(class, file, at.saturating_add(i.into()), READ_PART.min(len - i)));
-        let chunks = futures_util::future::try_join_all(reads).await?;
-        let attr = chunks.first().map(|c| c.attr).ok_or_else(closed)?;
-        if chunks.iter().any(|c| c.attr.version() != attr.version()) {
-            return Ok(None);
-        }
-        let mut data = BytesMut::with_capacity(len as usize);
-        for chunk in chunks {
-            data.extend_from_slice(&chunk.data);
-            if chunk.data.len() < READ_PART as usize {
-                break;
-            }
-        }
-        Ok(Some(Chunk { attr, data: data.freeze() }))
-    }
-
-    /// At most what one request carries.
-    async fn read_part(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        match &self.wide {
-            Some(wide) => wide.read(self, class, file, at, len).await,
-            None => self.read_once(class, file, at, len).await,
-        }
-    }
-
-    async fn read_once(&self, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let args = ReadArgs { file: file.clone(), at, len };
-        let checks = self.accept.features & CHECKS != 0;
-        let request = if checks { Request::Readc(args) } else { Request::Read(args) };
-        match self.call(class, request).await? {
-            Reply::Read(chunk) if chunk.data.len() <= len as usize && !checks => Ok(chunk),
-            Reply::Readc(checked) if checked.chunk.data.len() <= len as usize && checks => {
-                checked.checked().ok_or_else(|| self.damaged())
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-
     /// Bytes are not those that were sent: nothing more is believed that comes this way.
     fn damaged(&self) -> Error {
         let why = Error::new(ErrorKind::Unreachable, "bytes of the agent arrived damaged");
@@ -254,9 +203,19 @@ impl Session {
     }
 
     async fn call(&self, class: Class, request: Request) -> Result<Reply> {
+        self.call_as(class, Turn::Now, request).await
+    }
+
+    /// Of its class, those ahead of somebody go behind those that he waits for.
+    async fn call_in(&self, turn: Turn, request: Request) -> Result<Reply> {
+        let class = if turn == Turn::Later { Class::Bulk } else { Class::Data };
+        self.call_as(class, turn, request).await
+    }
+
+    async fn call_as(&self, class: Class, turn: Turn, request: Request) -> Result<Reply> {
         let (body, weight, room) = self.prepared(class, &request).await?;
         let (sender, receiver) = oneshot::channel();
-        let id = self.shared.push(class, body, weight, Waiter::One(sender))?;
+        let id = self.shared.push((class, turn), body, weight, Waiter::One(sender))?;
         let guard = CallGuard { shared: &self.shared, id, change: is_change(&request) };
         let reply = receiver.await.unwrap_or_else(|_| Err(closed()));
         std::mem::forget(guard);
@@ -274,7 +233,7 @@ impl Session {
         let (sender, receiver) = oneshot::channel();
         let unkept = self.shared.unkept.clone();
         let waiter = Waiter::Sent { sent: Some(sender), unkept, _room: room };
-        let id = self.shared.push(Class::Bulk, body, weight, waiter)?;
+        let id = self.shared.push((Class::Bulk, Turn::Now), body, weight, waiter)?;
         let guard = CallGuard { shared: &self.shared, id, change: true };
         let sent = receiver.await.map_err(|_| self.shared.life.over().unwrap_or_else(closed));
         std::mem::forget(guard);
@@ -368,8 +327,8 @@ impl Accept {
 
 impl Shared {
     /// Puts a request into its line.
-    fn push(&self, class: Class, body: Vec<Bytes>, weight: usize, waiter: Waiter) -> Result<u64> {
-        let id = self.table.lock().push(class, body, weight, waiter)?;
+    fn push(&self, place: (Class, Turn), body: Vec<Bytes>, weight: usize, waiter: Waiter) -> Result<u64> {
+        let id = self.table.lock().push(place, body, weight, waiter)?;
         self.work.notify_one();
         Ok(id)
     }
@@ -612,7 +571,7 @@ impl Home for Session {
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        self.read_as(Class::Data, file, at, len).await
+        self.read_as(Turn::Now, file, at, len).await
     }
 
     async fn read_known(
@@ -643,8 +602,8 @@ impl Home for Session {
         self.watch_as(Class::Bulk, dir, max, mark).await
     }
 
-    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        self.read_as(Class::Bulk, file, at, len).await
+    async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.read_as(turn, file, at, len).await
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

@@ -13,8 +13,8 @@ use crate::sparse::{AROUND, Sparse, SparsePart};
 use crate::testing::Outside;
 use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entry, Hello, Home, HomePath, Link, Loc, Mark,
-    Name, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, Status, Walked, Watched, Xattr, XattrName,
-    Xattrs, limits,
+    Name, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen, Status, Turn, Walked, Watched, Xattr,
+    XattrName, Xattrs, limits,
 };
 use bytes::Bytes;
 use oncrpc::xdr::Xdr;
@@ -40,8 +40,10 @@ pub struct Counters {
     pub walk: u64,
     /// Directories that these came to.
     pub walked: u64,
-    /// Calls of [`Home::read`].
+    /// Calls of [`Home::read`] and [`Home::read_in`].
     pub read: u64,
+    /// Those of them that nobody waited for: [`Turn::Ahead`].
+    pub read_ahead: u64,
     /// Calls of [`Home::readlink`].
     pub readlink: u64,
     /// Calls of [`Home::statfs`].
@@ -433,6 +435,11 @@ impl Home for MemoryHome {
 
     fn epoch(&self) -> Option<u64> {
         self.state.lock().epoch
+    }
+
+    async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.state.lock().counters.read_ahead += u64::from(turn == Turn::Ahead);
+        Home::read(self, file, at, len).await
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

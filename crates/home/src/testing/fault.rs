@@ -9,7 +9,7 @@ use crate::{
     Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Hello, Home, Link, Loc, Name, Page, Seen,
     Status, Walked, Watched,
 };
-use crate::{XattrName, Xattrs};
+use crate::{Turn, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -226,8 +226,8 @@ impl Home for FaultHome {
         self.through(self.inner.watch_later(dir, max, mark)).await
     }
 
-    async fn read_later(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        self.through(self.inner.read_later(file, at, len)).await
+    async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        self.through(self.inner.read_in(turn, file, at, len)).await
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

@@ -1,7 +1,7 @@
 //! The gate before a home that counts logins.
 
 use super::*;
-use home::{HomeId, Time};
+use home::{HomeId, Time, Turn};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ impl Home for Dirs {
     async fn watch_later(&self, _: &Loc, _: u32, _: u64) -> Result<Watched> {
         Err(ErrorKind::NoSpace.into())
     }
-    async fn read_later(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
+    async fn read_in(&self, _: Turn, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
         Err(ErrorKind::NoSpace.into())
     }
     async fn readlink(&self, _: &Loc) -> Result<Bytes> {
@@ -151,7 +151,7 @@ fn at(path: &str) -> Loc {
 #[tokio::test]
 async fn what_can_wait_gets_through_as_that() {
     let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
-    assert_eq!(gate.read_later(&at("f"), 0, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(gate.read_in(Turn::Later, &at("f"), 0, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
     assert_eq!(gate.watch_later(&at("d"), 1, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
 }
 

@@ -12,7 +12,7 @@ use crate::meta::{self, Asked, Content};
 use crate::volume::Volume;
 use futures_util::future::FutureExt;
 use home::limits::agent::{CONFIRM_MAX, LIST_ENTRIES_MAX};
-use home::{Belief, Believed, Entry, Error, ErrorKind, HomePath, Kind, Page, Result, Watched};
+use home::{Belief, Believed, Entry, Error, ErrorKind, HomePath, Kind, Page, Result, Turn, Watched};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -117,7 +117,7 @@ impl Volume {
             let one = async move {
                 all.await?;
                 let listed = volume.tree.lock().names(want.about()).is_ok_and(|node| node.complete);
-                if listed { Ok(()) } else { volume.fetch(want).await }
+                if listed { Ok(()) } else { volume.fetch(&want, Turn::Now).await }
             };
             one.boxed().shared()
         };

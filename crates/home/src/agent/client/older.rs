@@ -7,7 +7,7 @@ use super::super::verbs::{WalkedPage, WalkedPages, WatchedPage};
 use super::tests::session_on;
 use super::*;
 use crate::agent::server::Serve;
-use crate::{HomePath, SetAttr, Time, XattrHow};
+use crate::{HomePath, SetAttr, Time, Turn, XattrHow};
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -159,7 +159,7 @@ async fn every_call(s: &Session, features: u64) {
         false => assert_eq!(walked.unwrap_err().kind, ErrorKind::Unsupported),
     }
     assert_eq!(s.epoch().is_some(), has(WATCHES));
-    for chunk in [s.read(&f, 3, 10).await.unwrap(), s.read_later(&f, 3, 10).await.unwrap()] {
+    for chunk in [s.read(&f, 3, 10).await.unwrap(), s.read_in(Turn::Later, &f, 3, 10).await.unwrap()] {
         assert_eq!(&chunk.data[..], [3; 10]);
     }
     assert_eq!(&s.readlink(&f).await.unwrap()[..], b"target");

@@ -6,7 +6,7 @@ use super::wire::Wire;
 use super::{Answer, SeenAnswer};
 use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, PARTS_MAX, STATS_MAX};
 use crate::remote::{Meter, Rounds};
-use crate::{Error, ErrorKind, Loc, Result};
+use crate::{Error, ErrorKind, Loc, Result, Turn};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
 use parking_lot::Mutex;
@@ -54,6 +54,8 @@ struct Queued {
     frame: Frame,
     /// `None` for frames that nobody answers.
     waiter: Option<Waiter>,
+    /// Those that somebody waits for go before it.
+    ahead: bool,
     /// Bytes that it makes the pipe carry, if they are many.
     weight: usize,
 }
@@ -85,11 +87,20 @@ impl Table {
         }
     }
 
-    pub fn push(&mut self, class: Class, body: Vec<Bytes>, weight: usize, waiter: Waiter) -> Result<u64> {
+    /// Puts a request into the line of its class.
+    pub fn push(
+        &mut self,
+        (class, turn): (Class, Turn),
+        body: Vec<Bytes>,
+        weight: usize,
+        waiter: Waiter,
+    ) -> Result<u64> {
         self.check_open()?;
         self.last_id += 1;
         let frame = Frame::new(Type::Request, class, self.last_id, body);
-        self.queues[class as usize].push_back(Queued { frame, waiter: Some(waiter), weight });
+        let (queue, ahead) = (&mut self.queues[class as usize], turn == Turn::Ahead);
+        let before = if ahead { None } else { queue.iter().position(|q| q.ahead) };
+        queue.insert(before.unwrap_or(queue.len()), Queued { frame, waiter: Some(waiter), ahead, weight });
         Ok(self.last_id)
     }
 
@@ -102,7 +113,7 @@ impl Table {
     pub fn push_notice(&mut self, frame: Frame) {
         // One at a time is enough: a pipe that takes none needs no second.
         if self.queues[0].iter().all(|q| q.waiter.is_some()) {
-            self.queues[0].push_back(Queued { frame, waiter: None, weight: 0 });
+            self.queues[0].push_back(Queued { frame, waiter: None, ahead: false, weight: 0 });
         }
     }
 
@@ -126,7 +137,7 @@ impl Table {
         self.parts -= sent.parts.len();
         self.wire.give_back(sent.class, sent.weight);
         let frame = Frame::new(Type::Cancel, Class::Control, id, Vec::new());
-        self.queues[0].push_back(Queued { frame, waiter: None, weight: 0 });
+        self.queues[0].push_back(Queued { frame, waiter: None, ahead: false, weight: 0 });
         true
     }
 
@@ -194,7 +205,7 @@ impl Table {
         Request::Stat(locs).encode(&mut w);
         self.last_id += 1;
         let frame = Frame::new(Type::Request, Class::Metadata, self.last_id, w.into_segments());
-        Some(Queued { frame, waiter: Some(Waiter::Stats(answers)), weight: 0 })
+        Some(Queued { frame, waiter: Some(Waiter::Stats(answers)), ahead: false, weight: 0 })
     }
 
     /// A part of an answer arrived. With the last one, the waiter and the whole body are given out.

@@ -5,8 +5,9 @@ mod wide;
 use super::super::server::tests::{Gated, start};
 use super::super::verbs::JOINS;
 use super::*;
+use crate::limits::agent::READ_PART;
 use crate::limits::agent::{APPLY_MAX, CHANGES_MAX, COPY_PARTS};
-use crate::{HomePath, Link, Mark, Op, SetAttr, Time};
+use crate::{HomePath, Link, Mark, Op, SetAttr, Time, Turn};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::net::UnixStream;
@@ -185,7 +186,7 @@ async fn what_can_wait_goes_behind_what_is_waited_for() {
     })
     .await;
     let x = loc(b"x");
-    let later = [s.read_later(&x, 0, 3).await.err(), s.watch_later(&x, 3, 1).await.err()];
+    let later = [s.read_in(Turn::Later, &x, 0, 3).await.err(), s.watch_later(&x, 3, 1).await.err()];
     let now = [s.read(&x, 0, 3).await.err(), s.watch(&x, 3, 1).await.err()];
     assert_eq!(later.map(|e| e.unwrap().kind), [ErrorKind::NoSpace; 2]);
     assert_eq!(now.map(|e| e.unwrap().kind), [ErrorKind::Busy; 2]);
@@ -522,7 +523,7 @@ async fn heavy_requests_keep_their_order_and_light_ones_pass() {
     let mut push = |weight: usize| {
         let (answer, _) = oneshot::channel();
         let body = Request::Readlink(loc(b"x")).to_bytes();
-        table.push(Class::Bulk, vec![body], weight, Waiter::One(answer)).unwrap()
+        table.push((Class::Bulk, Turn::Now), vec![body], weight, Waiter::One(answer)).unwrap()
     };
     let full = crate::limits::agent::WINDOW_FIRST;
     let ids: Vec<u64> = [full, full, 1, 0].into_iter().map(&mut push).collect();
@@ -535,6 +536,21 @@ async fn heavy_requests_keep_their_order_and_light_ones_pass() {
     assert!(table.arrived(ids[0], Bytes::new(), true).unwrap().is_some());
     assert!(table.take_batch(&mut batch, &meter).is_some());
     assert_eq!(sent(&batch), [ids[1], ids[2]]);
+}
+
+#[tokio::test]
+async fn what_somebody_waits_for_goes_before_what_is_asked_for_ahead() {
+    let (mut table, meter) = (Table::new(Arc::new(Wire::new())), Meter::default());
+    let mut push = |turn| {
+        let (answer, _) = oneshot::channel();
+        let body = Request::Readlink(loc(b"x")).to_bytes();
+        table.push((Class::Data, turn), vec![body], 1, Waiter::One(answer)).unwrap()
+    };
+    let ids = [Turn::Ahead, Turn::Now, Turn::Ahead, Turn::Now].map(&mut push);
+    let mut batch = Vec::new();
+    table.take_batch(&mut batch, &meter).unwrap();
+    let sent: Vec<u64> = batch.iter().map(|frame| frame.header.id).collect();
+    assert_eq!(sent, [1, 3, 0, 2].map(|n| ids[n]));
 }
 
 #[tokio::test]

@@ -3,11 +3,10 @@
 //! an agent of its own, which is asked for bytes of files and nothing else, because changes have one agent. What one of
 //! them cannot do the first one is asked again.
 
-use super::super::frame::Class;
 use super::super::verbs::{JOINS, StageArgs};
 use super::{Session, Wire};
 use crate::limits::agent::{CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_IDLE, CHANNELS_MORE, CHANNELS_PAUSE};
-use crate::{Chunk, Loc, Result};
+use crate::{Chunk, Loc, Result, Turn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -41,16 +40,18 @@ pub(super) struct Wide {
 /// What a pipe is given. One kind does not wait for room that another one takes.
 #[derive(Clone, Copy)]
 enum Kind {
-    Wanted,
-    Later,
+    Read(Turn),
     Staged,
 }
 
-const KINDS: usize = 3;
+const KINDS: usize = 4;
 
 impl Kind {
-    fn of(class: Class) -> Kind {
-        if class == Class::Bulk { Kind::Later } else { Kind::Wanted }
+    fn index(self) -> usize {
+        match self {
+            Kind::Read(turn) => turn as usize,
+            Kind::Staged => KINDS - 1,
+        }
     }
 }
 
@@ -64,7 +65,7 @@ impl Load {
     }
 
     fn has_room(&self, kind: Kind) -> bool {
-        self.0[kind as usize].load(Ordering::Relaxed) < CHANNEL_GIVEN
+        self.0[kind.index()].load(Ordering::Relaxed) < CHANNEL_GIVEN
     }
 }
 
@@ -95,8 +96,8 @@ struct Given {
 
 impl Drop for Given {
     fn drop(&mut self) {
-        self.load.0[self.kind as usize].fetch_sub(self.len, Ordering::Relaxed);
-        self.room[self.kind as usize].notify_one();
+        self.load.0[self.kind.index()].fetch_sub(self.len, Ordering::Relaxed);
+        self.room[self.kind.index()].notify_one();
     }
 }
 
@@ -106,26 +107,26 @@ impl Wide {
     }
 
     /// Reads over the pipe that has least to do. `first`: the one that has always been there.
-    pub async fn read(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let chunk = self.read_once(first, class, file, at, len).await?;
+    pub async fn read(&self, first: &Session, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let chunk = self.read_once(first, turn, file, at, len).await?;
         self.used(first);
         Ok(chunk)
     }
 
-    async fn read_once(&self, first: &Session, class: Class, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let kind = Kind::of(class);
+    async fn read_once(&self, first: &Session, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
+        let kind = Kind::Read(turn);
         let (other, given) = self.turn(kind, len.into()).await;
         if let Some(pipe) = other {
-            if let Ok(chunk) = pipe.session.read_once(class, file, at, len).await {
+            if let Ok(chunk) = pipe.session.read_once(turn, file, at, len).await {
                 let meter = &first.shared.life.meter;
                 meter.bytes_in.fetch_add(chunk.data.len() as u64, Ordering::Relaxed);
                 return Ok(chunk);
             }
             drop(given);
             let _given = self.give(&self.first, kind, len.into());
-            return first.read_once(class, file, at, len).await;
+            return first.read_once(turn, file, at, len).await;
         }
-        first.read_once(class, file, at, len).await
+        first.read_once(turn, file, at, len).await
     }
 
     /// Stages over the joined pipe that has least to do. `first`: the one that has always been there.
@@ -164,7 +165,7 @@ impl Wide {
     }
 
     fn give(&self, load: &Arc<Load>, kind: Kind, len: u64) -> Given {
-        load.0[kind as usize].fetch_add(len, Ordering::Relaxed);
+        load.0[kind.index()].fetch_add(len, Ordering::Relaxed);
         Given { load: load.clone(), kind, len, room: self.room.clone() }
     }
 
@@ -172,7 +173,7 @@ impl Wide {
     /// waits finds pipes that are made meanwhile.
     async fn turn(&self, kind: Kind, len: u64) -> (Option<Pipe>, Given) {
         loop {
-            let room = self.room[kind as usize].notified();
+            let room = self.room[kind.index()].notified();
             if let Some(turn) = self.least(kind, len) {
                 return turn;
             }
@@ -273,7 +274,7 @@ impl Wide {
 
     /// Room for a read, until it is dropped, if any pipe has some.
     pub fn hold_read(&self, len: u32) -> Option<impl Sized> {
-        self.least(Kind::Wanted, len.into()).map(|(_, given)| given)
+        self.least(Kind::Read(Turn::Now), len.into()).map(|(_, given)| given)
     }
 
     /// Bytes that came over those besides the first.

@@ -110,7 +110,7 @@ fn a_pipe_that_ends_gives_back_what_it_had_under_way() {
     let wire = Arc::new(Wire::new());
     let mut table = Table::new(wire.clone());
     let (sender, _receiver) = oneshot::channel();
-    table.push(Class::Bulk, Vec::new(), 1000, Waiter::One(sender)).unwrap();
+    table.push((Class::Bulk, Turn::Now), Vec::new(), 1000, Waiter::One(sender)).unwrap();
     table.take_batch(&mut Vec::new(), &Meter::default()).unwrap();
     assert!(!wire.is_unused());
     table.close(&closed());
@@ -131,7 +131,7 @@ async fn no_pipe_is_given_more_than_it_carries_soon() {
     let read = session.read(&file, 3, READ_PART);
     tokio::pin!(read);
     assert!(tokio::time::timeout(Duration::from_millis(100), &mut read).await.is_err(), "it has no room");
-    session.read_later(&file, 4, READ_PART).await.unwrap();
+    session.read_in(Turn::Ahead, &file, 4, READ_PART).await.unwrap();
     held.pop();
     assert_eq!(read.await.unwrap().data[0], 3);
     drop(held);
