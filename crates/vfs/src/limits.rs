@@ -39,6 +39,10 @@ pub const WALKS_AHEAD: usize = 4;
 pub const DOWN_AHEAD: usize = 16;
 /// Names of a path that are asked for ahead of the look-ups, where each call asks the home.
 pub const PATH_AHEAD: usize = 32;
+/// By how much more is asked ahead of somebody each time that he has used half of it: each time costs a round trip.
+pub const WALK_GROWTH: usize = 4;
+/// Where what was asked for was of no use so often in a row, it is not asked for less often still; a power of two.
+pub const WALK_FAILURES: u32 = 6;
 /// The same as [`LISTS_AHEAD`] where the home walks by itself.
 pub const WALKED_AHEAD: usize = 512;
 /// The same as [`LISTS_AHEAD_BYTES`] there.

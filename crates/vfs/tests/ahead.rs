@@ -135,6 +135,33 @@ async fn who_reads_one_file_here_and_one_there_gets_no_others_with_them() {
     }
 }
 
+#[tokio::test]
+async fn who_reads_small_files_at_random_gets_few_others_with_them() {
+    const FILES: u64 = 600;
+    let world = World::new(Mode::Wb);
+    (0..FILES).for_each(|i| world.write(&format!("f{i:03}"), &content(i)));
+    let e = world.start().await;
+    e.names(e.lab().await).await;
+    for n in 0..100 {
+        let i = n * 7919 % FILES;
+        assert_eq!(e.read(e.find(&format!("/lab/f{i:03}")).await.unwrap()).await.unwrap(), content(i));
+    }
+    let reads = asked(&world, |c| c.read, 0).await;
+    assert!(reads < 130, "{reads} for 100");
+}
+
+#[tokio::test]
+async fn who_reads_a_file_in_order_waits_for_a_few_parts_of_it() {
+    const MIB: u64 = 48;
+    let world = World::new(Mode::Wb);
+    world.write("big", &vec![7; (MIB << 20) as usize]);
+    let e = world.start().await;
+    assert_eq!(e.read(e.find("/lab/big").await.unwrap()).await.unwrap().len() as u64, MIB << 20);
+    let counters = world.memory.counters();
+    assert_eq!(counters.read, MIB, "no part twice");
+    assert!(counters.read - counters.read_ahead < 4, "{counters:?}");
+}
+
 /// Files come in the order in which they are read: by name or by fileid, both of which differ from that of the listing.
 #[tokio::test]
 async fn who_reads_in_another_order_finds_what_comes_next_in_it() {
@@ -191,8 +218,8 @@ async fn crawled(order: impl Fn(&mut Vec<String>)) {
         read(names[0].clone(), f).await;
     }
     assert_eq!(asked(&world, |c| c.read, files).await, files, "nothing of a directory where nobody was");
-    for f in 0..files {
-        read(names[1].clone(), f).await;
+    for (dir, f) in (1..3).flat_map(|dir| (0..files).map(move |f| (dir, f))) {
+        read(names[dir].clone(), f).await;
     }
     assert_eq!(asked(&world, |c| c.read, dirs * files).await, dirs * files, "all that comes next, once");
     world.fault(Fault::Unreachable);

@@ -1,5 +1,6 @@
 //! Somebody who uses one child of a directory after another.
 
+use crate::limits;
 use std::time::Duration;
 
 /// In which order somebody uses the files of a directory.
@@ -27,6 +28,9 @@ pub struct Walk {
     asked: usize,
     /// How many he has used since.
     used: usize,
+    /// How often in a row what was asked for was of no use, and how many further ones he is to use before it is tried again.
+    failures: u32,
+    pause: u32,
     /// Whether he goes through the directories here by their names, not in the order of listings; `None` where he was
     /// seen in one of them only.
     by_name: Option<bool>,
@@ -37,19 +41,38 @@ pub struct Walk {
 impl Walk {
     /// He uses the child with this cookie; answers how many more to ask for, at most `max`. One who used none since
     /// `need` has not begun to walk. Of those who find what was asked for ahead, only he is to be asked for who has used
-    /// half of it; `missed`: it was not there.
-    pub fn step(&mut self, cookie: u64, missed: bool, max: usize, now: Duration, need: Duration) -> usize {
+    /// half of it. For one who wants something else instead less is asked, and at last only now and then. `foreseen`: this one
+    /// was asked for, and is there or on its way.
+    pub fn step(&mut self, cookie: u64, foreseen: bool, max: usize, now: Duration, need: Duration) -> usize {
         let (walks, moves) = (self.is_on(need), self.cookie != cookie);
         (self.at, self.cookie) = (Some(now), cookie);
         if !walks {
-            (self.window, self.asked) = (0, 0);
+            (self.window, self.asked, self.failures, self.pause) = (0, 0, 0, 0);
         }
-        self.used += usize::from(moves);
-        if !missed && (self.asked == 0 || self.used * 2 < self.asked) {
-            return 0;
+        self.used += usize::from(moves && foreseen);
+        let has_used_half = self.used * 2 >= self.asked;
+        match foreseen {
+            false if self.asked > 0 && !has_used_half => return self.fails(),
+            false if self.pause > 0 => {
+                self.pause -= 1;
+                return 0;
+            }
+            false => {}
+            true if self.asked == 0 || !has_used_half => return 0,
+            true => self.failures = 0,
         }
         if walks && moves {
-            self.window = (self.window * 2).max(self.asked).clamp(2, max);
+            self.window = (self.window * limits::WALK_GROWTH).max(self.asked).clamp(2, max);
+        }
+        self.window
+    }
+
+    /// What was asked for ahead is not what he wants; answers how many to ask for from where he is now.
+    fn fails(&mut self) -> usize {
+        (self.window, self.asked, self.used) = (self.window / limits::WALK_GROWTH, 0, 0);
+        if self.window == 0 {
+            self.failures = (self.failures + 1).min(limits::WALK_FAILURES);
+            self.pause = 1 << self.failures;
         }
         self.window
     }
@@ -97,9 +120,10 @@ impl Walk {
         self.order
     }
 
-    /// Sets the order.
-    pub fn goes_by(&mut self, order: Order) {
-        self.order = order;
+    /// He walks, though not where something was asked for ahead: in another directory, or in this order, as far as it is seen.
+    pub fn begins_anew(&mut self, order: Option<Order>) {
+        self.order = order.unwrap_or(self.order);
+        (self.asked, self.used, self.failures, self.pause) = (0, 0, 0, 0);
     }
 
     /// How he goes from one directory to the next.
@@ -110,5 +134,38 @@ impl Walk {
     /// Sets how.
     pub fn goes_by_name(&mut self, by_name: bool) {
         self.by_name = Some(by_name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// How many were asked for each time that any were, which are those with the next cookies.
+    fn asked(walk: &mut Walk, came: &mut HashSet<u64>, cookies: impl Iterator<Item = u64>) -> Vec<usize> {
+        let step = |cookie| {
+            let count = walk.step(cookie, came.contains(&cookie), 512, Duration::ZERO, Duration::ZERO);
+            came.extend(cookie..=cookie + count as u64);
+            (count > 0).then(|| walk.asks(count)).map(|()| count)
+        };
+        cookies.filter_map(step).collect()
+    }
+
+    #[test]
+    fn who_uses_what_was_asked_for_is_asked_for_more_and_more() {
+        let (mut walk, mut came) = (Walk::default(), HashSet::new());
+        assert_eq!(asked(&mut walk, &mut came, 1..200), [2, 8, 32, 128, 512]);
+        assert_eq!(asked(&mut walk, &mut came, [5000, 6000].into_iter()), [128, 32], "elsewhere");
+    }
+
+    #[test]
+    fn who_wants_other_things_than_were_asked_for_is_asked_for_little() {
+        let (mut walk, mut came) = (Walk::default(), HashSet::new());
+        let at_random = (1..1000).map(|n| n * 7919 % 99_991);
+        let all: usize = asked(&mut walk, &mut came, at_random).iter().sum();
+        assert!((2..60).contains(&all), "{all} for 1,000");
+        let begins = asked(&mut walk, &mut came, 200_000..200_200);
+        assert_eq!(begins, [2, 8, 32, 128, 512], "who begins to walk is seen");
     }
 }

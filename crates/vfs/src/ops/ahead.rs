@@ -70,8 +70,8 @@ impl Volume {
         self.walk_ahead(unknown);
     }
 
-    /// Somebody reads a file from its beginning. `missed`: the home has to be asked for it.
-    pub fn files_ahead(self: &Arc<Self>, id: u64, missed: bool, need: &Need) {
+    /// Somebody reads a file from its beginning. `foreseen`: it is there, or on its way.
+    pub fn files_ahead(self: &Arc<Self>, id: u64, foreseen: bool, need: &Need) {
         if self.plain() || self.is_silent() {
             return;
         }
@@ -81,8 +81,8 @@ impl Volume {
         }
         let begins = self.walks.reads(need.now);
         let way = way(&mut tree, id);
-        let mut room = match step_in_files(&mut tree, &way, missed, need) {
-            0 if begins && missed => Room { count: limits::FILES_AHEAD, bytes: limits::FILES_BESIDE },
+        let mut room = match step_in_files(&mut tree, &way, foreseen, need) {
+            0 if begins && !foreseen => Room { count: limits::FILES_AHEAD, bytes: limits::FILES_BESIDE },
             0 => return,
             count => Room { count, bytes: limits::FILES_AHEAD_BYTES },
         };
@@ -129,22 +129,25 @@ fn way(tree: &mut Tree, mut id: u64) -> Vec<(u64, u64)> {
 }
 
 /// How many small files may be wanted next by one who reads one. He goes on walking when he comes to another directory.
-fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], missed: bool, need: &Need) -> usize {
+fn step_in_files(tree: &mut Tree, way: &[(u64, u64)], foreseen: bool, need: &Need) -> usize {
     let (now, need) = (need.now, need.since);
     let reads = |tree: &mut Tree, dir| tree.names(dir).map(|n| n.reads).unwrap_or_default();
     let Some(&(dir, cookie)) = way.first() else { return 0 };
     let mut walk = reads(tree, dir);
+    let mut comes_here = false;
     if !walk.is_on(need)
         && let Some(elsewhere) = way[1..].iter().map(|(above, _)| reads(tree, *above)).find(|w| w.is_on(need))
     {
         walk.follow(elsewhere);
+        comes_here = true;
     }
-    let before = walk.last(need);
-    let count = walk.step(cookie, missed, limits::FILES_AHEAD, now, need);
     // As long as what was asked for ahead is there, the order was right.
-    if let Some(order) = before.filter(|_| missed).and_then(|before| order_of(tree, dir, before, cookie)) {
-        walk.goes_by(order);
+    let before = walk.last(need).filter(|_| !foreseen);
+    let order = before.and_then(|before| order_of(tree, dir, before, cookie));
+    if order.is_some() || comes_here && !foreseen {
+        walk.begins_anew(order);
     }
+    let count = walk.step(cookie, foreseen, limits::FILES_AHEAD, now, need);
     if let Ok(node) = tree.names_mut(dir) {
         node.reads = walk;
     }
@@ -242,7 +245,7 @@ fn next_listings(tree: &mut Tree, dir: u64, most: Room, need: &Need) -> Vec<u64>
         tree.names(above).is_ok_and(|node| node.lists.last(need.since) == Some(cookie))
     });
     let Ok(above) = tree.names_mut(parent) else { return Vec::new() };
-    let mut count = above.lists.step(cookie, true, most.count, need.now, need.since);
+    let mut count = above.lists.step(cookie, false, most.count, need.now, need.since);
     if goes_down {
         count = above.lists.goes_down(limits::DOWN_AHEAD);
     }
@@ -270,7 +273,7 @@ fn next_listings(tree: &mut Tree, dir: u64, most: Room, need: &Need) -> Vec<u64>
 fn next_looks(tree: &mut Tree, dir: u64, mut most: Room, need: &Need) -> Vec<u64> {
     let Some((parent, cookie)) = place(tree, dir) else { return Vec::new() };
     let Ok(above) = tree.names_mut(parent) else { return Vec::new() };
-    most.count = above.looks.step(cookie, true, most.count, need.now, need.since);
+    most.count = above.looks.step(cookie, false, most.count, need.now, need.since);
     let further = |id, attr: &Attr, node: Option<&DirNode>| {
         id != dir && is_small(attr, node, need) && most.take(attr.size)
     };

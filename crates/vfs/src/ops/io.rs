@@ -89,12 +89,13 @@ impl Vfs {
                     volume.alike.touch(oid.id, base_len);
                 }
                 if at == 0 && base_len <= limits::SMALL_FILE {
-                    volume.files_ahead(oid.id, false, &volume.need(oid.id));
+                    volume.files_ahead(oid.id, true, &volume.need(oid.id));
                 }
                 return Ok(ReadOk { data: bytes_of(parts), eof: end == shown.size, attr: shown });
             }
             if at == 0 {
-                volume.files_ahead(oid.id, true, &volume.need(oid.id));
+                let foreseen = volume.is_asked(&Want::Data(oid.id, 0));
+                volume.files_ahead(oid.id, foreseen, &volume.need(oid.id));
             }
             volume.fill(oid.id, &parts).await?;
         }
