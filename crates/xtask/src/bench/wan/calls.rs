@@ -34,6 +34,9 @@ enum What {
     Stat {
         dir: PathBuf,
         names: usize,
+        /// Reads each of them, too
+        #[arg(long)]
+        read: bool,
         /// Where to write the 95th percentile, in seconds
         report: PathBuf,
     },
@@ -65,8 +68,8 @@ pub fn command(args: CallsArgs) -> Result<()> {
             let calls = replay(if few { &FEW } else { &FULL })?;
             Ok(fs::write(report, calls.to_string())?)
         }
-        What::Stat { dir, names, report } => {
-            let p95 = stat(&dir, names)?;
+        What::Stat { dir, names, read, report } => {
+            let p95 = stat(&dir, names, read)?;
             Ok(fs::write(report, p95.as_secs_f64().to_string())?)
         }
     }
@@ -276,16 +279,18 @@ fn statfs(calls: &mut Calls, size: &Size) -> Result<()> {
     Ok(())
 }
 
-/// Asks for so many names of a folder, not in their order; answers the 95th percentile of the times.
-fn stat(dir: &Path, names: usize) -> Result<Duration> {
+/// Asks for so many names of a folder, not in their order, or reads what is there; answers the 95th percentile of the times.
+fn stat(dir: &Path, names: usize, read: bool) -> Result<Duration> {
     let mut times = Vec::new();
     for i in 0..names {
         let name = dir.join(asked_name(i * 37 % names));
         let began = Instant::now();
-        ensure!(
-            name.symlink_metadata().with_context(|| name.display().to_string())?.len() > 0,
-            "it is empty"
-        );
+        let len = if read {
+            fs::read(&name).map(|all| all.len() as u64)
+        } else {
+            name.symlink_metadata().map(|m| m.len())
+        };
+        ensure!(len.with_context(|| name.display().to_string())? > 0, "it is empty");
         times.push(began.elapsed());
     }
     println!("the first {:.3} s, the last {:.3} s", times[0].as_secs_f64(), times[names - 1].as_secs_f64());

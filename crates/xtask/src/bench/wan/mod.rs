@@ -137,6 +137,8 @@ struct Bench<'a> {
     options: &'a Options,
     wire: Relay,
     _home: Sshd,
+    /// Of ssh, for tools.
+    config: PathBuf,
     /// At the home.
     files: PathBuf,
     /// Here: what is written, and what was read.
@@ -194,12 +196,16 @@ impl<'a> Bench<'a> {
         let key = world.home(GATEWAY).join("key.pub");
         fs::copy(key, world.authorized_keys(GATEWAY))?;
         GATEWAY.own(&world.authorized_keys(GATEWAY))?;
+        let config = world.home(GATEWAY).join("ssh_config.tools");
+        let cipher = format!("Host *\n  Ciphers {}\n", mounts::CIPHER);
+        fs::write(&config, fs::read_to_string(world.ssh_config())? + &cipher)?;
         let out = world.home_dir(GATEWAY, "out")?;
         let entries = files::make(&files, &local, options)?;
         let scratch = world.home_dir(GATEWAY, "tmp")?;
         let program = world.dir.join("calls");
         fs::copy(std::env::current_exe()?, &program)?;
-        let bench = Self { world, options, wire, _home: home, files, local, out, scratch, program, entries };
+        let bench =
+            Self { world, options, wire, _home: home, config, files, local, out, scratch, program, entries };
         bench.succeed(files::SCRIPT)?;
         Ok(bench)
     }
@@ -388,7 +394,7 @@ impl<'a> Bench<'a> {
         // What a compiler makes for a moment must not change the home's /tmp, which is ours.
         cmd.env("TMPDIR", &self.scratch);
         cmd.env("P", &self.program).env("H", &self.files).env("L", &self.local).env("O", &self.out);
-        cmd.env("R", "gateway@lab").env("C", self.world.ssh_config()).env("N", self.entries.to_string());
+        cmd.env("R", "gateway@lab").env("C", &self.config).env("N", self.entries.to_string());
         cmd.env("K", self.options.asked().to_string());
         cmd
     }

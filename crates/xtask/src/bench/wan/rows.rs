@@ -94,6 +94,8 @@ pub const ALL: &[Work] = &[
     STAT_READ,
     STAT_WRITE,
     STAT_BOTH,
+    SMALL,
+    SMALL_READ,
 ];
 
 const READ: Work = Work {
@@ -104,7 +106,7 @@ const READ: Work = Work {
         script: "cat $M/big >$O/big",
         tools: &[
             ("scp", "scp -q -F $C $R:$H/big $O/big"),
-            ("sftp", "echo get $H/big $O/big | sftp -q -F $C -b - $R"),
+            ("sftp", "echo get $H/big $O/big | sftp -q -R 128 -B 261120 -F $C -b - $R"),
             ("rsync", "rsync -e \"ssh -F $C\" $R:$H/big $O/big"),
             ("cat over ssh", "ssh -F $C $R cat $H/big >$O/big"),
         ],
@@ -124,7 +126,7 @@ const WRITE: Work = Work {
         script: "dd if=$L/source of=$M/out bs=1M conv=fsync status=none",
         tools: &[
             ("scp", "scp -q -F $C $L/source $R:$H/out"),
-            ("sftp", "echo put $L/source $H/out | sftp -q -F $C -b - $R"),
+            ("sftp", "echo put $L/source $H/out | sftp -q -R 128 -B 261120 -F $C -b - $R"),
             ("rsync", "rsync -e \"ssh -F $C\" $L/source $R:$H/out"),
             ("cat over ssh", "ssh -F $C $R \"cat >$H/out; sync $H/out\" <$L/source"),
         ],
@@ -318,7 +320,8 @@ const MAKE: Work = Work {
 };
 
 const GIT: Work = Work {
-    prepare: "cat $L/index >$H/repo/.git/index",
+    // Rows of an earlier run may have changed ctimes.
+    prepare: "git -C $H/repo update-index -q --refresh",
     steps: &[
         Step {
             name: "git status of 5,000 files, cold; equal uid",
@@ -515,6 +518,30 @@ const STAT_BOTH: Work = Work {
         script: "cat $M/big >$O/big & reader=$!; dd if=$L/source of=$M/out bs=1M status=none & writer=$!; \
                  sleep 1; $P bench-calls stat $M/ask $K $O/seconds; wait $reader; wait $writer",
         arrived: "cmp -s $L/source $H/out",
+        check: "cmp $H/big $O/big",
+        in_trips: true,
+        ..STEP
+    }],
+    ..WORK
+};
+
+const SMALL: Work = Work {
+    by_sftp: true,
+    steps: &[Step {
+        name: "read of a small file not seen before, 95th percentile",
+        script: "$P bench-calls stat --read $M/ask $((K / 2)) $O/seconds",
+        in_trips: true,
+        ..STEP
+    }],
+    ..WORK
+};
+
+const SMALL_READ: Work = Work {
+    by_sftp: true,
+    steps: &[Step {
+        name: "read of a small file, while a large one is read",
+        script: "cat $M/big >$O/big & reader=$!; sleep 1; \
+                 $P bench-calls stat --read $M/ask $((K / 2)) $O/seconds; wait $reader",
         check: "cmp $H/big $O/big",
         in_trips: true,
         ..STEP
