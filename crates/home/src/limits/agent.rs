@@ -47,7 +47,8 @@ pub const STATS_MAX: usize = 512;
 pub const SLICES_MAX: usize = 1024;
 /// Requests that a client may have unanswered; the server reads no further when it has so many.
 pub const IN_FLIGHT_MAX: usize = 256;
-/// Bytes of answers that the server holds for a slow reader before its workers wait.
+/// Bytes of answers of one class, and of those that go before them, that the server holds for a slow reader before its
+/// workers wait.
 pub const ANSWERS_MAX: usize = 8 << 20;
 /// Bytes of questions, and as many of changes, that the client holds for a slow writer before its callers wait.
 pub const REQUESTS_MAX: usize = 8 << 20;

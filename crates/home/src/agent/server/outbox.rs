@@ -1,6 +1,7 @@
-//! Answers that wait for the pipe, the most urgent class first.
+//! Answers that wait for the pipe, the most urgent class first. Each waits for room behind those that would go before it, and
+//! behind no others.
 
-use super::super::frame::{CLASSES, Frame};
+use super::super::frame::{CLASSES, Class, Frame};
 use crate::limits::agent::{ANSWERS_MAX, PART_MAX, SLICES_MAX};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -12,12 +13,20 @@ struct State {
     /// Goes before every frame: the preamble.
     raw: VecDeque<Bytes>,
     frames: [VecDeque<Frame>; CLASSES],
-    bytes: usize,
+    /// Of each class.
+    bytes: [usize; CLASSES],
     closed: bool,
     /// The writer waits.
     idle: bool,
     /// Threads that wait for room.
     held: usize,
+}
+
+impl State {
+    /// Bytes that go before a new answer of this class.
+    fn bytes_before(&self, class: Class) -> usize {
+        self.bytes[..=class as usize].iter().sum()
+    }
 }
 
 /// The line of answers.
@@ -41,11 +50,11 @@ impl Outbox {
         self.wake_writer(&state);
     }
 
-    /// Frames of one answer, which stay in this order. Waits for room, except for signs of life.
+    /// Frames of one answer, which are of one class and stay in this order. Waits for room, except for signs of life.
     pub fn push(&self, frames: Vec<Frame>) {
-        let control = frames.iter().all(|f| f.header.class as usize == 0);
+        let Some(class) = frames.first().map(|frame| frame.header.class) else { return };
         let mut state = self.lock();
-        while !state.closed && !control && state.bytes >= ANSWERS_MAX {
+        while !state.closed && class != Class::Control && state.bytes_before(class) >= ANSWERS_MAX {
             state.held += 1;
             state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
             state.held -= 1;
@@ -53,10 +62,8 @@ impl Outbox {
         if state.closed {
             return;
         }
-        for frame in frames {
-            state.bytes += frame.len();
-            state.frames[frame.header.class as usize].push_back(frame);
-        }
+        state.bytes[class as usize] += frames.iter().map(Frame::len).sum::<usize>();
+        state.frames[class as usize].extend(frames);
         self.wake_writer(&state);
     }
 
@@ -93,7 +100,7 @@ impl Outbox {
         let mut bytes = 0;
         while bytes < PART_MAX {
             let Some(frame) = state.frames.iter_mut().find_map(VecDeque::pop_front) else { break };
-            state.bytes -= frame.len();
+            state.bytes[frame.header.class as usize] -= frame.len();
             bytes += frame.len();
             batch.push(Bytes::copy_from_slice(&frame.header.encode()));
             batch.extend(frame.body);
@@ -133,7 +140,10 @@ fn write_all(output: &mut impl Write, batch: &[Bytes]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::frame::Type;
     use super::*;
+    use std::sync::{Arc, mpsc};
+    use std::time::Duration;
 
     /// Takes a few bytes at a time, and is interrupted every other time.
     #[derive(Default)]
@@ -160,5 +170,43 @@ mod tests {
         let mut out = Slow::default();
         write_all(&mut out, &batch).unwrap();
         assert_eq!(out.0, batch.concat());
+    }
+
+    #[test]
+    fn an_answer_waits_for_no_room_behind_less_urgent_ones() {
+        let outbox = Arc::new(Outbox::new());
+        let frames = |class, len| vec![Frame::new(Type::Reply, class, 2, vec![vec![0; len].into()])];
+        let (pushed, was) = mpsc::channel();
+        let push = |class, len| {
+            let (outbox, pushed, frames) = (outbox.clone(), pushed.clone(), frames(class, len));
+            std::thread::spawn(move || {
+                outbox.push(frames);
+                pushed.send(class).unwrap();
+            });
+        };
+        let soon = || was.recv_timeout(Duration::from_secs(20)).unwrap();
+        let not_yet = || was.recv_timeout(Duration::from_millis(100)).is_err();
+        push(Class::Bulk, ANSWERS_MAX);
+        assert_eq!(soon(), Class::Bulk);
+        push(Class::Bulk, 1);
+        assert!(not_yet());
+        push(Class::Metadata, ANSWERS_MAX);
+        assert_eq!(soon(), Class::Metadata);
+        for held in [Class::Metadata, Class::Data] {
+            push(held, 1);
+            assert!(not_yet());
+        }
+        push(Class::Control, 1);
+        assert_eq!(soon(), Class::Control);
+
+        let mut batch = Vec::new();
+        // The one of Control and the long one of Metadata.
+        assert!(outbox.take(&mut batch));
+        let mut came = [soon(), soon()];
+        came.sort();
+        assert_eq!(came, [Class::Metadata, Class::Data]);
+        assert!(not_yet());
+        outbox.close();
+        assert_eq!(soon(), Class::Bulk);
     }
 }
