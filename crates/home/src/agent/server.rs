@@ -307,7 +307,9 @@ impl<S: Serve> Server<S> {
     }
 
     fn work(self: &Arc<Self>, line: For) {
-        while let Some(job) = self.jobs.next(line) {
+        let mut had = None;
+        while let Some(job) = self.jobs.next(line, had) {
+            had = Some(job.class);
             let reply = self.execute(job.id, job.request);
             self.jobs.done(line, job.id, job.size);
             self.answer(job.class, job.id, job.pack, reply);

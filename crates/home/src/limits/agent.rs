@@ -80,6 +80,8 @@ pub const CHANNEL_IDLE: Duration = Duration::from_secs(30);
 pub const CHANNELS_PAUSE: Duration = Duration::from_secs(300);
 /// Threads of the server that answer reads and metadata.
 pub const WORKERS: usize = 8;
+/// Of these, those that are left to the classes Control and Metadata.
+pub const WORKERS_SPARED: usize = 2;
 /// Bytes of noise that may come before a preamble (messages of the day, output of start-up files).
 pub const NOISE_MAX: usize = 256 << 10;
 /// Longest text of an error in bytes.

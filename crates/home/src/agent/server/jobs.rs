@@ -1,9 +1,12 @@
 //! Requests that wait for a thread: a line for reads by urgency, and in their order one for what is staged and one for
 //! changes.
+//!
+//! Of the [`WORKERS`] threads for reads, [`WORKERS_SPARED`] are left to control and metadata: a question that is answered in a
+//! moment shall not wait until one of those that take long has an end.
 
 use super::super::frame::{CLASSES, Class};
 use super::super::verbs::Request;
-use crate::limits::agent::{IN_FLIGHT_MAX, REQUESTS_MAX};
+use crate::limits::agent::{IN_FLIGHT_MAX, REQUESTS_MAX, WORKERS, WORKERS_SPARED};
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -33,11 +36,34 @@ struct State {
     count: usize,
     bytes: usize,
     closed: bool,
+    /// Threads that execute or answer reads of the less urgent classes.
+    long: usize,
     /// Reads that threads execute and somebody waits for.
     wanted: Vec<u64>,
     /// Threads that wait, by [`For`]. Each is woken only for what it can use, because to wake
     /// all of them for each job would cost more than a short job takes.
     waiting: [usize; 4],
+}
+
+/// Whether a read of this class may keep its thread for long.
+fn is_long(class: Class) -> bool {
+    class >= Class::Data
+}
+
+impl State {
+    /// Whether a thread that comes for a read may take one of this class.
+    fn is_free_for(&self, class: usize) -> bool {
+        class < Class::Data as usize || self.long < WORKERS - WORKERS_SPARED
+    }
+
+    /// The most urgent read that a thread may take.
+    fn take_read(&mut self) -> Option<Job> {
+        let class = (0..CLASSES).find(|class| !self.reads[*class].is_empty() && self.is_free_for(*class))?;
+        let job = self.reads[class].pop_front()?;
+        self.long += usize::from(is_long(job.class));
+        self.wanted.push(job.id);
+        Some(job)
+    }
 }
 
 /// What a thread waits for: a job of one line, or room for a job.
@@ -72,6 +98,7 @@ impl Jobs {
         }
         state.count += 1;
         state.bytes += job.size;
+        let usable = !matches!(line, For::Read) || state.is_free_for(job.class as usize);
         match line {
             For::Change => {
                 let before = state.staged_in;
@@ -83,13 +110,19 @@ impl Jobs {
             }
             For::Read | For::Room => state.reads[job.class as usize].push_back(job),
         }
-        self.tell(&state, line);
+        if usable {
+            self.tell(&state, line);
+        }
         true
     }
 
-    /// Waits for a job of one line; `None` once closed. [`Jobs::done`] must follow.
-    pub fn next(&self, line: For) -> Option<Job> {
+    /// Waits for a job of one line; `None` once closed. [`Jobs::done`] must follow. `had`: the class of the one before, whose
+    /// answer has left the thread.
+    pub fn next(&self, line: For, had: Option<Class>) -> Option<Job> {
         let mut state = self.lock();
+        if matches!(line, For::Read) && had.is_some_and(is_long) {
+            state.long -= 1;
+        }
         loop {
             if state.closed {
                 return None;
@@ -101,13 +134,10 @@ impl Jobs {
                     state.changes.pop_front_if(|Change(_, before)| *before <= out).map(|Change(job, _)| job)
                 }
                 For::Staged => state.staged.pop_front(),
-                For::Read | For::Room => state.reads.iter_mut().find_map(VecDeque::pop_front),
+                For::Read | For::Room => state.take_read(),
             };
-            if let Some(job) = job {
-                if matches!(line, For::Read) {
-                    state.wanted.push(job.id);
-                }
-                return Some(job);
+            if job.is_some() {
+                return job;
             }
             state = self.wait(state, line);
         }
@@ -186,14 +216,39 @@ mod tests {
         let line = jobs.clone();
         std::thread::spawn(move || {
             for _ in 0..2 {
-                taken.send(line.next(For::Change).unwrap().id).unwrap();
+                taken.send(line.next(For::Change, None).unwrap().id).unwrap();
             }
         });
         for [staged, change] in [[1, 2], [3, 4]] {
-            assert_eq!(jobs.next(For::Staged).unwrap().id, staged);
+            assert_eq!(jobs.next(For::Staged, None).unwrap().id, staged);
             changes.recv_timeout(Duration::from_millis(100)).unwrap_err();
             jobs.done(For::Staged, staged, 1);
             assert_eq!(changes.recv_timeout(Duration::from_secs(20)), Ok(change));
         }
+    }
+
+    #[test]
+    fn reads_that_can_wait_leave_threads_for_metadata() {
+        let jobs = Arc::new(Jobs::new());
+        let job = |id, class| Job { id, class, pack: false, request: Request::Apply(vec![]), size: 1 };
+        for id in 1..=10 {
+            assert!(jobs.push(job(id, if id < 6 { Class::Data } else { Class::Bulk }), For::Read));
+        }
+        let (taken, came) = mpsc::channel();
+        for _ in 0..8 {
+            let (jobs, taken) = (jobs.clone(), taken.clone());
+            std::thread::spawn(move || taken.send(jobs.next(For::Read, None).unwrap().id).unwrap());
+        }
+        let come = || came.recv_timeout(Duration::from_secs(20)).unwrap();
+        let mut first: Vec<u64> = (0..6).map(|_| come()).collect();
+        first.sort_unstable();
+        assert_eq!(first, [1, 2, 3, 4, 5, 6]);
+        came.recv_timeout(Duration::from_millis(100)).unwrap_err();
+        assert!(jobs.push(job(11, Class::Metadata), For::Read));
+        assert_eq!(come(), 11);
+        jobs.done(For::Read, 1, 1);
+        came.recv_timeout(Duration::from_millis(100)).unwrap_err();
+        let job = jobs.next(For::Read, Some(Class::Data));
+        assert_eq!(job.map(|job| job.id), Some(7), "its answer has gone");
     }
 }

@@ -320,9 +320,9 @@ fn a_cancelled_job_leaves_the_line() {
     assert!(jobs.push(job(1), For::Read) && jobs.push(job(2), For::Read));
     jobs.cancel(1);
     jobs.cancel(7);
-    assert_eq!(jobs.next(For::Read).map(|j| j.id), Some(2));
+    assert_eq!(jobs.next(For::Read, None).map(|j| j.id), Some(2));
     jobs.close();
-    assert!([For::Read, For::Staged, For::Change].into_iter().all(|line| jobs.next(line).is_none()));
+    assert!([For::Read, For::Staged, For::Change].into_iter().all(|line| jobs.next(line, None).is_none()));
     assert!(!jobs.push(job(3), For::Change));
 }
 
