@@ -3,6 +3,7 @@
 //! Synchronous, with a handful of threads and no runtime. One thread reads requests, a few answer reads and
 //! metadata at the same time, one keeps what is staged, one executes changes in their order, and one writes the answers, the most
 //! urgent class first. Thus a read never waits behind a long change, nor a short answer behind a long one.
+//! A further one sees to it that reads which never end, as at a dead mount, keep nothing else from being answered.
 //! All queues are bounded; when one is full, the thread that would fill it waits.
 //!
 //! The end of the input is the order to leave: queued requests are dropped, a running operation is finished.
@@ -38,7 +39,7 @@ use oncrpc::xdr::{Writer, Xdr};
 use outbox::Outbox;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
@@ -163,6 +164,9 @@ struct Server<S> {
     tells: OnceLock<bool>,
 }
 
+/// Threads of this process that answer reads in place of others that are stuck, and may be so for longer than their pipe is open.
+static MORE: AtomicUsize = AtomicUsize::new(0);
+
 /// What a client of a joined pipe may have: the rest belongs to the one pipe that the agent was started for.
 const JOINED: u64 = JOINS | CHECKS;
 
@@ -219,18 +223,25 @@ impl<S: Serve> Server<S> {
         features: u64,
         output: impl Write + Send + 'static,
     ) -> io::Result<Arc<Self>> {
-        let (jobs, outbox, packer, tells) = (Jobs::new(), Outbox::new(), Packer::default(), OnceLock::new());
+        let (jobs, outbox, packer, tells) =
+            (Jobs::new(&MORE), Outbox::new(), Packer::default(), OnceLock::new());
         let agreed = AtomicU64::new(0);
         let server = Arc::new(Server { home, program, features, agreed, jobs, outbox, packer, tells });
         let writer = server.clone();
         spawn("writer", move || writer.outbox.write_to(output))?;
         for _ in 0..WORKERS {
-            let worker = server.clone();
-            spawn("reads", move || worker.work(For::Read))?;
+            server.start_worker()?;
         }
+        let guard = server.clone();
+        spawn("guard", move || guard.jobs.keep_going(|| guard.start_worker().is_ok()))?;
         let worker = server.clone();
         spawn("staged", move || worker.work(For::Staged))?;
         Ok(server)
+    }
+
+    fn start_worker(self: &Arc<Self>) -> io::Result<()> {
+        let worker = self.clone();
+        spawn("reads", move || worker.work(For::Read))
     }
 
     fn read_requests(&self, input: &mut impl Read) -> io::Result<()> {
@@ -311,7 +322,7 @@ impl<S: Serve> Server<S> {
         while let Some(job) = self.jobs.next(line, had) {
             had = Some(job.class);
             let reply = self.execute(job.id, job.request);
-            self.jobs.done(line, job.id, job.size);
+            self.jobs.done(line, job.class, job.id, job.size);
             self.answer(job.class, job.id, job.pack, reply);
         }
     }

@@ -82,6 +82,10 @@ pub const CHANNELS_PAUSE: Duration = Duration::from_secs(300);
 pub const WORKERS: usize = 8;
 /// Of these, those that are left to the classes Control and Metadata.
 pub const WORKERS_SPARED: usize = 2;
+/// A thread that has executed a read for this long is replaced by a further one if others wait: it may be at a dead mount.
+pub const STUCK: Duration = Duration::from_secs(1);
+/// Such further threads that a process has, whatever it serves: each takes 2 MiB for its stack and as much for its answer.
+pub const WORKERS_MORE: usize = 56;
 /// Bytes of noise that may come before a preamble (messages of the day, output of start-up files).
 pub const NOISE_MAX: usize = 256 << 10;
 /// Longest text of an error in bytes.

@@ -6,7 +6,7 @@ use crate::{Access, Attr, Claimed, Copied, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
 use std::sync::{Condvar, Mutex};
 
-/// A home whose changes wait at a gate.
+/// A home whose changes wait at a gate, as does who asks for what is called `hung`.
 #[derive(Default)]
 pub(crate) struct Gated {
     open: Mutex<bool>,
@@ -22,6 +22,11 @@ impl Gated {
     pub(crate) fn open(&self) {
         *self.open.lock().unwrap() = true;
         self.moved.notify_all();
+    }
+
+    fn pass(&self) {
+        let open = self.open.lock().unwrap();
+        drop(self.moved.wait_while(open, |open| !*open).unwrap());
     }
 }
 
@@ -82,7 +87,12 @@ impl Serve for Gated {
     fn stat(&self, at: &Loc) -> Result<Seen> {
         match at.path.as_bytes() {
             b"missing" => Err(ErrorKind::NotFound.into()),
-            path => Ok(Seen { applied: 0, attr: attr(path.len() as u64) }),
+            path => {
+                if path == b"hung" {
+                    self.pass();
+                }
+                Ok(Seen { applied: 0, attr: attr(path.len() as u64) })
+            }
         }
     }
     /// Endless, with long link targets; what is called `small` has one entry.
@@ -124,8 +134,7 @@ impl Serve for Gated {
         Ok(at + data.len() as u64)
     }
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
-        let open = self.open.lock().unwrap();
-        drop(self.moved.wait_while(open, |open| !*open).unwrap());
+        self.pass();
         Ok(ops.iter().map(|_| Outcome::Refused(ErrorKind::Busy)).collect())
     }
 }
@@ -314,7 +323,8 @@ fn a_sign_of_life_is_answered_and_a_cancelled_read_is_not() {
 
 #[test]
 fn a_cancelled_job_leaves_the_line() {
-    let jobs = Jobs::new();
+    static MORE: AtomicUsize = AtomicUsize::new(0);
+    let jobs = Jobs::new(&MORE);
     let request = || Request::Readlink(loc(b"x"));
     let job = |id| Job { id, class: Class::Metadata, pack: false, request: request(), size: 10 };
     assert!(jobs.push(job(1), For::Read) && jobs.push(job(2), For::Read));
@@ -376,4 +386,22 @@ fn a_walk_that_nobody_waits_for_ends() {
     let watched = home.watched.load(Ordering::Relaxed);
     std::thread::sleep(Duration::from_millis(500));
     assert!(home.watched.load(Ordering::Relaxed) <= watched + 1, "it went on");
+}
+
+#[test]
+fn paths_that_hang_keep_no_answer_from_others() {
+    let home = Arc::new(Gated::default());
+    let (mut stream, _server) = start(home.clone());
+    greet(&mut stream);
+    let hung = 2 + WORKERS as u64..=2 + 2 * WORKERS as u64;
+    for id in hung.clone() {
+        send(&mut stream, Class::Metadata, id, &Request::Stat(vec![loc(b"hung")]));
+    }
+    send(&mut stream, Class::Metadata, 2, &Request::Readlink(loc(b"x")));
+    let (header, body) = receive(&mut stream);
+    assert_eq!((header.id, Reply::from_bytes(body).unwrap()), (2, Reply::Readlink("target".into())));
+    home.open();
+    let mut answered: Vec<u64> = hung.clone().map(|_| receive(&mut stream).0.id).collect();
+    answered.sort_unstable();
+    assert_eq!(answered, Vec::from_iter(hung));
 }
