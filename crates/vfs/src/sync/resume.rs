@@ -97,6 +97,8 @@ type Times = HashMap<u64, HashSet<Time>>;
 struct Seen {
     found: Found,
     times: Times,
+    /// By file, the times that records set: another file may have one of them, too.
+    set: Times,
     class: Class,
     /// The power may have failed.
     cut: bool,
@@ -239,8 +241,11 @@ impl Volume {
         let places = sent.iter().filter_map(|(_, place)| place.as_ref()).chain(left.values()).cloned();
         let further = course.iter().flat_map(Course::places);
         let found = self.found(places.chain(further).collect()).await?;
-        let times = if cut { self.times(sent.iter().map(|(seq, _)| *seq)) } else { Times::new() };
-        let seen = Seen { found, times, class, cut };
+        let times = |which: fn(&Change) -> bool| match cut {
+            true => self.times(sent.iter().map(|(seq, _)| *seq), which),
+            false => Times::new(),
+        };
+        let seen = Seen { found, times: times(has_own_time), set: times(sets_time), class, cut };
         let traces =
             sent.into_iter().filter_map(|(seq, place)| self.trace(seq, place, left.get(&seq), &seen));
         let mut traces: Vec<Trace> = traces.collect();
@@ -305,7 +310,7 @@ impl Volume {
         let replaces = replaced(&change);
         let is_replaced = |old: &Attr| {
             mark.is_some_and(|moved| moved.id != old.id)
-                && replaces.is_some_and(|id| self.shows(id, old, &seen.times))
+                && replaces.is_some_and(|id| self.shows(id, old, &seen.times) || has_time(id, old, &seen.set))
         };
         let replaced = at_old_name.filter(is_replaced);
         let (moot, half) = (false, replaces.is_some());
@@ -354,15 +359,12 @@ impl Volume {
         Ok(last)
     }
 
-    fn times(&self, sent: impl Iterator<Item = u64>) -> Times {
+    /// The times that some of these records leave.
+    fn times(&self, sent: impl Iterator<Item = u64>, which: impl Fn(&Change) -> bool) -> Times {
         let tree = self.tree.lock();
         let mut times = Times::new();
-        let changes = sent.filter_map(|seq| tree.queue.get(seq));
-        for change in changes.map(|p| &p.change) {
-            let is_content = matches!(change.op, Op::Create { new: New::File, .. } | Op::Write { .. });
-            if is_content && change.after.is_some_and(|after| after.mtime == change.time) {
-                times.entry(change.object).or_default().insert(change.time);
-            }
+        for change in sent.filter_map(|seq| tree.queue.get(seq)).map(|p| &p.change).filter(|c| which(c)) {
+            times.entry(change.object).or_default().extend(change.after.map(|after| after.mtime));
         }
         times
     }
@@ -625,6 +627,17 @@ fn contents_shown(proven: &[(&Trace, Option<Attr>)]) -> HashSet<u64> {
         }
     }
     shown
+}
+
+/// Whether a record leaves its own time on a file.
+fn has_own_time(change: &Change) -> bool {
+    let is_content = matches!(change.op, Op::Create { new: New::File, .. } | Op::Write { .. });
+    is_content && change.after.is_some_and(|after| after.mtime == change.time)
+}
+
+/// Whether a record sets the time of a file.
+fn sets_time(change: &Change) -> bool {
+    matches!(&change.op, Op::SetAttr { set, .. } if set.mtime.is_some())
 }
 
 /// Whether a file at the home has the exact time of a record that made or wrote the one that is meant.
