@@ -125,7 +125,11 @@ fn refused_login(world: &World, server: &Server, lab: &mut Sshd, tree: &Path) ->
         Ok(())
     };
     let (keys, taken) = (world.authorized_keys(BOB), world.dir.join("taken"));
-    let unseen = world.home_dir(BOB, "unseen")?.display().to_string();
+    // Of another file system, which nobody walks into who looks for what may be wanted next.
+    let unseen = world.home_dir(BOB, "unseen")?;
+    let options = format!("size=1m,mode=700,uid={uid},gid={uid}", uid = BOB.uid);
+    run::output(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&unseen))?;
+    let unseen = unseen.display().to_string();
     fs::rename(&keys, &taken)?;
     for _ in 0..2 {
         look("bob@lab", "/", "Permission denied")?;
