@@ -397,7 +397,7 @@ async fn a_file_that_was_listed_costs_two_round_trips() {
     b.home.list(&loc(&b.dir), None, 100).await.unwrap();
     // Answered behind the end of the listing, which nobody has waited for.
     b.home.stat(&loc(&b.dir)).await.unwrap();
-    // What nobody waits for may be sent so late on a busy machine that it counts as another one.
+    // On a busy machine one of them was seen to take three.
     let mut trips = Vec::new();
     for i in 0..5 {
         let before = b.home.status().round_trips;

@@ -532,10 +532,9 @@ impl Volume {
             let len = tree.get(id)?.base_len.saturating_sub(at).next_multiple_of(limits::FETCH_MIN);
             (self.asked(&tree), Self::loc(&mut tree, id)?, len.clamp(limits::FETCH_MIN, limits::FETCH_CHUNK))
         };
-        let chunk = match (self.fetch_sparse(id, &loc, (at, len), turn == Turn::Later).await, turn) {
-            (Some(chunk), _) => chunk,
-            (None, Turn::Now) => self.home.read(&loc, at, len as u32).await,
-            (None, turn) => self.home.read_in(turn, &loc, at, len as u32).await,
+        let chunk = match self.fetch_sparse(id, &loc, (at, len), turn == Turn::Later).await {
+            Some(chunk) => chunk,
+            None => self.home.read_in(turn, &loc, at, len as u32).await,
         };
         let chunk = chunk.map_err(gone)?;
         self.keep_chunk(id, at, &chunk, asked)

@@ -201,10 +201,7 @@ impl Home for FaultHome {
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let chunk = self.through(self.inner.read(file, at, len)).await;
-        let mut fault = self.fault.subscribe();
-        let _ = fault.wait_for(|f| *f != Fault::LateBytes).await;
-        chunk
+        self.read_in(Turn::Now, file, at, len).await
     }
 
     async fn read_known(
@@ -227,7 +224,10 @@ impl Home for FaultHome {
     }
 
     async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        self.through(self.inner.read_in(turn, file, at, len)).await
+        let chunk = self.through(self.inner.read_in(turn, file, at, len)).await;
+        let mut fault = self.fault.subscribe();
+        let _ = fault.wait_for(|f| *f != Fault::LateBytes).await;
+        chunk
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {

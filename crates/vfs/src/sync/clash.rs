@@ -80,7 +80,10 @@ impl Volume {
                 self.park(&mut self.tree.lock(), &one.group, ErrorKind::NotFound);
                 Ok(())
             }
-            Resolution::Stop => self.freeze(&mut self.tree.lock(), &one.group, folder, theirs.as_ref()),
+            Resolution::Stop => {
+                self.freeze(&mut self.tree.lock(), &one.group, folder, theirs.as_ref());
+                Ok(())
+            }
             how => match (&one.op, &theirs) {
                 (Op::Write { file, .. }, Some(attr))
                     if how == Resolution::Overwrite && attr.kind == Kind::File =>

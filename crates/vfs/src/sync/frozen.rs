@@ -4,7 +4,7 @@
 use super::queue::{self, Group};
 use crate::conflict::Policy;
 use crate::inode::Tree;
-use crate::journal::{Body, Change};
+use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
 use home::{Attr, Error, ErrorKind, HomePath, Result, Version};
@@ -20,25 +20,17 @@ pub struct Stopped {
 
 impl Volume {
     /// Stops at a group that met a conflict.
-    pub(super) fn freeze(
-        &self,
-        tree: &mut Tree,
-        group: &Group,
-        folder: HomePath,
-        theirs: Option<&Attr>,
-    ) -> Result<()> {
+    pub(super) fn freeze(&self, tree: &mut Tree, group: &Group, folder: HomePath, theirs: Option<&Attr>) {
         for seq in &group.seqs {
             let Some(op) = tree.queue.get_mut(*seq) else { continue };
             (op.parked, op.again, op.said) = (Some(ErrorKind::Stale), None, None);
             op.stopped = Some(Stopped { folder: folder.clone(), theirs: theirs.map(Attr::version) });
             if !std::mem::replace(&mut op.late, true) {
-                let record = self.lane.append(Body::Late(*seq)).map_err(crate::inode::local)?;
-                tree.queue.decide(record);
+                self.record_late(&mut tree.queue, *seq);
             }
         }
         tree.mark_frozen();
         self.outcomes.send_modify(|n| *n += 1);
-        Ok(())
     }
 
     /// Settles what is stopped at a conflict at a path, from the root of the home: as this policy would have it, or, where that
