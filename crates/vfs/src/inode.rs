@@ -629,7 +629,10 @@ impl Tree {
             self.insert(b.object, Inode::new(b.kind, b.fileid, b.id));
         }
         self.next_id = self.next_id.max(b.object + 1);
-        b.name.iter().for_each(|name| self.nameless.note(b.object, name));
+        for name in b.name.iter().chain(b.more.iter().map(|place| &place.name)) {
+            self.nameless.note(b.object, name);
+            self.copies.note(self.nameless.gateway, b.object, name);
+        }
         self.apply_binding(b);
         self.rebind(b.object, b.id, b.name.clone().map(|n| (b.parent, n)));
     }

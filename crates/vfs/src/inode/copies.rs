@@ -36,7 +36,7 @@ impl Copies {
     }
 
     /// Whether the store must say from now on that an object of these names is one; `None` where it says the right thing
-    /// already.
+    /// already. That it is one is said each time: what was said before may not have reached the store.
     pub fn news_of<'a>(
         &mut self,
         gateway: u64,
@@ -44,7 +44,10 @@ impl Copies {
         names: impl IntoIterator<Item = &'a Name>,
     ) -> Option<bool> {
         match names.into_iter().any(|name| is_copy(gateway, name)) {
-            true => self.saved.insert(id).then_some(true),
+            true => {
+                self.saved.insert(id);
+                Some(true)
+            }
             // Where this does not reach the store, the next process finds that the object has another name.
             false => self.saved.remove(&id).then_some(false),
         }
@@ -67,7 +70,7 @@ mod tests {
     use crate::conflict::copy_name;
 
     #[test]
-    fn the_store_is_told_what_is_new() {
+    fn the_store_is_told_who_is_one_and_who_is_none_any_more() {
         let name = |s: &[u8]| Name::new(s).unwrap();
         let ours = copy_name(&name(b"f"), 7, home::Time { sec: 5, nsec: 0 }, 9);
         let theirs = copy_name(&name(b"f"), 8, home::Time { sec: 5, nsec: 0 }, 9);
@@ -77,9 +80,10 @@ mod tests {
         }
         assert_eq!(copies.ids(), [1]);
         assert_eq!(copies.news_of(7, 1, [&ours]), Some(true));
-        assert_eq!(copies.news_of(7, 1, [&ours]), None);
+        assert_eq!(copies.news_of(7, 1, [&ours]), Some(true));
         assert_eq!(copies.news_of(7, 2, [&theirs]), None);
         assert_eq!(copies.news_of(7, 1, [&theirs]), Some(false));
+        assert_eq!(copies.news_of(7, 1, [&theirs]), None);
         copies.forget(1);
         assert!(copies.ids().is_empty());
     }

@@ -65,6 +65,24 @@ async fn a_checkpoint_that_is_given_up_loses_no_identity() {
     assert!(saved());
 }
 
+#[tokio::test]
+async fn a_checkpoint_that_is_given_up_loses_no_copy_of_a_conflict() {
+    use crate::inode::{ROOT_ID, tests::attr};
+    let disk = SimDisk::new();
+    let volume = volume(&disk, Arc::new(MemoryHome::new()));
+    let lost = Name::new(b"f").unwrap();
+    let copy = crate::conflict::copy_name(&lost, 1, home::Time { sec: 5, nsec: 0 }, 9);
+    volume.tree.lock().bind(ROOT_ID, &copy, &attr(home::Kind::File, 50), None).unwrap();
+    disk.slow_syncs(Duration::from_secs(1));
+    let given_up = tokio::time::timeout(Duration::from_millis(200), volume.checkpoint(true)).await;
+    assert!(given_up.is_err());
+    disk.slow_syncs(Duration::ZERO);
+    volume.checkpoint(true).await.unwrap();
+    let mut next = Tree::open(volume.id, volume.shared.store.clone()).unwrap();
+    next.nameless.gateway = 1;
+    assert_eq!(next.copies.ids().len(), 1);
+}
+
 #[test]
 fn an_error_that_comes_again_is_told_once() {
     let mut trouble = Trouble::default();
