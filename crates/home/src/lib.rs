@@ -520,6 +520,12 @@ pub trait Home: Send + Sync {
         self.read(file, at, len).await
     }
 
+    /// Bytes of reads that may be under way at once without a queue on the way there, as far as it has told, and without
+    /// using the connection: more is asked for in vain. `None` where nothing is known of it.
+    fn window(&self) -> Option<u64> {
+        None
+    }
+
     /// The same as [`Home::read`], without bytes that are in chunks with these names, at most
     /// [`limits::agent::KNOWN_MAX`]: see [`sparse`]. `later`: for somebody who can wait. [`ErrorKind::Unsupported`] where the
     /// home cannot.

@@ -590,6 +590,11 @@ impl Home for RemoteHome {
         self.same_account().await?.read_known(file, at, len, known, later).await
     }
 
+    fn window(&self) -> Option<u64> {
+        let state = self.shared.state.lock();
+        state.up().filter(|_| state.foreign.is_none())?.window()
+    }
+
     fn knows(&self) -> bool {
         let state = self.shared.state.lock();
         state.foreign.is_none() && state.up().is_some_and(|connection| connection.knows())

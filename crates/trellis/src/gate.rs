@@ -282,6 +282,10 @@ impl Home for Gate {
         self.inner.home.walks()
     }
 
+    fn window(&self) -> Option<u64> {
+        self.inner.home.window()
+    }
+
     async fn changes(&self) -> Vec<Changed> {
         self.inner.home.changes().await
     }

@@ -17,8 +17,13 @@ pub const FETCH_MIN: u64 = 4 << 10;
 /// How far from where the last read in order ended another one may begin or end to be in order, too, in bytes: as much as
 /// a kernel asks for at once.
 pub const READ_NEAR: u64 = FETCH_CHUNK;
-/// Chunks that read-ahead keeps under way for one file.
+/// How many times as much as somebody has read in order is worth asking for ahead of him.
+pub const READ_AHEAD_GROWTH: u64 = 4;
+/// Chunks that read-ahead keeps under way for one file at most.
 pub const READ_AHEAD_CHUNKS: u64 = 16;
+/// Chunks that it keeps under way beyond what the way to the home carries, so that this is never idle and tells where it
+/// carries more.
+pub const READ_AHEAD_MORE: u64 = 2;
 /// Entries asked for in one page of a listing.
 pub const LIST_PAGE: u32 = 4096;
 /// A directory of at most this many entries is listed whole where one name or attribute is wanted.

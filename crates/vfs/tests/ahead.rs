@@ -162,6 +162,29 @@ async fn who_reads_a_file_in_order_waits_for_a_few_parts_of_it() {
     assert!(counters.read - counters.read_ahead < 4, "{counters:?}");
 }
 
+#[tokio::test]
+async fn who_reads_the_beginning_of_a_file_brings_a_few_times_as_much() {
+    let world = World::new(Mode::Wb);
+    world.write("big", &vec![7; 48 << 20]);
+    let e = world.start().await;
+    let big = e.find("/lab/big").await.unwrap();
+    e.vfs.read(e.ctx(), big, 0, 1 << 20).await.unwrap();
+    assert_eq!(asked(&world, |c| c.read, 5).await, 5);
+}
+
+#[tokio::test]
+async fn no_more_is_read_ahead_than_the_way_to_the_home_carries() {
+    let world = World::new(Mode::Wb);
+    world.write("big", &vec![7; 48 << 20]);
+    world.memory.set_window(3 << 19);
+    let e = world.start().await;
+    let big = e.find("/lab/big").await.unwrap();
+    for mib in 0..16 {
+        e.vfs.read(e.ctx(), big, mib << 20, 1 << 20).await.unwrap();
+    }
+    assert_eq!(asked(&world, |c| c.read, 20).await, 20, "1.5 MiB are under way in two parts, and two wait");
+}
+
 /// Files come in the order in which they are read: by name or by fileid, both of which differ from that of the listing.
 #[tokio::test]
 async fn who_reads_in_another_order_finds_what_comes_next_in_it() {

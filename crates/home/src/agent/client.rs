@@ -594,6 +594,10 @@ impl Home for Session {
         }
     }
 
+    fn window(&self) -> Option<u64> {
+        self.wire().window()
+    }
+
     fn knows(&self) -> bool {
         self.accept.features & KNOWN != 0 && self.is_far()
     }

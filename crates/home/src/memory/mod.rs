@@ -108,6 +108,8 @@ struct State {
     copies: bool,
     /// See [`MemoryHome::set_walks`].
     walks: bool,
+    /// See [`MemoryHome::set_window`].
+    window: Option<u64>,
     /// See [`MemoryHome::set_home_dir`].
     home_dir: HomePath,
     /// Marks of watched directories.
@@ -164,6 +166,7 @@ impl MemoryHome {
             epoch: None,
             confirms: false,
             walks: false,
+            window: None,
             home_dir: HomePath::root(),
             copies: false,
             watched: HashMap::new(),
@@ -230,6 +233,11 @@ impl MemoryHome {
     /// From now on it walks.
     pub fn set_walks(&self) {
         self.state.lock().walks = true;
+    }
+
+    /// How many bytes the way to it is said to carry.
+    pub fn set_window(&self, bytes: u64) {
+        self.state.lock().window = Some(bytes);
     }
 
     /// From now on it is worth looking for bytes that it has, and for those that it need not send.
@@ -435,6 +443,10 @@ impl Home for MemoryHome {
 
     fn epoch(&self) -> Option<u64> {
         self.state.lock().epoch
+    }
+
+    fn window(&self) -> Option<u64> {
+        self.state.lock().window
     }
 
     async fn read_in(&self, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

@@ -192,6 +192,10 @@ impl Home for FaultHome {
         self.inner.walks()
     }
 
+    fn window(&self) -> Option<u64> {
+        self.inner.window()
+    }
+
     async fn changes(&self) -> Vec<Changed> {
         self.inner.changes().await
     }

@@ -107,6 +107,9 @@ impl Home for Dirs {
     fn epoch(&self) -> Option<u64> {
         Some(9)
     }
+    fn window(&self) -> Option<u64> {
+        Some(3)
+    }
     async fn read(&self, _: &Loc, _: u64, _: u32) -> Result<Chunk> {
         Err(ErrorKind::IsDir.into())
     }
@@ -152,6 +155,7 @@ fn at(path: &str) -> Loc {
 async fn what_can_wait_gets_through_as_that() {
     let gate = gate(&Knocker::new(""), &Door::new(OwnMounts::default()), &HostLock::default());
     assert_eq!(gate.read_in(Turn::Later, &at("f"), 0, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(gate.window(), Some(3));
     assert_eq!(gate.watch_later(&at("d"), 1, 1).await.unwrap_err().kind, ErrorKind::NoSpace);
 }
 

@@ -6,26 +6,27 @@ use crate::limits;
 /// doing, so that a part near the front belongs to what is read in order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Front {
+    /// Where it began to be read in order.
+    begun: u64,
     /// Behind the last byte that was read.
     end: u64,
-    /// Chunks worth asking for ahead of it.
-    chunks: u64,
 }
 
 impl Front {
-    /// Somebody reads [at, end). Answers how many chunks are worth asking for beyond that.
-    pub fn reads(&mut self, at: u64, end: u64) -> u64 {
+    /// Somebody reads [at, end). Answers how many chunks are worth asking for beyond that, `most` at most: in proportion to
+    /// what was read in order, so that whoever wants the beginning of a file does not bring it whole.
+    pub fn reads(&mut self, at: u64, end: u64, most: u64) -> u64 {
         let is_near = at <= self.end + limits::READ_NEAR && end + limits::READ_NEAR >= self.end;
-        let begins = at == 0 && !is_near;
-        if !is_near && !begins {
-            *self = Front { end, chunks: 0 };
+        if !is_near {
+            *self = Front { begun: at, end };
+            return u64::from(at == 0);
+        }
+        if end <= self.end {
             return 0;
         }
-        if begins || end > self.end {
-            *self = Front { end, chunks: (self.chunks * 2).clamp(1, limits::READ_AHEAD_CHUNKS) };
-            return self.chunks;
-        }
-        0
+        self.end = end;
+        let wanted = (end - self.begun.min(end)) * limits::READ_AHEAD_GROWTH / limits::FETCH_CHUNK;
+        wanted.clamp(1, most)
     }
 }
 
@@ -34,9 +35,10 @@ mod tests {
     use super::*;
 
     const PART: u64 = 128 << 10;
+    const MOST: u64 = 16;
 
     fn read(front: &mut Front, part: u64) -> u64 {
-        front.reads(part * PART, (part + 1) * PART)
+        front.reads(part * PART, (part + 1) * PART, MOST)
     }
 
     #[test]
@@ -44,12 +46,9 @@ mod tests {
         for order in [[0, 1, 2, 3, 4, 5, 6, 7], [3, 0, 1, 2, 7, 5, 4, 6], [1, 0, 3, 2, 5, 4, 7, 6]] {
             let mut front = Front::default();
             let ahead = order.map(|part| read(&mut front, part));
-            assert!(ahead.contains(&2) && front.end == 8 * PART, "{order:?}: {ahead:?}");
-            let mut last = 0;
-            for part in 8..24 {
-                last = read(&mut front, part);
-            }
-            assert_eq!(last, limits::READ_AHEAD_CHUNKS);
+            assert!(ahead.iter().max() == Some(&4) && front.end == 8 * PART, "{order:?}: {ahead:?}");
+            let last = (8..32).map(|part| read(&mut front, part)).last();
+            assert_eq!(last, Some(MOST));
         }
     }
 
@@ -60,7 +59,10 @@ mod tests {
             let ahead = read(&mut front, part);
             assert_eq!(ahead, u64::from(part == 0));
         }
-        // From the start again.
-        assert_eq!([read(&mut front, 0), read(&mut front, 1)], [1, 2]);
+        // From the start again, and from the middle.
+        for begin in [0, 500] {
+            read(&mut front, begin);
+            assert_eq!([3, 4, 7].map(|part| read(&mut front, begin + part)), [2, 2, 4]);
+        }
     }
 }

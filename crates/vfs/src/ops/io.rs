@@ -229,13 +229,15 @@ impl Volume {
 
     /// Keeps a sequential reader ahead of the home.
     fn read_ahead(self: &Arc<Self>, id: u64, at: u64, end: u64, base_len: u64) {
-        let window = {
+        let carried = |window: u64| window.div_ceil(limits::FETCH_CHUNK) + limits::READ_AHEAD_MORE;
+        let most = self.home.window().map_or(limits::READ_AHEAD_CHUNKS, carried);
+        let ahead = {
             let mut tree = self.tree.lock();
             let Ok(inode) = tree.get(id) else { return };
-            inode.front.reads(at, end)
+            inode.front.reads(at, end, most.min(limits::READ_AHEAD_CHUNKS))
         };
         let next = end.div_ceil(limits::FETCH_CHUNK);
-        for chunk in next..next + window {
+        for chunk in next..next + ahead {
             let at = chunk * limits::FETCH_CHUNK;
             if at >= base_len {
                 return;

@@ -17,13 +17,22 @@ pub(super) struct Window {
     full: bool,
     /// When that was.
     changed: Option<Instant>,
+    /// It was changed by what the pipe did, at some time.
+    told: bool,
     /// The shortest time of an answer since then: a late one alone says nothing of the pipe.
     shortest: Duration,
 }
 
 impl Window {
     pub fn new() -> Window {
-        Window { size: WINDOW_FIRST, used: 0, full: false, changed: None, shortest: Duration::MAX }
+        Window {
+            size: WINDOW_FIRST,
+            used: 0,
+            full: false,
+            changed: None,
+            told: false,
+            shortest: Duration::MAX,
+        }
     }
 
     /// Whether so many bytes more may go. One message always may, if no other is under way.
@@ -55,9 +64,15 @@ impl Window {
         let ratio = (fastest + QUEUE).as_secs_f64() / self.shortest.as_secs_f64().max(1e-9);
         // A window that is not used up says nothing of a greater one.
         let most = if self.full { 2.0 } else { 1.0 };
+        self.told |= self.full || ratio < 1.0;
         let size = self.size as f64 * ratio.clamp(0.5, most);
         self.size = (size as usize).clamp(WINDOW_MIN, WINDOW_MAX);
         (self.full, self.changed, self.shortest) = (false, Some(now), Duration::MAX);
+    }
+
+    /// Bytes that may be under way; `None` before the pipe has told of more or of less than the first guess.
+    pub fn told(&self) -> Option<u64> {
+        self.told.then_some(self.size as u64)
     }
 
     /// Whether so many bytes are carried in a round trip, those that queue apart. What has not grown does not tell.
@@ -125,7 +140,18 @@ mod tests {
             window.take(1000);
             window.answered(1000, sent, sent + Duration::from_millis(60), Duration::from_millis(60));
         }
-        assert_eq!(window.size, WINDOW_FIRST);
+        assert_eq!((window.size, window.told()), (WINDOW_FIRST, None));
+    }
+
+    #[test]
+    fn what_a_pipe_carries_is_told_once_it_was_filled() {
+        let (mut window, now) = (Window::new(), Instant::now());
+        window.take(WINDOW_FIRST);
+        assert!(!window.admits(1));
+        let trip = Duration::from_millis(60);
+        window.answered(WINDOW_FIRST, now, now + trip, trip);
+        assert_eq!(window.told(), Some(window.size as u64));
+        assert!(window.size > WINDOW_FIRST);
     }
 
     #[test]

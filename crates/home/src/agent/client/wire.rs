@@ -67,6 +67,11 @@ impl Wire {
         self.state.lock().fastest
     }
 
+    /// The largest of the windows that the way there has told.
+    pub fn window(&self) -> Option<u64> {
+        self.state.lock().windows.iter().filter_map(Window::told).max()
+    }
+
     /// Whether so many bytes of one class are carried in a round trip.
     pub fn carries(&self, bytes: usize) -> bool {
         let state = self.state.lock();
