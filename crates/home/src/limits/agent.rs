@@ -61,6 +61,12 @@ pub const WINDOW_FIRST: usize = 1 << 20;
 pub const WINDOW_MIN: usize = 256 << 10;
 /// Bytes of one class under way at most.
 pub const WINDOW_MAX: usize = 16 << 20;
+/// How many times as great as before it is made at most in a round trip.
+pub const WINDOW_LEAP: f64 = 4.0;
+/// How many times as great as what answers have shown it is made at most: they come a little later than they might.
+pub const WINDOW_OVER: f64 = 1.2;
+/// Bytes of answers, one after the other, that tell how many the wire carries.
+pub const TRAIN: usize = 512 << 10;
 /// Bytes that a listing is taken for, of those for which nobody waits.
 pub const LISTING: usize = 16 << 10;
 /// Connections for reads that are made besides the first. One channel of ssh carries 2 MiB in a round trip, and a
@@ -72,6 +78,11 @@ pub const READ_PART: u32 = 256 << 10;
 pub const JOINED_MAX: usize = 16;
 /// Bytes in each round trip from which on they are made: as many as one channel hardly carries.
 pub const CHANNEL_FULL: usize = 5 << 18;
+/// Bytes under way from which on they are made where it is not known yet what the wire carries: making them takes some
+/// round trips.
+pub const CHANNEL_LIKELY: u64 = 512 << 10;
+/// How far a home is for that: nearer, one channel carries 100 MB in a second.
+pub const CHANNEL_FAR: Duration = Duration::from_millis(20);
 /// Bytes of one kind that a pipe is given at a time: what a channel carries in a round trip, and half of that again.
 pub const CHANNEL_GIVEN: u64 = 3 << 20;
 /// They are closed when nothing was read or staged for this long.

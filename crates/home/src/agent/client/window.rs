@@ -3,8 +3,13 @@
 //! Bytes that wait in the pipe delay the short messages behind them, and nobody can take them back. So the window is such
 //! that answers come [`QUEUE`] later than the fastest has come: once in a round trip it is made greater or smaller in
 //! proportion (as in FAST TCP: Wei, Jin, Low and Hegde, IEEE/ACM Transactions on Networking 14(6), 2006).
+//!
+//! That alone is slow on a fast wire, and comes too late to the end of a narrow one: the queue that a step makes is seen a
+//! round trip after the next step. How close upon each other the answers to a window come tells how much the wire carries
+//! (as trains of packets do: Dovrolis, Ramanathan and Moore, IEEE/ACM Transactions on Networking 12(6), 2004). A window is
+//! made half as great as what that comes to at once, and hardly greater than it.
 
-use crate::limits::agent::{QUEUE, WINDOW_FIRST, WINDOW_MAX, WINDOW_MIN};
+use crate::limits::agent::{QUEUE, TRAIN, WINDOW_FIRST, WINDOW_LEAP, WINDOW_MAX, WINDOW_MIN, WINDOW_OVER};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -21,6 +26,37 @@ pub(super) struct Window {
     told: bool,
     /// The shortest time of an answer since then: a late one alone says nothing of the pipe.
     shortest: Duration,
+    /// The answers since then to what was sent before.
+    train: Train,
+    /// They have made it greater already.
+    leapt: bool,
+}
+
+/// Answers that came one after the other.
+#[derive(Debug, Default)]
+struct Train {
+    /// When the first and the last one came.
+    span: Option<(Instant, Instant)>,
+    /// Bytes of all but the first.
+    bytes: usize,
+}
+
+impl Train {
+    fn comes(&mut self, weight: usize, now: Instant) {
+        match &mut self.span {
+            None => self.span = Some((now, now)),
+            Some((_, last)) => {
+                *last = now;
+                self.bytes += weight;
+            }
+        }
+    }
+
+    /// Bytes that would come in this time; `None` where they are too few to tell.
+    fn in_time(&self, time: Duration) -> Option<f64> {
+        let (first, last) = self.span.filter(|_| self.bytes >= TRAIN)?;
+        Some(self.bytes as f64 * time.as_secs_f64() / (last - first).as_secs_f64().max(1e-6))
+    }
 }
 
 impl Window {
@@ -32,6 +68,8 @@ impl Window {
             changed: None,
             told: false,
             shortest: Duration::MAX,
+            train: Train::default(),
+            leapt: false,
         }
     }
 
@@ -59,15 +97,34 @@ impl Window {
         }
         self.shortest = self.shortest.min(now - sent);
         if self.changed.is_some_and(|changed| sent < changed) {
-            return;
+            return self.comes(weight, now, fastest);
         }
-        let ratio = (fastest + QUEUE).as_secs_f64() / self.shortest.as_secs_f64().max(1e-9);
-        // A window that is not used up says nothing of a greater one.
-        let most = if self.full { 2.0 } else { 1.0 };
-        self.told |= self.full || ratio < 1.0;
-        let size = self.size as f64 * ratio.clamp(0.5, most);
-        self.size = (size as usize).clamp(WINDOW_MIN, WINDOW_MAX);
+        // A window that is not used up says nothing of a greater one, and what comes late then was late at the home.
+        if self.full {
+            let ratio = (fastest + QUEUE).as_secs_f64() / self.shortest.as_secs_f64().max(1e-9);
+            let shown = self.train.in_time(fastest + QUEUE).unwrap_or(f64::INFINITY) * WINDOW_OVER;
+            let before = self.size as f64;
+            self.resize((before * ratio.clamp(0.5, 2.0)).min(shown.max(before)));
+        }
         (self.full, self.changed, self.shortest) = (false, Some(now), Duration::MAX);
+        (self.train, self.leapt) = (Train::default(), false);
+    }
+
+    /// One more answer to what was sent before the last change.
+    fn comes(&mut self, weight: usize, now: Instant, fastest: Duration) {
+        self.train.comes(weight, now);
+        // What waited somewhere comes closer together than it was carried: half of it is believed at once.
+        let shown = self.train.in_time(fastest + QUEUE).unwrap_or_default() / 2.0;
+        let before = self.size as f64;
+        if self.full && !self.leapt && shown > before {
+            self.resize(shown.min(before * WINDOW_LEAP));
+            self.leapt = true;
+        }
+    }
+
+    fn resize(&mut self, size: f64) {
+        self.size = (size as usize).clamp(WINDOW_MIN, WINDOW_MAX);
+        self.told = true;
     }
 
     /// Bytes that may be under way; `None` before the pipe has told of more or of less than the first guess.
@@ -130,6 +187,70 @@ mod tests {
         // 4 Mbit/s: a part alone takes a quarter of a second.
         let (delay, idle) = after_a_while(500e3, 128 << 10);
         assert!(delay < 0.7 && idle < 0.2, "{delay} s, {idle} idle");
+    }
+
+    /// Sends over a pipe of `rate` bytes a second from the beginning. Answers how many round trips it took until the window
+    /// was so large, or until so many answers had come, and the longest time of an answer until then.
+    fn until(size: usize, rate: f64, part: usize, answers: usize) -> (f64, f64) {
+        let start = Instant::now();
+        let time = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let (mut window, mut queue) = (Window::new(), std::collections::VecDeque::new());
+        let (mut now, mut free_at, mut longest) = (0.0_f64, 0.0_f64, 0.0_f64);
+        for _ in 0..answers {
+            if window.size >= size {
+                break;
+            }
+            while window.admits(part) {
+                window.take(part);
+                free_at = free_at.max(now) + part as f64 / rate;
+                queue.push_back((now, free_at + ROUND_TRIP));
+            }
+            let (sent, back) = queue.pop_front().unwrap();
+            now = back;
+            longest = longest.max(back - sent);
+            window.answered(part, time(sent), time(now), Duration::from_secs_f64(ROUND_TRIP));
+        }
+        (now / ROUND_TRIP, longest)
+    }
+
+    #[test]
+    fn what_a_wire_carries_is_known_soon_and_hardly_overshot() {
+        for (rate, most) in [(12.5e6, 1.0), (25e6, 3.0), (50e6, 5.0), (125e6, 4.0)] {
+            let wanted = rate * (ROUND_TRIP + QUEUE.as_secs_f64());
+            let (trips, _) = until((wanted * 0.8) as usize, rate, 128 << 10, 10_000);
+            assert!(trips < most, "{rate} B/s: {trips} round trips");
+            let (_, longest) = until(usize::MAX, rate, 128 << 10, 2000);
+            assert!(longest < ROUND_TRIP + 2.2 * QUEUE.as_secs_f64(), "{rate} B/s: {longest} s");
+        }
+    }
+
+    #[test]
+    fn answers_that_come_at_once_do_not_make_it_many_times_as_great() {
+        let (mut window, start) = (Window::new(), Instant::now());
+        let (part, trip) = (128 << 10, Duration::from_millis(60));
+        let fill = |window: &mut Window| {
+            while window.admits(part) {
+                window.take(part);
+            }
+        };
+        fill(&mut window);
+        for round in 0..2 {
+            let (before, sent) = (window.size, start + round * trip);
+            for _ in 0..window.used / part {
+                window.answered(part, sent, sent + trip, trip);
+                fill(&mut window);
+            }
+            assert!(window.size as f64 <= before as f64 * 2.0 * WINDOW_LEAP, "{before} to {}", window.size);
+        }
+        assert!(window.size > 3 * WINDOW_FIRST);
+    }
+
+    #[test]
+    fn what_is_late_at_the_home_does_not_make_it_smaller() {
+        let (mut window, start, trip) = (Window::new(), Instant::now(), Duration::from_millis(60));
+        window.take(4096);
+        window.answered(4096, start, start + 10 * trip, trip);
+        assert_eq!((window.size, window.told()), (WINDOW_FIRST, None));
     }
 
     #[test]
