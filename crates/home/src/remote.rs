@@ -392,8 +392,7 @@ async fn greeted(pipe: Pipe, meter: Arc<Meter>) -> Result<Session> {
 }
 
 impl Ssh {
-    /// Makes further connections to the account, or into its running agent; their waits are counted nowhere. `over`:
-    /// over a connection that there is.
+    /// Makes further connections to the account, or into its running agent. `over`: over a connection that there is.
     fn opener(&self, target: &SshTarget, over: Option<SshTarget>) -> Opener {
         let logs_in = over.is_none();
         let (target, agents) = (over.unwrap_or_else(|| target.clone()), self.agents.clone());

@@ -87,7 +87,7 @@ impl Session {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let (wire, work) = (Arc::new(Wire::new()), Arc::new(Notify::new()));
+        let (wire, work) = (Arc::new(Wire::new(meter.clone())), Arc::new(Notify::new()));
         wire.add(&work);
         let shared = Arc::new(Shared {
             life: Life::new(meter, child),
@@ -161,7 +161,7 @@ impl Session {
     /// Bytes are not those that were sent: nothing more is believed that comes this way.
     fn damaged(&self) -> Error {
         let why = Error::new(ErrorKind::Unreachable, "bytes of the agent arrived damaged");
-        self.shared.life.meter.damaged.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.wire().meter().damaged.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         tracing::warn!("{}", why.detail);
         self.shared.finish(&why);
         why
@@ -364,7 +364,7 @@ async fn write_frames(shared: Arc<Shared>, mut writer: impl AsyncWrite + Unpin) 
         batch.clear();
         let mut frames = Vec::new();
         let far = loop {
-            let taken = shared.table.lock().take_batch(&mut frames, &shared.life.meter);
+            let taken = shared.table.lock().take_batch(&mut frames);
             match taken {
                 Some(fastest) => break fastest >= PACK_FROM,
                 None => shared.work.notified().await,

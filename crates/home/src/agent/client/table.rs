@@ -2,10 +2,9 @@
 
 use super::super::frame::{CLASSES, Class, Frame, Type};
 use super::super::verbs::Request;
-use super::wire::Wire;
+use super::wire::{UnderWay, Wire};
 use super::{Answer, SeenAnswer};
 use crate::limits::agent::{BODY_MAX, IN_FLIGHT_MAX, PART_MAX, PARTS_MAX, STATS_MAX};
-use crate::remote::{Meter, Rounds};
 use crate::{Error, ErrorKind, Loc, Result, Turn};
 use bytes::{Bytes, BytesMut};
 use oncrpc::xdr::{Writer, Xdr};
@@ -44,10 +43,7 @@ struct Sent {
     waiter: Waiter,
     /// The parts that arrived.
     parts: BytesMut,
-    round: u64,
-    class: Class,
-    weight: usize,
-    since: Instant,
+    under_way: UnderWay,
 }
 
 struct Queued {
@@ -68,7 +64,6 @@ pub(super) struct Table {
     sent: HashMap<u64, Sent>,
     /// Bytes of answers that have arrived in part.
     parts: usize,
-    rounds: Rounds,
     wire: Arc<Wire>,
     end: Option<Error>,
 }
@@ -81,7 +76,6 @@ impl Table {
             stats: VecDeque::new(),
             sent: HashMap::new(),
             parts: 0,
-            rounds: Rounds::default(),
             wire,
             end: None,
         }
@@ -135,14 +129,14 @@ impl Table {
         }
         let Some(sent) = self.sent.remove(&id) else { return false };
         self.parts -= sent.parts.len();
-        self.wire.give_back(sent.class, sent.weight);
+        self.wire.give_back(&sent.under_way);
         let frame = Frame::new(Type::Cancel, Class::Control, id, Vec::new());
         self.queues[0].push_back(Queued { frame, waiter: None, ahead: false, weight: 0 });
         true
     }
 
     /// Appends what goes next to `batch`, about one part at most. Answers [`Wire::fastest`], or `None` if nothing may go.
-    pub fn take_batch(&mut self, batch: &mut Vec<Frame>, meter: &Meter) -> Option<Duration> {
+    pub fn take_batch(&mut self, batch: &mut Vec<Frame>) -> Option<Duration> {
         let mut bytes = 0;
         while bytes < PART_MAX {
             let Some(queued) = self.next() else { break };
@@ -151,12 +145,8 @@ impl Table {
             batch.push(queued.frame);
             if let Some(mut waiter) = queued.waiter {
                 waiter.is_sent();
-                let (class, weight) = (header.class, queued.weight);
-                self.wire.take(class, weight);
-                let round = self.rounds.sent(meter);
-                let sent =
-                    Sent { waiter, parts: BytesMut::new(), round, class, weight, since: Instant::now() };
-                self.sent.insert(header.id, sent);
+                let under_way = self.wire.take(header.class, queued.weight);
+                self.sent.insert(header.id, Sent { waiter, parts: BytesMut::new(), under_way });
             }
         }
         (!batch.is_empty()).then(|| self.wire.fastest())
@@ -218,15 +208,14 @@ impl Table {
             self.parts += body.len();
             if sent.parts.is_empty() {
                 // What it weighs is what it was told to carry at most; a little more goes round it.
-                sent.parts.reserve((sent.weight + PART_MAX / 8).min(BODY_MAX));
+                sent.parts.reserve((sent.under_way.weight + PART_MAX / 8).min(BODY_MAX));
             }
             sent.parts.extend_from_slice(&body);
             return Ok(None);
         }
         let Some(mut sent) = self.sent.remove(&id) else { return Ok(None) };
         self.parts -= sent.parts.len();
-        self.rounds.answered(sent.round);
-        self.wire.answered(sent.class, sent.weight, sent.since, Instant::now());
+        self.wire.answered(&sent.under_way, Instant::now());
         let body = if sent.parts.is_empty() {
             body
         } else {
@@ -251,7 +240,7 @@ impl Table {
         let queued = self.queues.iter_mut().flat_map(std::mem::take).filter_map(|q| q.waiter);
         let mut waiters: Vec<Waiter> = queued.collect();
         for (_, sent) in self.sent.drain() {
-            self.wire.give_back(sent.class, sent.weight);
+            self.wire.give_back(&sent.under_way);
             waiters.push(sent.waiter);
         }
         waiters.push(Waiter::Stats(self.stats.drain(..).map(|(_, s)| s).collect()));

@@ -518,7 +518,7 @@ async fn an_answer_that_cannot_be_unpacked_ends_the_connection() {
 
 #[tokio::test]
 async fn heavy_requests_keep_their_order_and_light_ones_pass() {
-    let (mut table, meter) = (Table::new(Arc::new(Wire::new())), Meter::default());
+    let mut table = Table::new(Arc::new(Wire::new(Arc::default())));
     let mut push = |weight: usize| {
         let (answer, _) = oneshot::channel();
         let body = Request::Readlink(loc(b"x")).to_bytes();
@@ -527,19 +527,19 @@ async fn heavy_requests_keep_their_order_and_light_ones_pass() {
     let full = crate::limits::agent::WINDOW_FIRST;
     let ids: Vec<u64> = [full, full, 1, 0].into_iter().map(&mut push).collect();
     let mut batch = Vec::new();
-    assert!(table.take_batch(&mut batch, &meter).is_some());
+    assert!(table.take_batch(&mut batch).is_some());
     let sent = |batch: &[Frame]| -> Vec<u64> { batch.iter().map(|frame| frame.header.id).collect() };
     assert_eq!(sent(&batch), [ids[0], ids[3]]);
     batch.clear();
-    assert!(table.take_batch(&mut batch, &meter).is_none());
+    assert!(table.take_batch(&mut batch).is_none());
     assert!(table.arrived(ids[0], Bytes::new(), true).unwrap().is_some());
-    assert!(table.take_batch(&mut batch, &meter).is_some());
+    assert!(table.take_batch(&mut batch).is_some());
     assert_eq!(sent(&batch), [ids[1], ids[2]]);
 }
 
 #[tokio::test]
 async fn what_somebody_waits_for_goes_before_what_is_asked_for_ahead() {
-    let (mut table, meter) = (Table::new(Arc::new(Wire::new())), Meter::default());
+    let mut table = Table::new(Arc::new(Wire::new(Arc::default())));
     let mut push = |turn| {
         let (answer, _) = oneshot::channel();
         let body = Request::Readlink(loc(b"x")).to_bytes();
@@ -547,7 +547,7 @@ async fn what_somebody_waits_for_goes_before_what_is_asked_for_ahead() {
     };
     let ids = [Turn::Ahead, Turn::Now, Turn::Ahead, Turn::Now].map(&mut push);
     let mut batch = Vec::new();
-    table.take_batch(&mut batch, &meter).unwrap();
+    table.take_batch(&mut batch).unwrap();
     let sent: Vec<u64> = batch.iter().map(|frame| frame.header.id).collect();
     assert_eq!(sent, [1, 3, 0, 2].map(|n| ids[n]));
 }

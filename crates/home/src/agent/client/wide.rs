@@ -5,7 +5,7 @@
 
 use super::super::verbs::{JOINS, StageArgs};
 use super::{Session, Wire};
-use crate::limits::agent::{CHANNEL_FULL, CHANNEL_GIVEN, CHANNEL_IDLE, CHANNELS_MORE, CHANNELS_PAUSE};
+use crate::limits::agent::{CHANNEL_GIVEN, CHANNEL_IDLE, CHANNELS_MORE, CHANNELS_PAUSE};
 use crate::{Chunk, Loc, Result, Turn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -108,14 +108,9 @@ impl Wide {
 
     /// Reads over the pipe that has least to do. `first`: the one that has always been there.
     pub async fn read(&self, first: &Session, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
-        let chunk = self.read_once(first, turn, file, at, len).await?;
-        self.used(first);
-        Ok(chunk)
-    }
-
-    async fn read_once(&self, first: &Session, turn: Turn, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let kind = Kind::Read(turn);
         let (other, given) = self.turn(kind, len.into()).await;
+        self.uses(first);
         if let Some(pipe) = other {
             if let Ok(chunk) = pipe.session.read_once(turn, file, at, len).await {
                 let meter = &first.shared.life.meter;
@@ -131,14 +126,9 @@ impl Wide {
 
     /// Stages over the joined pipe that has least to do. `first`: the one that has always been there.
     pub async fn stage(&self, first: &Session, args: StageArgs) -> Result<()> {
-        self.stage_once(first, args).await?;
-        self.used(first);
-        Ok(())
-    }
-
-    async fn stage_once(&self, first: &Session, args: StageArgs) -> Result<()> {
         let len = args.data.len() as u64;
         let (other, given) = self.turn(Kind::Staged, len).await;
+        self.uses(first);
         if let Some(pipe) = other {
             if pipe.session.stage_and_hear(args.clone()).await.is_ok() {
                 first.shared.life.meter.bytes_out.fetch_add(len, Ordering::Relaxed);
@@ -156,10 +146,10 @@ impl Wide {
         }
     }
 
-    /// Something was carried. Where the wire carries more than one channel does, there are to be further pipes.
-    fn used(&self, first: &Session) {
+    /// Something is carried. Where the wire carries more than one channel does, there are to be further pipes.
+    fn uses(&self, first: &Session) {
         self.more.lock().used = Some(Instant::now());
-        if first.wire().carries(CHANNEL_FULL) {
+        if first.wire().is_wide(self.first.all()) {
             self.widen(first);
         }
     }

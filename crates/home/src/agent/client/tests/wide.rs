@@ -97,6 +97,18 @@ async fn another_machine_behind_the_same_name_is_not_read_from() {
     assert_eq!(session.read(&loc(b"f"), 3, READ_MAX).await.unwrap().data[0], 3);
 }
 
+/// Who waits for what several of them bring waits once, and each wait over any of them counts.
+#[tokio::test]
+async fn waits_over_further_pipes_are_waits_for_the_home() {
+    let (session, _) = widened(b"boot", 0).await;
+    let trips = || session.status().round_trips;
+    let (file, before) = (loc(b"f"), trips());
+    for i in 0..6 {
+        session.read(&file, i, READ_PART).await.unwrap();
+        assert_eq!(trips(), before + i + 1);
+    }
+}
+
 /// What is under way over one of them is in the way of all.
 #[tokio::test]
 async fn further_pipes_share_the_windows_of_the_first_one() {
@@ -107,11 +119,11 @@ async fn further_pipes_share_the_windows_of_the_first_one() {
 
 #[test]
 fn a_pipe_that_ends_gives_back_what_it_had_under_way() {
-    let wire = Arc::new(Wire::new());
+    let wire = Arc::new(Wire::new(Arc::default()));
     let mut table = Table::new(wire.clone());
     let (sender, _receiver) = oneshot::channel();
     table.push((Class::Bulk, Turn::Now), Vec::new(), 1000, Waiter::One(sender)).unwrap();
-    table.take_batch(&mut Vec::new(), &Meter::default()).unwrap();
+    table.take_batch(&mut Vec::new()).unwrap();
     assert!(!wire.is_unused());
     table.close(&closed());
     assert!(wire.is_unused());
