@@ -529,7 +529,12 @@ impl Volume {
         let (asked, loc, len) = {
             let mut tree = self.tree.lock();
             // What is more than the file is known to have is not reckoned with on the way.
-            let len = tree.get(id)?.base_len.saturating_sub(at).next_multiple_of(limits::FETCH_MIN);
+            let left = tree.get(id)?.base_len.saturating_sub(at);
+            if turn == Turn::Ahead && self.data.gaps(id, at, left.min(limits::FETCH_CHUNK)).is_empty() {
+                // Somebody else's question has brought it meanwhile.
+                return Ok(());
+            }
+            let len = left.next_multiple_of(limits::FETCH_MIN);
             (self.asked(&tree), Self::loc(&mut tree, id)?, len.clamp(limits::FETCH_MIN, limits::FETCH_CHUNK))
         };
         let chunk = match self.fetch_sparse(id, &loc, (at, len), turn == Turn::Later).await {

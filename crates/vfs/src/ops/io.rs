@@ -83,8 +83,8 @@ impl Vfs {
                 return Ok(ReadOk { data: Vec::new(), eof: at >= shown.size, attr: shown });
             }
             let parts = zeros_beyond(volume.data.get(oid.id, at, (end - at) as u32), base_len);
+            volume.read_ahead(oid.id, at, end, base_len);
             if is_whole(&parts) {
-                volume.read_ahead(oid.id, at, end, base_len);
                 if at == 0 {
                     volume.alike.touch(oid.id, base_len);
                 }
