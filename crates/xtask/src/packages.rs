@@ -39,6 +39,7 @@ pub const E2E: &[Need] = &[
     ("krb5kdc", "krb5-kdc"),
     ("kadmin.local", "krb5-admin-server"),
     ("klist", "krb5-user"),
+    ("sshfs", "sshfs"),
 ];
 
 /// What `bench nfs` needs besides.
@@ -46,7 +47,7 @@ pub const BENCH: &[Need] =
     &[("ganesha.nfsd", "nfs-ganesha"), ("/usr/lib/ganesha/libfsalvfs.so", "nfs-ganesha-vfs")];
 
 /// What `bench fuse` needs besides.
-pub const BENCH_FUSE: &[Need] = &[("sshfs", "sshfs"), ("rclone", "rclone")];
+pub const BENCH_FUSE: &[Need] = &[("rclone", "rclone")];
 
 /// The packages of `needs` whose programs are absent.
 pub fn missing(needs: &[Need]) -> Vec<&'static str> {

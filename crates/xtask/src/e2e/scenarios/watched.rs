@@ -1,9 +1,9 @@
 //! A home 60 ms away that tells what changes: what is warm costs no round trip however old it is, and what another program
-//! does there is seen all the same.
+//! does there is seen all the same, also in a folder that is another machine's.
 
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse;
-use crate::e2e::proc::{self, wait_for};
+use crate::e2e::proc::{self, Daemon, wait_for};
 use crate::e2e::server::Server;
 use crate::e2e::sshd::Sshd;
 use crate::e2e::world::World;
@@ -37,7 +37,8 @@ pub fn run(world: &World) -> Result<()> {
     fs::write(world.known_hosts(), sshd.known_hosts()?)?;
     world.route("far", relay.addr())?;
     warm_costs_nothing(world, &work)?;
-    changes_are_seen(world, &work)
+    changes_are_seen(world, &work)?;
+    polled(world)
 }
 
 /// A repository of [`DIRS`] folders with [`FILES`] files each, made by the home's own git.
@@ -236,6 +237,47 @@ fn changes_are_seen(world: &World, work: &Path) -> Result<()> {
     sees("what was below it", "dir16/file0", Some("content 0"))?;
     sees("that it is not mounted any more", "dir16/mounted", None)?;
     growing(&far, &there("dir15/file0"))
+}
+
+/// A folder at the home that is another machine's: its kernel hears of no change there, and it is asked for again once it is
+/// older than the bound.
+fn polled(world: &World) -> Result<()> {
+    let (there, work) = (world.home_dir(ANN, "theirs")?, world.home_dir(ANN, "network")?);
+    let write = |path: &str, text: &str| world.write_home(ANN, &there.join(path), text.as_bytes());
+    write("file", "content")?;
+    let _sshfs = network(world, &there, &work)?;
+    let far = Far::new(world, &work, "polled", "1s")?;
+    ensure!(far.shell("ls; cat file")? == "file\ncontent");
+    let limit = Duration::from_secs(1) + SEEN;
+    write("file", "another, longer content")?;
+    far.sees("an edit at another machine", "file", Some("another, longer content"), limit)?;
+    write("new", "of another machine")?;
+    far.sees("a file of another machine", "new", Some("of another machine"), limit)?;
+    fs::remove_file(there.join("new"))?;
+    far.sees("what another machine removed", "new", None, limit)?;
+    far.shell("ls")?;
+    std::thread::sleep(Duration::from_secs(3));
+    let (trips, _) = far.cost("ls")?;
+    ensure!(trips > 0, "a folder that nobody watches was not asked for again");
+    drop(far);
+    run::output(Command::new("umount").arg("--lazy").arg(&work)).map(drop)
+}
+
+/// Mounts a file system of sshfs: what `there` has is shown at `at`, and nothing of it kept.
+fn network(world: &World, there: &Path, at: &Path) -> Result<Daemon> {
+    let server = world.dir.join("sftp-server");
+    fs::write(&server, "#!/bin/sh\nexec /usr/lib/openssh/sftp-server\n")?;
+    fs::set_permissions(&server, fs::Permissions::from_mode(0o755))?;
+    let options = format!(
+        "allow_other,dir_cache=no,attr_timeout=0,entry_timeout=0,ac_attr_timeout=0,ssh_command={}",
+        server.display()
+    );
+    let mut sshfs = Command::new("sshfs");
+    sshfs.args(["-f", "-o", &options]).arg(format!("another:{}", there.display())).arg(at);
+    let daemon = Daemon::start("sshfs", &mut sshfs, &world.dir.join("sshfs.log"))?;
+    let mounted = || fs::read_dir(at).ok()?.next().map(drop);
+    wait_for("sshfs", Duration::from_secs(30), mounted).with_context(|| daemon.tail())?;
+    Ok(daemon)
 }
 
 /// A program reads what another one appends at the home, with the file in the kernel's cache all the time.
