@@ -7,10 +7,11 @@
 //! # Layout
 //! - [`rows`]: what is done. [`files`]: on which files. [`calls`]: a program that does some of it.
 //! - [`raw`]: what one TCP stream moves.
-//! - [`table`], [`plot`]: how it is shown.
+//! - [`found`]: figures. [`table`], [`plot`]: how they are shown.
 
 pub mod calls;
 mod files;
+mod found;
 mod plot;
 mod raw;
 mod rows;
@@ -22,6 +23,7 @@ use crate::run;
 use crate::wan_link::link::{self, Way};
 use crate::wan_link::relay::Relay;
 use anyhow::{Context, Result, bail, ensure};
+use found::{Cost, Figure, Found, NEAR, RAW, TRELLIS};
 use rows::{Before, Step, Work};
 use std::error::Error;
 use std::fs;
@@ -93,34 +95,6 @@ impl Options {
     }
 }
 
-const TRELLIS: &str = "Trellis";
-/// The same over a wire without delay or limit.
-const NEAR: &str = "Trellis, 0 ms";
-const RAW: &str = "raw TCP";
-
-/// What one mount or tool needed for one step.
-#[derive(Debug, Clone, Copy)]
-enum Figure {
-    /// It was ended.
-    Over,
-    /// It failed, or did something else.
-    Wrong,
-    Took(Cost),
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Cost {
-    seconds: f64,
-    /// Seconds after which the work itself returned, before all of it was at the home.
-    returned: f64,
-    /// Bytes that the wire carried, by [`Way`].
-    wire: [u64; 2],
-    /// What Trellis counts.
-    counts: Option<Counts>,
-    /// System calls, where the work counts them.
-    calls: Option<u64>,
-}
-
 /// What had passed before a step.
 struct Passed {
     /// Bytes, by [`Way`].
@@ -128,9 +102,6 @@ struct Passed {
     /// What a server has counted.
     counts: Option<Counts>,
 }
-
-/// A line of the table, a name of a column, and a figure.
-type Found = (&'static str, &'static str, Figure);
 
 struct Bench<'a> {
     world: &'a World,

@@ -1,8 +1,8 @@
 //! The table as a picture: for each line a bar for everybody who did the work, over a logarithmic time.
 
+use super::Options;
+use super::found::{Cost, Figure, Found, RAW, TRELLIS, middle};
 use super::rows::{self, Step};
-use super::table::middle;
-use super::{Cost, Figure, Found, Options, RAW, TRELLIS};
 use crate::bench::mounts::{RCLONE, SSHFS, SSHFS_TUNED};
 use std::fmt::Write;
 
@@ -25,7 +25,7 @@ pub fn svg(found: &[Found], options: &Options) -> String {
     let (mut body, mut y) = (String::new(), TOP);
     for step in rows::ALL.iter().flat_map(|work| work.steps) {
         let names = MOUNTS.into_iter().chain(step.tools.iter().map(|(tool, _)| *tool));
-        let bars: Vec<_> = names.filter_map(|name| Some((name, middle(found, step, name)?))).collect();
+        let bars: Vec<_> = names.filter_map(|name| Some((name, middle(found, step.name, name)?))).collect();
         if bars.is_empty() {
             continue;
         }
@@ -122,7 +122,7 @@ fn text(x: f64, y: f64, class: &str, said: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::wan::table::tests::{options, took};
+    use crate::bench::wan::found::tests::{options, took};
 
     #[test]
     fn a_tenth_of_the_time_is_as_much_shorter_everywhere() {

@@ -1,9 +1,10 @@
 //! The table.
 
+use super::Options;
+use super::found::{Cost, Figure, Found, NEAR, RAW, TRELLIS, cost_of, middle};
 use super::rows::{self, Step};
-use super::{Cost, Figure, Found, NEAR, Options, RAW, TRELLIS};
 use crate::bench::mounts::{self, RCLONE, SSHFS, SSHFS_TUNED};
-use crate::bench::report::{self, median};
+use crate::bench::report;
 use crate::e2e::Counts;
 use anyhow::Result;
 
@@ -39,10 +40,10 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
 }
 
 fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options) -> String {
-    let cell = |name: &str| middle(found, step, name).map_or("–".into(), |f| shown(f, options));
-    let ours = middle(found, step, TRELLIS);
+    let cell = |name: &str| middle(found, step.name, name).map_or("–".into(), |f| shown(f, options));
+    let ours = cost_of(found, step.name, TRELLIS);
     let counts = match ours {
-        Some(Figure::Took(Cost { counts: Some(c), .. })) => {
+        Some(Cost { counts: Some(c), .. }) => {
             let [up, down] = c.bytes.map(|bytes| bytes as f64 / 1e6);
             let Counts { trips, hits, misses, waited, requests, .. } = c;
             format!("{trips} | {hits}, {misses} | {waited} of {requests} | {up:.2} + {down:.2}")
@@ -54,7 +55,7 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
     let tools: Vec<_> = tools.map(|tool| format!("{tool} {}", cell(tool))).collect();
     let (raw, near) = (share_of_raw(found, step, options), beside_near(found, step, options));
     let in_trips = match ours {
-        Some(Figure::Took(cost)) if step.in_trips => format!(", {:.1} RTT", cost.seconds / options.rtt * 1e3),
+        Some(cost) if step.in_trips => format!(", {:.1} RTT", cost.seconds / options.rtt * 1e3),
         _ => String::new(),
     };
     format!(
@@ -69,8 +70,8 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
 
 /// Of what a raw stream moves in the same time, how much Trellis does when 6 RTT are taken off.
 fn share_of_raw(found: &[Found], step: &Step, options: &Options) -> String {
-    match (middle(found, step, TRELLIS), middle(found, step, RAW)) {
-        (Some(Figure::Took(ours)), Some(Figure::Took(raw))) => {
+    match (cost_of(found, step.name, TRELLIS), cost_of(found, step.name, RAW)) {
+        (Some(ours), Some(raw)) => {
             let share = raw.seconds / (ours.seconds - 6.0 * options.rtt / 1e3);
             format!(", {:.0} % of raw", share * 100.0)
         }
@@ -80,8 +81,7 @@ fn share_of_raw(found: &[Found], step: &Step, options: &Options) -> String {
 
 /// When it returned, compared with the same over a wire without delay or limit.
 fn beside_near(found: &[Found], step: &Step, options: &Options) -> String {
-    let (Some(Figure::Took(ours)), Some(Figure::Took(near))) =
-        (middle(found, step, TRELLIS), middle(found, step, NEAR))
+    let (Some(ours), Some(near)) = (cost_of(found, step.name, TRELLIS), cost_of(found, step.name, NEAR))
     else {
         return String::new();
     };
@@ -101,35 +101,6 @@ fn beside_near(found: &[Found], step: &Step, options: &Options) -> String {
     )
 }
 
-/// The median of the runs; what was ended is longer than what was not.
-pub fn middle(found: &[Found], step: &Step, name: &str) -> Option<Figure> {
-    let all = found.iter().filter(|(row, who, _)| *row == step.name && *who == name);
-    let mut all: Vec<Figure> = all.map(|(.., figure)| *figure).collect();
-    let seconds = |f: &Figure| if let Figure::Took(cost) = f { cost.seconds } else { f64::INFINITY };
-    all.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
-    let middle = all.get(all.len() / 2)?;
-    Some(match middle {
-        Figure::Over | Figure::Wrong => *middle,
-        Figure::Took(cost) => {
-            let of = |part: fn(&Cost) -> f64| {
-                median(
-                    all.iter()
-                        .filter_map(|f| if let Figure::Took(c) = f { Some(part(c)) } else { None })
-                        .collect(),
-                )
-            };
-            let wire = [of(|c| c.wire[0] as f64) as u64, of(|c| c.wire[1] as f64) as u64];
-            Figure::Took(Cost {
-                seconds: cost.seconds,
-                returned: of(|c| c.returned),
-                wire,
-                counts: cost.counts,
-                calls: cost.calls,
-            })
-        }
-    })
-}
-
 fn shown(figure: Figure, options: &Options) -> String {
     match figure {
         Figure::Over => format!("> {}", options.cap),
@@ -141,30 +112,10 @@ fn shown(figure: Figure, options: &Options) -> String {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
+    use crate::bench::wan::found::tests::{options, took};
     use crate::bench::wan::rows::ALL;
-
-    pub fn options() -> Options {
-        Options { rtt: 60.0, mbit: 100.0, mib: 64, entries: 11, cap: 60, alone: false, sftp: false }
-    }
-
-    pub fn took(seconds: f64) -> Figure {
-        Figure::Took(Cost {
-            seconds,
-            returned: seconds / 2.0,
-            wire: [1_000_000, 2_500_000],
-            counts: Some(Counts {
-                trips: 7,
-                bytes: [500_000, 2_000_000],
-                hits: 3,
-                misses: 4,
-                requests: 9,
-                waited: 5,
-            }),
-            calls: None,
-        })
-    }
 
     #[test]
     fn a_line_shows_medians_and_what_is_reached_of_a_raw_stream() {
@@ -196,14 +147,5 @@ pub mod tests {
         let line = line(&found, read, &[], &options());
         let expected = "returned after 6.00, at 0 ms 3.00: 2.00 of it, 50 RTT more, 0.50 for each of 100 calls, 10.00 for each of 5 requests that waited | 7 |";
         assert!(line.contains(expected), "{line}");
-    }
-
-    #[test]
-    fn what_was_ended_counts_as_longest() {
-        let read = &ALL[0].steps[0];
-        let found = [took(1.0), Figure::Over, Figure::Over].map(|f| (read.name, SSHFS, f));
-        assert!(matches!(middle(&found, read, SSHFS), Some(Figure::Over)));
-        let found = [took(1.0), took(2.0), Figure::Over].map(|f| (read.name, SSHFS, f));
-        assert!(matches!(middle(&found, read, SSHFS), Some(Figure::Took(c)) if c.seconds == 2.0));
     }
 }
