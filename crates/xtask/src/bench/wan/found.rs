@@ -7,6 +7,8 @@ use crate::e2e::Counts;
 pub const TRELLIS: &str = "Trellis";
 /// The same over a wire without delay or limit.
 pub const NEAR: &str = "Trellis, 0 ms";
+/// The same where the files are: without a mount, wire or login.
+pub const AT_HOME: &str = "at the home";
 pub const RAW: &str = "raw TCP";
 
 /// What one mount or tool needed for one step.

@@ -23,7 +23,7 @@ use crate::run;
 use crate::wan_link::link::{self, Way};
 use crate::wan_link::relay::Relay;
 use anyhow::{Context, Result, bail, ensure};
-use found::{Cost, Figure, Found, NEAR, RAW, TRELLIS};
+use found::{AT_HOME, Cost, Figure, Found, NEAR, RAW, TRELLIS};
 use rows::{Before, Step, Work};
 use std::error::Error;
 use std::fs;
@@ -54,7 +54,7 @@ pub struct Options {
     /// What takes longer is ended
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     cap: u64,
-    /// Trellis only, and raw TCP
+    /// Trellis only, and what its targets are compared with
     #[arg(long)]
     alone: bool,
     /// At an account that allows nothing but SFTP; what makes sense there
@@ -145,6 +145,7 @@ pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Res
                 bench.work_nearby(work, &mut found)?;
             }
             bench.pass_bytes_alone(work, &mut found)?;
+            bench.work_at_home(work, &mut found)?;
             if !options.alone {
                 bench.work_by_tools(work, &mut found)?;
             }
@@ -251,6 +252,17 @@ impl<'a> Bench<'a> {
             let (seconds, wire) = raw::seconds(&self.options.wire(), way, self.options.mib << 20)?;
             let took = Cost { seconds, returned: seconds, wire, counts: None, calls: None };
             note(found, step, RAW, Figure::Took(took));
+        }
+        Ok(())
+    }
+
+    /// The same where the files are. The second time counts: then programs are loaded, and git's index is right for the
+    /// account at the home, also where the work began with another one.
+    fn work_at_home(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
+        for step in work.steps.iter().filter(|step| !step.at_home.is_empty()) {
+            self.prepare(work)?;
+            self.succeed(step.at_home)?;
+            note(found, step, AT_HOME, self.once(step, step.at_home, None, None, None)?);
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What is done, on every mount and by every tool: scripts of bash, with these variables.
 //!
-//! `$M` is the mounted folder, `$H` the same folder at its home, where no script but `prepare`, `arrived` and `check`
-//! may look; `$L` holds what is written, `$O` is an empty folder for what is read. `$R` is the account, for tools that
+//! `$M` is the mounted folder, `$H` the same folder at its home, where no script but `prepare`, `at_home`, `arrived` and
+//! `check` may look; `$L` holds what is written, `$O` is an empty folder for what is read. `$R` is the account, for tools that
 //! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree, `$K` how many names are
 //! asked for while the large file passes. `$T` is our program, with `$S`, the state directory of its server. `$P` is a
 //! program that makes system calls ([`super::calls`]). What a script writes to `$O/seconds` counts instead of the clock,
@@ -31,6 +31,8 @@ pub struct Step {
     pub script: &'static str,
     /// The same by tools that keep no mount, each with its name.
     pub tools: &'static [(&'static str, &'static str)],
+    /// The same where the files are, without a login. Empty where nothing is compared with that.
+    pub at_home: &'static str,
     /// Holds when what was written is at the home; timed as well. Empty where nothing is written.
     pub arrived: &'static str,
     /// What must hold then.
@@ -63,6 +65,7 @@ const STEP: Step = Step {
     target: "",
     script: "",
     tools: &[],
+    at_home: "",
     arrived: "",
     check: "true",
     raw: None,
@@ -319,6 +322,8 @@ const MAKE: Work = Work {
     ..WORK
 };
 
+const STATUS_AT_HOME: &str = "git -C $H/repo status --porcelain >$O/status";
+
 const GIT: Work = Work {
     // Rows of an earlier run may have changed ctimes.
     prepare: "git -C $H/repo update-index -q --refresh",
@@ -328,6 +333,7 @@ const GIT: Work = Work {
             target: "2 s more than there",
             script: "git -C $M/repo status --porcelain >$O/status",
             tools: &[("git there", "ssh -F $C $R git -C $H/repo status --porcelain >$O/status")],
+            at_home: STATUS_AT_HOME,
             check: "test ! -s $O/status",
             ..STEP
         },
@@ -335,6 +341,7 @@ const GIT: Work = Work {
             name: "git status, warm",
             target: "0.15 s more than there",
             script: "git -C $M/repo status --porcelain >$O/status",
+            at_home: STATUS_AT_HOME,
             check: "test ! -s $O/status",
             before: Before::ColdKernel,
             ..STEP
@@ -351,6 +358,7 @@ const UNEQUAL: Work = Work {
         target: "2 s and the bytes more than there",
         script: "git -C $M/repo status --porcelain >$O/status",
         tools: &[("git there", "ssh -F $C $R git -C $H/repo status --porcelain >$O/status")],
+        at_home: STATUS_AT_HOME,
         check: "test ! -s $O/status",
         ..STEP
     }],

@@ -1,7 +1,7 @@
 //! The table.
 
 use super::Options;
-use super::found::{Cost, Figure, Found, NEAR, RAW, TRELLIS, cost_of, middle};
+use super::found::{AT_HOME, Cost, Figure, Found, NEAR, RAW, TRELLIS, cost_of, middle};
 use super::rows::{self, Step};
 use crate::bench::mounts::{self, RCLONE, SSHFS, SSHFS_TUNED};
 use crate::bench::report;
@@ -54,12 +54,14 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
     let tools = step.tools.iter().map(|(tool, _)| tool).filter(|tool| options.allows(tool));
     let tools: Vec<_> = tools.map(|tool| format!("{tool} {}", cell(tool))).collect();
     let (raw, near) = (share_of_raw(found, step, options), beside_near(found, step, options));
+    let at_home = cost_of(found, step.name, AT_HOME);
+    let at_home = at_home.map(|there| format!(", at the home {:.2}", there.seconds)).unwrap_or_default();
     let in_trips = match ours {
         Some(cost) if step.in_trips => format!(", {:.1} RTT", cost.seconds / options.rtt * 1e3),
         _ => String::new(),
     };
     format!(
-        "| {} | {} | {}{raw}{near}{in_trips} | {counts} | {} | {} |\n",
+        "| {} | {} | {}{raw}{near}{at_home}{in_trips} | {counts} | {} | {} |\n",
         step.name,
         step.target,
         cell(TRELLIS),
