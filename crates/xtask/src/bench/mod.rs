@@ -6,7 +6,8 @@
 //! `cargo xtask bench cost` compares what is durable with what the disk does alone.
 //!
 //! `cargo xtask bench fuse` does the same with jobs of ordinary programs on FUSE mounts, beside sshfs and rclone, and
-//! `cargo xtask bench wan` over a long wire, beside tools that keep no mount as well.
+//! `cargo xtask bench wan` over a long wire, beside tools that keep no mount as well. That one judges each
+//! figure that has a target.
 //!
 //! # Layout
 //! - [`generator`]: keeps a number of calls in flight on some connections and counts answers.
@@ -125,6 +126,7 @@ pub fn command(args: Args) -> Result<()> {
     let dir = tempfile::Builder::new().prefix("trellis-bench.").tempdir()?;
     let (path, binary) = (dir.path().to_string_lossy(), binary.to_string_lossy());
     let runs = args.runs.unwrap_or(if let What::Wan = args.what { 1 } else { 5 });
+    let judge = args.wan.judge;
     let (runs, seconds, wan) = (runs.to_string(), args.seconds.to_string(), args.wan.arguments());
     let mut words = vec!["bench-inside", args.what.name(), &path, &binary, &runs, &seconds, &args.only];
     words.extend(wan.iter().map(String::as_str));
@@ -134,13 +136,17 @@ pub fn command(args: Args) -> Result<()> {
     }
     let table = fs::read_to_string(dir.path().join("table.md"))?;
     println!("{table}");
-    if !kept {
-        return Ok(());
+    if kept {
+        report::splice(&document, &section, &table)?;
     }
     if let What::Wan = args.what {
-        fs::copy(dir.path().join(wan::PLOT), docs.join(format!("{section}.svg")))?;
+        if kept {
+            fs::copy(dir.path().join(wan::PLOT), docs.join(format!("{section}.svg")))?;
+        }
+        let well = wan::tell(dir.path())?;
+        ensure!(well || !judge, "targets were missed, or others quicker: see above");
     }
-    report::splice(&document, &section, &table)
+    Ok(())
 }
 
 /// The process inside the namespaces.

@@ -11,6 +11,10 @@ use std::process::Command;
 /// Directories in each directory of the large tree, and files in each of these.
 const DIRS: usize = 110;
 const FILES: usize = 49;
+/// Files of the folder that is read as a whole, and bytes of each.
+const MANY: u64 = 1000;
+const MANY_LEN: u64 = 64 << 10;
+pub const MANY_BYTES: u64 = MANY * MANY_LEN;
 /// C files of the program that is built.
 const UNITS: usize = 150;
 
@@ -52,8 +56,8 @@ pub fn make(home: &Path, local: &Path, options: &Options) -> Result<usize> {
     noise_file(&local.join("patch"), 3, 1 << 20)?;
     let many = home.join("many");
     fs::create_dir(&many)?;
-    for i in 0..1000 {
-        noise_file(&many.join(format!("file{i:04}")), i + 1, 64 << 10)?;
+    for i in 0..MANY {
+        noise_file(&many.join(format!("file{i:04}")), i + 1, MANY_LEN)?;
     }
     let tops = (options.entries * 1000).div_ceil(1 + DIRS * (1 + FILES)).max(1);
     for dir in (0..tops * DIRS).map(|i| format!("tree/t{}/d{:03}", i / DIRS, i % DIRS)) {

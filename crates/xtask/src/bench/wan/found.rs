@@ -21,6 +21,16 @@ pub enum Figure {
     Took(Cost),
 }
 
+impl Figure {
+    /// Without end for what was not done.
+    pub fn seconds(&self) -> f64 {
+        match self {
+            Figure::Took(cost) => cost.seconds,
+            Figure::Over | Figure::Wrong => f64::INFINITY,
+        }
+    }
+}
+
 /// What it needed.
 #[derive(Debug, Clone, Copy)]
 pub struct Cost {
@@ -42,8 +52,7 @@ pub type Found = (&'static str, &'static str, Figure);
 pub fn middle(found: &[Found], row: &str, name: &str) -> Option<Figure> {
     let all = found.iter().filter(|(line, who, _)| *line == row && *who == name);
     let mut all: Vec<Figure> = all.map(|(.., figure)| *figure).collect();
-    let seconds = |f: &Figure| if let Figure::Took(cost) = f { cost.seconds } else { f64::INFINITY };
-    all.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    all.sort_by(|a, b| a.seconds().total_cmp(&b.seconds()));
     let middle = all.get(all.len() / 2)?;
     Some(match middle {
         Figure::Over | Figure::Wrong => *middle,
@@ -82,7 +91,16 @@ pub mod tests {
     use crate::bench::wan::Options;
 
     pub fn options() -> Options {
-        Options { rtt: 60.0, mbit: 100.0, mib: 64, entries: 11, cap: 60, alone: false, sftp: false }
+        Options {
+            rtt: 60.0,
+            mbit: 100.0,
+            mib: 64,
+            entries: 11,
+            cap: 60,
+            alone: false,
+            sftp: false,
+            judge: false,
+        }
     }
 
     pub fn took(seconds: f64) -> Figure {

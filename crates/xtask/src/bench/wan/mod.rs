@@ -7,6 +7,7 @@
 //! # Layout
 //! - [`rows`]: what is done. [`files`]: on which files. [`calls`]: a program that does some of it.
 //! - [`raw`]: what one TCP stream moves.
+//! - [`targets`]: what Trellis is to reach, and whether it does.
 //! - [`found`]: figures. [`table`], [`plot`]: how they are shown.
 
 pub mod calls;
@@ -16,6 +17,7 @@ mod plot;
 mod raw;
 mod rows;
 mod table;
+mod targets;
 
 use super::mounts::{self, Mounted, RCLONE, Remote, SSHFS, SSHFS_TUNED};
 use crate::e2e::{Counts, GATEWAY, Server, Sshd, World, fuse, wait_for};
@@ -60,12 +62,15 @@ pub struct Options {
     /// At an account that allows nothing but SFTP; what makes sense there
     #[arg(long)]
     sftp: bool,
+    /// Fail when all is told, if a target was missed, another mount was quicker, or a tool more than 1.5 times quicker
+    #[arg(long)]
+    pub judge: bool,
 }
 
 impl Options {
-    /// The same as arguments.
+    /// What is measured, as arguments.
     pub fn arguments(&self) -> Vec<String> {
-        let Self { rtt, mbit, mib, entries, cap, alone, sftp } = self;
+        let Self { rtt, mbit, mib, entries, cap, alone, sftp, judge: _ } = self;
         let numbers = format!("--rtt {rtt} --mbit {mbit} --mib {mib} --entries {entries} --cap {cap}");
         let words = numbers.split(' ').chain(alone.then_some("--alone")).chain(sftp.then_some("--sftp"));
         words.map(str::to_owned).collect()
@@ -76,10 +81,15 @@ impl Options {
         format!("wan-{}{}", self.mbit, if self.sftp { "-sftp" } else { "" })
     }
 
+    /// What the wire carries in each direction.
+    fn bytes_per_second(&self) -> f64 {
+        self.mbit * 125e3
+    }
+
     /// How many names can be asked for, each within 3.5 round trips, until the large file has passed, but for its first
     /// second. Of fewer than 20 no 95th percentile can be told.
     fn asked(&self) -> usize {
-        let bulk = (self.mib << 20) as f64 / (self.mbit * 125e3);
+        let bulk = (self.mib << 20) as f64 / self.bytes_per_second();
         (((bulk - 1.0) / (3.5 * self.rtt / 1e3)) as usize).clamp(20, files::ASKED)
     }
 
@@ -89,7 +99,7 @@ impl Options {
     }
 
     fn wire(&self) -> link::Options {
-        let rate = (self.mbit * 125e3) as u64;
+        let rate = self.bytes_per_second() as u64;
         let delay = Duration::from_secs_f64(self.rtt / 2e3);
         link::Options { delay, rate: [rate, rate], ..link::Options::default() }
     }
@@ -123,8 +133,19 @@ struct Bench<'a> {
 
 /// The file of the plot in the world's folder.
 pub const PLOT: &str = "plot.svg";
+/// The same for lines about targets: those of [`targets::Judged`].
+const OTHERS: &str = "others.txt";
+const MISSED: &str = "missed.txt";
 
-/// Measures, writes [`PLOT`] into the world's folder and answers the table.
+/// Prints what was judged in a world whose folder this is, and answers whether all is as it is to be.
+pub fn tell(dir: &Path) -> Result<bool> {
+    let [others, missed] = [OTHERS, MISSED].map(|name| fs::read_to_string(dir.join(name)));
+    let (others, missed) = (others?, missed?);
+    print!("{others}{missed}");
+    Ok(missed.is_empty())
+}
+
+/// Measures, writes [`PLOT`] and what [`tell`] prints into the world's folder, and answers the table.
 pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Result<String> {
     fuse::allow()?;
     let bench = Bench::new(world, options)?;
@@ -152,6 +173,10 @@ pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Res
         }
     }
     fs::write(world.dir.join(PLOT), plot::svg(&found, options))?;
+    let judged = targets::judge(&found, options);
+    for (name, lines) in [(OTHERS, judged.others), (MISSED, judged.missed)] {
+        fs::write(world.dir.join(name), lines.iter().map(|line| format!("{line}\n")).collect::<String>())?;
+    }
     table::table(&found, options, runs)
 }
 

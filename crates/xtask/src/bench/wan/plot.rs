@@ -30,7 +30,7 @@ pub fn svg(found: &[Found], options: &Options) -> String {
             continue;
         }
         y += LINE;
-        body += &text(4.0, y - 6.0, "title", &title(step));
+        body += &text(4.0, y - 6.0, "title", &title(step, options));
         for (name, figure) in bars {
             body += &axis.bar(y, name, figure);
             y += BAR;
@@ -51,10 +51,11 @@ pub fn svg(found: &[Found], options: &Options) -> String {
     )
 }
 
-fn title(step: &Step) -> String {
-    match step.target {
-        "" => step.name.to_owned(),
-        target => format!("{} (target: {target})", step.name),
+fn title(step: &Step, options: &Options) -> String {
+    let targets: Vec<_> = step.targets.iter().map(|target| target.text(options)).collect();
+    match targets.is_empty() {
+        true => step.name.to_owned(),
+        false => format!("{} (target: {})", step.name, targets.join("; ")),
     }
 }
 

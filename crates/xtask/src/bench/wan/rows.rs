@@ -7,6 +7,8 @@
 //! program that makes system calls ([`super::calls`]). What a script writes to `$O/seconds` counts instead of the clock,
 //! and `$O/calls` is how many calls it made.
 
+use super::files::MANY_BYTES;
+use super::targets::Target;
 use crate::wan_link::link::Way;
 
 /// Steps on the same mount, one after the other.
@@ -26,7 +28,7 @@ pub struct Work {
 pub struct Step {
     pub name: &'static str,
     /// What Trellis is to reach.
-    pub target: &'static str,
+    pub targets: &'static [Target],
     /// What is timed on a mount.
     pub script: &'static str,
     /// The same by tools that keep no mount, each with its name.
@@ -62,7 +64,7 @@ const WORK: Work = Work { prepare: "true", near: false, by_sftp: false, options:
 
 const STEP: Step = Step {
     name: "",
-    target: "",
+    targets: &[],
     script: "",
     tools: &[],
     at_home: "",
@@ -105,7 +107,7 @@ const READ: Work = Work {
     by_sftp: true,
     steps: &[Step {
         name: "read a large file",
-        target: "95 % of raw TCP, less 6 RTT",
+        targets: &[Target::Raw],
         script: "cat $M/big >$O/big",
         tools: &[
             ("scp", "scp -q -F $C $R:$H/big $O/big"),
@@ -125,7 +127,7 @@ const WRITE: Work = Work {
     prepare: "rm -f $H/out",
     steps: &[Step {
         name: "write it, until it is durable at the home",
-        target: "95 % of raw TCP, less 6 RTT",
+        targets: &[Target::Raw],
         script: "dd if=$L/source of=$M/out bs=1M conv=fsync status=none",
         tools: &[
             ("scp", "scp -q -F $C $L/source $R:$H/out"),
@@ -147,7 +149,7 @@ const WRITE_STRICT: Work = Work {
     options: &["--mode", "strict"],
     steps: &[Step {
         name: "write it in mode strict, until COMMIT",
-        target: "95 % of raw TCP, less 6 RTT",
+        targets: &[Target::Raw],
         script: "dd if=$L/source of=$M/out bs=1M conv=fsync status=none",
         check: "cmp $L/source $H/out",
         raw: Some(Way::Up),
@@ -157,20 +159,23 @@ const WRITE_STRICT: Work = Work {
     ..WORK
 };
 
+/// A row with which others are compared.
+const WARM: &str = "find -ls, warm";
+
 const FIND: Work = Work {
     by_sftp: true,
     steps: &[
         Step {
             name: "find -ls, cold",
-            target: "as warm, 3 RTT, 1 s",
+            targets: &[Target::After { row: WARM, trips: 3.0, seconds: 1.0 }],
             script: "find $M/tree -ls >$O/list",
             tools: &[("find over ssh", "ssh -F $C $R find $H/tree -ls >$O/list")],
             check: "test $(wc -l <$O/list) = $N",
             ..STEP
         },
         Step {
-            name: "find -ls, warm",
-            target: "0 RTT",
+            name: WARM,
+            targets: &[Target::Counted(0)],
             script: "find $M/tree -ls >$O/list",
             check: "test $(wc -l <$O/list) = $N",
             before: Before::ColdKernel,
@@ -178,7 +183,7 @@ const FIND: Work = Work {
         },
         Step {
             name: "find -ls, after a restart of the server",
-            target: "1 RTT, 1 s",
+            targets: &[Target::After { row: WARM, trips: 1.0, seconds: 1.0 }],
             script: "find $M/tree -ls >$O/list",
             check: "test $(wc -l <$O/list) = $N",
             before: Before::Restart,
@@ -192,7 +197,7 @@ const MANY: Work = Work {
     by_sftp: true,
     steps: &[Step {
         name: "read 1,000 files of 64 KiB by tar",
-        target: "4 RTT, bytes at 90 % of the link",
+        targets: &[Target::Link { trips: 4.0, bytes: MANY_BYTES }],
         script: "tar cf - -C $M many | tar xf - -C $O",
         tools: &[
             ("tar over ssh", "ssh -F $C $R tar cf - -C $H many | tar xf - -C $O"),
@@ -208,7 +213,7 @@ const COPIED: Work = Work {
     by_sftp: true,
     steps: &[Step {
         name: "copy 1,000 files of 64 KiB by cp -r",
-        target: "4 RTT, bytes at 90 % of the link",
+        targets: &[Target::Link { trips: 4.0, bytes: MANY_BYTES }],
         script: "cp -r $M/many $O/many",
         check: "diff -r $H/many $O/many",
         ..STEP
@@ -220,14 +225,14 @@ const AHEAD: Work = Work {
     steps: &[
         Step {
             name: "prefetch of 1,000 files of 64 KiB",
-            target: "bytes at 90 % of the link",
+            targets: &[Target::Link { trips: 0.0, bytes: MANY_BYTES }],
             script: "$T prefetch --state $S $M/many",
             ours: true,
             ..STEP
         },
         Step {
             name: "cp -r of what was prefetched",
-            target: "0 RTT",
+            targets: &[Target::Counted(0)],
             script: "cp -r $M/many $O/many",
             check: "diff -r $H/many $O/many",
             ours: true,
@@ -241,14 +246,13 @@ const AHEAD_NAMES: Work = Work {
     steps: &[
         Step {
             name: "prefetch --metadata of the large tree",
-            target: "",
             script: "$T prefetch --metadata --state $S $M/tree",
             ours: true,
             ..STEP
         },
         Step {
             name: "find -ls of what was prefetched",
-            target: "0 RTT",
+            targets: &[Target::Counted(0)],
             script: "find $M/tree -ls >$O/list",
             check: "test $(wc -l <$O/list) = $N",
             ours: true,
@@ -264,7 +268,7 @@ const UNTAR: Work = Work {
     near: true,
     steps: &[Step {
         name: "untar 2,000 files, until they are durable at the home",
-        target: "4 s; returns within 1.1 of 0 ms",
+        targets: &[Target::TimesNear(1.1), Target::Seconds(4.0)],
         script: "tar xf $L/small.tar -C $M/new",
         tools: &[
             ("tar over ssh", "ssh -F $C $R \"tar xf - -C $H/new; sync -f $H/new\" <$L/small.tar"),
@@ -282,7 +286,7 @@ const CLONE: Work = Work {
     near: true,
     steps: &[Step {
         name: "git clone of 5,000 files, until it is durable at the home",
-        target: "returns within 1.1 of 0 ms",
+        targets: &[Target::TimesNear(1.1)],
         script: "git clone -q file://$L/origin $M/new/clone",
         tools: &[(
             "git clone here, tar over ssh",
@@ -303,7 +307,7 @@ const MAKE: Work = Work {
     steps: &[
         Step {
             name: "make of 151 C files, until it is durable at the home",
-            target: "returns within 1.1 of 0 ms",
+            targets: &[Target::TimesNear(1.1)],
             script: "make -s -C $M/new",
             tools: &[("make there", "ssh -F $C $R \"make -s -C $H/new; sync -f $H/new\"")],
             arrived: "diff -rq $L/built $H/new",
@@ -312,7 +316,7 @@ const MAKE: Work = Work {
         },
         Step {
             name: "make -B after it",
-            target: "returns within 1.1 of 0 ms",
+            targets: &[Target::TimesNear(1.1)],
             script: "make -s -B -C $M/new",
             arrived: "diff -rq $L/built $H/new",
             check: "diff -r $L/built $H/new",
@@ -330,7 +334,7 @@ const GIT: Work = Work {
     steps: &[
         Step {
             name: "git status of 5,000 files, cold; equal uid",
-            target: "2 s more than there",
+            targets: &[Target::AtHome { seconds: 2.0, bytes: false }],
             script: "git -C $M/repo status --porcelain >$O/status",
             tools: &[("git there", "ssh -F $C $R git -C $H/repo status --porcelain >$O/status")],
             at_home: STATUS_AT_HOME,
@@ -339,7 +343,7 @@ const GIT: Work = Work {
         },
         Step {
             name: "git status, warm",
-            target: "0.15 s more than there",
+            targets: &[Target::AtHome { seconds: 0.15, bytes: false }],
             script: "git -C $M/repo status --porcelain >$O/status",
             at_home: STATUS_AT_HOME,
             check: "test ! -s $O/status",
@@ -355,7 +359,7 @@ const UNEQUAL: Work = Work {
     prepare: "cat $L/index >$H/repo/.git/index; find $H/repo -name '*.c' -exec chmod 644 {} +",
     steps: &[Step {
         name: "git status of 5,000 files that it has to read, as with another uid",
-        target: "2 s and the bytes more than there",
+        targets: &[Target::AtHome { seconds: 2.0, bytes: true }],
         script: "git -C $M/repo status --porcelain >$O/status",
         tools: &[("git there", "ssh -F $C $R git -C $H/repo status --porcelain >$O/status")],
         at_home: STATUS_AT_HOME,
@@ -372,7 +376,7 @@ const EDIT: Work = Work {
         // The first change over a connection also claims the volume.
         Step {
             name: "change 1 MiB of the large file, until it is durable at the home",
-            target: "1.2 MiB sent, 2 RTT",
+            targets: &[Target::Sent(1.2), Target::Counted(2)],
             script: "dd if=$L/patch of=$M/edit bs=1M seek=40 conv=notrunc,fsync status=none",
             tools: &[("rsync", "rsync --inplace --no-W -e \"ssh -F $C\" $L/edited $R:$H/edit")],
             arrived: "cmp -s $L/edited $H/edit",
@@ -381,7 +385,7 @@ const EDIT: Work = Work {
         },
         Step {
             name: "change another 1 MiB of it",
-            target: "1.2 MiB sent, 2 RTT",
+            targets: &[Target::Sent(1.2), Target::Counted(2)],
             script: "dd if=$L/patch of=$M/edit bs=1M seek=10 conv=notrunc,fsync status=none",
             arrived: "cmp -s $L/edited2 $H/edit",
             check: "cmp $L/edited2 $H/edit",
@@ -402,7 +406,7 @@ const SAVE: Work = Work {
         },
         Step {
             name: "rewrite the large file with 1 MiB changed, by a temporary file and rename",
-            target: "1.2 MiB sent",
+            targets: &[Target::Sent(1.2)],
             script: "dd if=$L/edited of=$M/edit.tmp bs=1M conv=fsync status=none; mv -f $M/edit.tmp $M/edit",
             tools: &[("rsync", "rsync --no-W -e \"ssh -F $C\" $L/edited $R:$H/edit")],
             arrived: "cmp -s $L/edited $H/edit",
@@ -411,7 +415,7 @@ const SAVE: Work = Work {
         },
         Step {
             name: "the same with 1 MiB inserted in the middle, 20 single bytes elsewhere",
-            target: "1.2 MiB sent",
+            targets: &[Target::Sent(1.2)],
             script: "dd if=$L/inserted of=$M/edit.tmp bs=1M conv=fsync status=none; mv -f $M/edit.tmp $M/edit",
             tools: &[("rsync", "cp $L/edited $H/edit; rsync --no-W -e \"ssh -F $C\" $L/inserted $R:$H/edit")],
             arrived: "cmp -s $L/inserted $H/edit",
@@ -440,7 +444,7 @@ const CALLS: Work = Work {
     near: true,
     steps: &[Step {
         name: "7,400 calls on names and attributes",
-        target: "returns within 1.2 of 0 ms",
+        targets: &[Target::TimesNear(1.2)],
         script: "$P bench-calls replay $M/new $O/calls",
         arrived: "test -h $H/new/symlinks/link9",
         check: same!(""),
@@ -455,7 +459,7 @@ const CALLS_CTO: Work = Work {
     options: &["--mode", "cto"],
     steps: &[Step {
         name: "the same in mode cto",
-        target: "60 RTT more than at 0 ms",
+        targets: &[Target::TripsPastNear(60.0)],
         script: "$P bench-calls replay $M/new $O/calls",
         arrived: "test -h $H/new/symlinks/link9",
         check: same!(""),
@@ -471,7 +475,7 @@ const CALLS_STRICT: Work = Work {
     options: &["--mode", "strict"],
     steps: &[Step {
         name: "a few of them in mode strict",
-        target: "1.05 RTT for each call that asks the home",
+        targets: &[Target::TripsForEachWait(1.05)],
         script: "$P bench-calls replay --few $M/new $O/calls",
         check: same!("--few"),
         ours: true,
@@ -495,7 +499,7 @@ const STAT_READ: Work = Work {
     by_sftp: true,
     steps: &[Step {
         name: "stat, while a large file is read",
-        target: "2.5 RTT",
+        targets: &[Target::Trips(2.5)],
         script: "cat $M/big >$O/big & reader=$!; sleep 1; $P bench-calls stat $M/ask $K $O/seconds; wait $reader",
         check: "cmp $H/big $O/big",
         in_trips: true,
@@ -508,7 +512,7 @@ const STAT_WRITE: Work = Work {
     prepare: "rm -f $H/out",
     steps: &[Step {
         name: "stat, while one is written",
-        target: "2.5 RTT",
+        targets: &[Target::Trips(2.5)],
         script: "dd if=$L/source of=$M/out bs=1M status=none & writer=$!; sleep 1; \
                  $P bench-calls stat $M/ask $K $O/seconds; wait $writer",
         arrived: "cmp -s $L/source $H/out",
@@ -522,7 +526,7 @@ const STAT_BOTH: Work = Work {
     prepare: "rm -f $H/out",
     steps: &[Step {
         name: "stat, while one is read and one is written",
-        target: "2.5 RTT",
+        targets: &[Target::Trips(2.5)],
         script: "cat $M/big >$O/big & reader=$!; dd if=$L/source of=$M/out bs=1M status=none & writer=$!; \
                  sleep 1; $P bench-calls stat $M/ask $K $O/seconds; wait $reader; wait $writer",
         arrived: "cmp -s $L/source $H/out",

@@ -3,6 +3,7 @@
 use super::Options;
 use super::found::{AT_HOME, Cost, Figure, Found, NEAR, RAW, TRELLIS, cost_of, middle};
 use super::rows::{self, Step};
+use super::targets::share_of_raw;
 use crate::bench::mounts::{self, RCLONE, SSHFS, SSHFS_TUNED};
 use crate::bench::report;
 use crate::e2e::Counts;
@@ -13,7 +14,7 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
     let mut out = format!(
         "Made by `cargo xtask bench wan --runs {runs} {}` on {}, {}, {}.\n{} Seconds, of a tool with its login, and \
          (MB that passed the wire, up + down). `>`: ended after {} s. \
-         `fails`: it failed, or did something else.\n\n",
+         `fails`: it failed, or did something else. ✓, ✗: Trellis reached the target or missed it.\n\n",
         options.arguments().join(" "),
         report::machine()?,
         mounts::version("sshfs", "--version")?,
@@ -53,7 +54,9 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
     let others: Vec<_> = peers.iter().map(|peer| cell(peer)).collect();
     let tools = step.tools.iter().map(|(tool, _)| tool).filter(|tool| options.allows(tool));
     let tools: Vec<_> = tools.map(|tool| format!("{tool} {}", cell(tool))).collect();
-    let (raw, near) = (share_of_raw(found, step, options), beside_near(found, step, options));
+    let raw = share_of_raw(found, step.name, options);
+    let raw = raw.map(|share| format!(", {share:.0} % of raw")).unwrap_or_default();
+    let near = beside_near(found, step, options);
     let at_home = cost_of(found, step.name, AT_HOME);
     let at_home = at_home.map(|there| format!(", at the home {:.2}", there.seconds)).unwrap_or_default();
     let in_trips = match ours {
@@ -63,22 +66,20 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
     format!(
         "| {} | {} | {}{raw}{near}{at_home}{in_trips} | {counts} | {} | {} |\n",
         step.name,
-        step.target,
+        targets(found, step, options),
         cell(TRELLIS),
         others.join(" | "),
         if tools.is_empty() { "–".into() } else { tools.join(", ") },
     )
 }
 
-/// Of what a raw stream moves in the same time, how much Trellis does when 6 RTT are taken off.
-fn share_of_raw(found: &[Found], step: &Step, options: &Options) -> String {
-    match (cost_of(found, step.name, TRELLIS), cost_of(found, step.name, RAW)) {
-        (Some(ours), Some(raw)) => {
-            let share = raw.seconds / (ours.seconds - 6.0 * options.rtt / 1e3);
-            format!(", {:.0} % of raw", share * 100.0)
-        }
-        _ => String::new(),
-    }
+/// What is to be reached, each with a mark that tells whether it was.
+fn targets(found: &[Found], step: &Step, options: &Options) -> String {
+    let marked = step.targets.iter().map(|target| {
+        let mark = target.judge(step.name, found, options).mark();
+        target.text(options) + mark
+    });
+    marked.collect::<Vec<_>>().join("; ")
 }
 
 /// When it returned, compared with the same over a wire without delay or limit.
@@ -131,7 +132,7 @@ mod tests {
         let line = line(&found, read, &[SSHFS, RCLONE, RAW], &options());
         // 5.36 s less 6 RTT are 5 s.
         assert!(
-            line.contains("| 5.36 (1.00 + 2.50), 100 % of raw | 7 | 3, 4 | 5 of 9 | 0.50 + 2.00 | > 60 | – | 5.00 (1.00 + 2.50) |"),
+            line.contains("| 95 % of raw TCP, less 6 RTT ✓ | 5.36 (1.00 + 2.50), 100 % of raw | 7 | 3, 4 | 5 of 9 | 0.50 + 2.00 | > 60 | – | 5.00 (1.00 + 2.50) |"),
             "{line}"
         );
         assert!(line.contains("scp 6.00 (1.00 + 2.50), sftp –"), "{line}");
