@@ -167,7 +167,7 @@ fn warm_costs_nothing(world: &World, work: &Path) -> Result<()> {
 fn untold(far: &Far<'_>, world: &World, work: &Path) -> Result<()> {
     let agents = || proc::of_user(ANN.uid, |line| line.contains("agent-1-"));
     let agent = agents();
-    ensure!(agent.len() == 1, "agents: {agent:?}");
+    ensure!(!agent.is_empty(), "no agent");
     let limit = Duration::from_secs(1) + SEEN;
     let queue: u32 = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events")?.trim().parse()?;
     proc::signal_all(&agent, Signal::STOP);
