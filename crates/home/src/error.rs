@@ -74,6 +74,8 @@ oncrpc::xdr! {
         Setup = 33,
         /// Whether there is such a host cannot be found out now: no name server answers.
         NameServer = 34,
+        /// Bytes did not arrive as they were sent; nothing happened, send them again.
+        Damaged = 35,
     }
 }
 
@@ -175,6 +177,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NotClaimed => "another agent writes for the volume",
             ErrorKind::Setup => "the way to the home has to be put right",
             ErrorKind::NameServer => "no name server answers",
+            ErrorKind::Damaged => "bytes arrived damaged",
             ErrorKind::Full => "no room here until the home has what is unsent",
         })
     }

@@ -377,7 +377,7 @@ pub struct Status {
     pub watches: bool,
     /// Sequential waits for the home since the start.
     pub round_trips: u64,
-    /// Answers since the start whose bytes were not those that were sent. None of them was used.
+    /// Answers, and changes on their way, since the start whose bytes were not those that were sent. None of them was used.
     pub damaged: u64,
     /// Bytes received from the home since the start.
     pub bytes_in: u64,

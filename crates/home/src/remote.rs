@@ -66,7 +66,7 @@ pub trait Connector: Send + Sync + 'static {
 pub struct Meter {
     /// Sequential waits for the home.
     pub round_trips: AtomicU64,
-    /// Answers whose bytes were not those that were sent.
+    /// Answers, and changes on their way, whose bytes were not those that were sent.
     pub damaged: AtomicU64,
     /// Bytes received.
     pub bytes_in: AtomicU64,

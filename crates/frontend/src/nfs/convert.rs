@@ -32,7 +32,7 @@ pub fn status(kind: ErrorKind) -> NfsStat3 {
         ErrorKind::CrossDevice => NfsStat3::Xdev,
         ErrorKind::TooManyLinks => NfsStat3::Mlink,
         ErrorKind::Unsupported => NfsStat3::NotSupp,
-        ErrorKind::Io | ErrorKind::Unreachable => NfsStat3::Io,
+        ErrorKind::Io | ErrorKind::Unreachable | ErrorKind::Damaged => NfsStat3::Io,
         ErrorKind::Busy | ErrorKind::Full => NfsStat3::Jukebox,
         // Version 3 has neither locks nor extended attributes, so nothing in it leads to these.
         ErrorKind::NotStaged
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     /// RFC 1813 §2.6 by number, so that a wrong name in the table above shows.
-    const STATUSES: [(ErrorKind, u32); 34] = [
+    const STATUSES: [(ErrorKind, u32); 35] = [
         (ErrorKind::NotFound, 2),
         (ErrorKind::Exists, 17),
         (ErrorKind::NotDir, 20),
@@ -196,6 +196,7 @@ mod tests {
         (ErrorKind::Full, 10008),
         (ErrorKind::Setup, 13),
         (ErrorKind::NameServer, 2),
+        (ErrorKind::Damaged, 5),
     ];
 
     #[test]
@@ -203,7 +204,7 @@ mod tests {
         use oncrpc::xdr::Xdr;
         for (at, (kind, number)) in STATUSES.into_iter().enumerate() {
             assert_eq!(status(kind) as u32, number, "{kind:?}");
-            // The table lists every kind: their numbers on the wire are 1 to 34 in this order.
+            // The table lists every kind: their numbers on the wire are 1 to 35 in this order.
             assert_eq!(u32::from_bytes(kind.to_bytes()).unwrap() as usize, at + 1);
         }
         let next = (STATUSES.len() as u32 + 1).to_bytes();

@@ -22,7 +22,7 @@ mod wire;
 use self::lists::{batches, in_requests};
 use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
-use super::verbs::{Accept, CODEC_NONE, FEATURES, Offer, ReadArgs, Reply, Request, StageArgs};
+use super::verbs::{Accept, CODEC_NONE, FEATURES, Failure, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
     BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedStage, ClaimArgs, CopyArgs, KNOWN, KnownArgs, News,
     ORDERED, WALKS, WATCHES, XATTRS, XattrsArgs,
@@ -156,15 +156,6 @@ impl Session {
     /// Whether the agent knows extended attributes.
     fn has_xattrs(&self) -> bool {
         self.accept.features & XATTRS != 0
-    }
-
-    /// Bytes are not those that were sent: nothing more is believed that comes this way.
-    fn damaged(&self) -> Error {
-        let why = Error::new(ErrorKind::Unreachable, "bytes of the agent arrived damaged");
-        self.wire().meter().damaged.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        tracing::warn!("{}", why.detail);
-        self.shared.finish(&why);
-        why
     }
 
     /// A request for the agent to keep bytes.
@@ -333,6 +324,15 @@ impl Shared {
         Ok(id)
     }
 
+    /// Bytes are not those that were sent: nothing more is believed that goes this way.
+    fn damaged(&self, what: &str) -> Error {
+        let why = Error::new(ErrorKind::Unreachable, what);
+        self.table.lock().wire().meter().damaged.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        tracing::warn!("{what}");
+        self.finish(&why);
+        why
+    }
+
     /// Ends the session for everybody.
     fn finish(&self, why: &Error) {
         let (waiters, wire) = {
@@ -452,6 +452,11 @@ fn deliver(shared: &Shared, header: Header, body: Bytes) -> Result<()> {
     // An answer makes room in the window.
     wire.wake();
     match Reply::from_bytes(body) {
+        Ok(Reply::Failed(Failure(e))) if e.kind == ErrorKind::Damaged => {
+            let why = shared.damaged("bytes arrived damaged at the agent");
+            waiter.fail(&why);
+            return Err(why);
+        }
         Ok(mut reply) => match sane::nonsense(&mut reply) {
             None => waiter.answer(reply),
             Some(what) => {

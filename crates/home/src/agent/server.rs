@@ -394,7 +394,7 @@ impl<S: Serve> Server<S> {
             }
             Request::Readk(a) => Reply::Readk(self.read_known(&a)?),
             Request::Stagec(a) => {
-                let a = a.checked().ok_or_else(|| Error::new(ErrorKind::Io, "bytes arrived damaged"))?;
+                let a = a.checked().ok_or(ErrorKind::Damaged)?;
                 Reply::Stagec(home.stage(a.op, a.at, a.data)?)
             }
             Request::Claim(a) => Reply::Claim(self.claim(a)?),

@@ -90,7 +90,7 @@ pub struct HomeReport {
     pub parked: Vec<ParkedReport>,
     /// Sequential waits for the home since the start.
     pub round_trips: u64,
-    /// Answers since the start whose bytes were not those that were sent; none of them was used.
+    /// Answers, and changes on their way, since the start whose bytes were not those that were sent; none of them was used.
     #[serde(default)]
     pub damaged: u64,
     /// Bytes received since the start.

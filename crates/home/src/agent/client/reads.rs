@@ -55,7 +55,7 @@ impl Session {
         match self.call_in(turn, request).await? {
             Reply::Read(chunk) if chunk.data.len() <= len as usize && !checks => Ok(chunk),
             Reply::Readc(checked) if checked.chunk.data.len() <= len as usize && checks => {
-                checked.checked().ok_or_else(|| self.damaged())
+                checked.checked().ok_or_else(|| self.shared.damaged("bytes of the agent arrived damaged"))
             }
             other => Err(unexpected(&other)),
         }

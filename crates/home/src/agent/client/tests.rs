@@ -134,6 +134,15 @@ async fn damaged_bytes_are_never_given_out_and_end_the_session() {
 }
 
 #[tokio::test]
+async fn what_arrives_damaged_at_the_agent_is_no_refusal_and_ends_the_session() {
+    let damaged = || Reply::Failed(Failure(ErrorKind::Damaged.into()));
+    let s = liar_with(0, move |header| one(header, &damaged())).await;
+    assert_eq!(s.apply(vec![op(1)]).await.unwrap_err().kind, ErrorKind::Unreachable, "it is sent again");
+    assert_eq!(s.status().damaged, 1);
+    assert!(matches!(s.status().link, Link::Down(_)));
+}
+
+#[tokio::test]
 async fn what_cannot_be_true_is_refused() {
     let good = super::super::server::tests::attr(3);
     let bad_size = crate::Attr { size: 1 << 63, ..good };

@@ -216,7 +216,10 @@ fn damaged_bytes_are_not_kept() {
     let good = CheckedStage::of(StageArgs { op, at: 0, data: Bytes::from_static(b"abc") });
     let bad = CheckedStage { check: [7; 16], ..good.clone() };
     send(&mut stream, Class::Bulk, 2, &Request::Stagec(bad));
-    let Reply::Failed(_) = Reply::from_bytes(receive(&mut stream).1).unwrap() else { panic!("it was kept") };
+    let Reply::Failed(failure) = Reply::from_bytes(receive(&mut stream).1).unwrap() else {
+        panic!("it was kept")
+    };
+    assert_eq!(failure.0.kind, ErrorKind::Damaged);
     send(&mut stream, Class::Bulk, 3, &Request::Stagec(good));
     assert_eq!(Reply::from_bytes(receive(&mut stream).1).unwrap(), Reply::Stagec(3));
 }
