@@ -95,6 +95,12 @@ async fn write_twice(len: usize, flips: u64) {
 }
 
 #[tokio::test]
+async fn what_travels_in_an_operation_and_arrives_damaged_is_sent_again() {
+    write_twice(100, 2).await;
+    write_twice(60_000, 1).await;
+}
+
+#[tokio::test]
 async fn what_is_staged_and_arrives_damaged_is_sent_again() {
     write_twice(300_000, 1).await;
 }

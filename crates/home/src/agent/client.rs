@@ -24,8 +24,8 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, Failure, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
-    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedStage, ClaimArgs, CopyArgs, KNOWN, KnownArgs, News,
-    ORDERED, WALKS, WATCHES, XATTRS, XattrsArgs,
+    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedOps, CheckedStage, ClaimArgs, CopyArgs, KNOWN, KnownArgs,
+    News, ORDERED, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{
@@ -158,6 +158,14 @@ impl Session {
         self.accept.features & XATTRS != 0
     }
 
+    /// A request for the agent to change something.
+    fn changing(&self, ops: Vec<Placed>) -> Request {
+        match self.accept.features & SUMS != 0 {
+            true => Request::Applyc(CheckedOps(Some(ops))),
+            false => Request::Apply(ops),
+        }
+    }
+
     /// A request for the agent to keep bytes.
     fn staging(&self, args: StageArgs) -> Request {
         match self.accept.features & CHECKS != 0 {
@@ -263,7 +271,7 @@ impl Session {
 
 fn is_change(request: &Request) -> bool {
     let staging = matches!(request, Request::Stage(_) | Request::Stagec(_) | Request::Copy(_));
-    staging || matches!(request, Request::Apply(_) | Request::Claim(_))
+    staging || matches!(request, Request::Apply(_) | Request::Applyc(_) | Request::Claim(_))
 }
 
 /// Takes the request back when its caller goes away.
@@ -712,12 +720,16 @@ impl Home for Session {
         }
         for batch in batches(ops) {
             let asked = batch.len();
-            let answer = match self.call(Class::Data, Request::Apply(batch)).await {
+            let answer = match self.call(Class::Data, self.changing(batch)).await {
                 // Nothing of this message was executed, but what went before it was.
                 Err(e) if e.kind == ErrorKind::NotStaged && !outcomes.is_empty() => break,
                 Err(e) if e.kind == ErrorKind::NotStaged => return Err(self.not_staged(e)),
                 Err(e) => return Err(e),
-                Ok(Reply::Apply(answer)) if !answer.is_empty() && answer.len() <= asked => answer,
+                Ok(Reply::Apply(answer) | Reply::Applyc(answer))
+                    if !answer.is_empty() && answer.len() <= asked =>
+                {
+                    answer
+                }
                 Ok(other) => return Err(unexpected(&other)),
             };
             let stopped = answer.len() < asked || !matches!(answer.last(), Some(Outcome::Done(_)));

@@ -173,6 +173,7 @@ fn requests() -> Vec<Body> {
         body("STAGEC", Request::Stagec(CheckedStage { stage: stage(), check: CHECK })),
         body("READK", Request::Readk(KnownArgs { read, known: vec![258, 3] })),
         body("WALK", Request::Walk(walk)),
+        body("APPLYC", Request::Applyc(CheckedOps(Some(placed())))),
     ]
 }
 
@@ -236,7 +237,7 @@ fn replies() -> Vec<Body> {
         body("READLINK's answer", Reply::Readlink(Bytes::from_static(b"../target"))),
         body("STATFS's answer", Reply::Statfs(space)),
         body("STAGE's answer", Reply::Stage(258)),
-        body("APPLY's answer", Reply::Apply(outcomes)),
+        body("APPLY's answer", Reply::Apply(outcomes.clone())),
         body("XATTRS's answer", Reply::Xattrs(Xattrs { applied: 3, attr: attr(Kind::File), list })),
         body("LISTX's answer", Reply::Listx(bare_page())),
         body("CLAIM's answer", Reply::Claim(Some(claimed))),
@@ -250,6 +251,7 @@ fn replies() -> Vec<Body> {
         body("STAGEC's answer", Reply::Stagec(258)),
         body("READK's answer", Reply::Readk(sparse)),
         body("WALK's answer", Reply::Walk(walked)),
+        body("APPLYC's answer", Reply::Applyc(outcomes)),
     ]
 }
 

@@ -18,8 +18,8 @@ use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, Preambl
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, ClaimArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
 use super::verbs::{
-    BOOTS, CHECKS, CheckedChunk, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS, ReadArgs,
-    WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
+    BOOTS, CHECKS, CheckedChunk, CheckedOps, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS,
+    ReadArgs, WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
 };
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
@@ -292,7 +292,7 @@ impl<S: Serve> Server<S> {
             }
             Ok(request) if *greeted => {
                 let line = match request {
-                    Request::Apply(_) | Request::Claim(_) => For::Change,
+                    Request::Apply(_) | Request::Applyc(_) | Request::Claim(_) => For::Change,
                     Request::Stage(_) | Request::Stagec(_) | Request::Copy(_) => For::Staged,
                     _ => For::Read,
                 };
@@ -399,6 +399,7 @@ impl<S: Serve> Server<S> {
             }
             Request::Claim(a) => Reply::Claim(self.claim(a)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
+            Request::Applyc(CheckedOps(ops)) => Reply::Applyc(home.apply(ops.ok_or(ErrorKind::Damaged)?)?),
             Request::Watch(WatchArgs { dir, max, mark }) => {
                 Reply::Watch(self.watch(&dir, max, Some(mark))?)
             }

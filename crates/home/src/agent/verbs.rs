@@ -40,6 +40,8 @@ pub const PROGRESS: u64 = 1024;
 pub const WALKS: u64 = 2048;
 /// A feature: [`Claimed`] tells when the machine was started.
 pub const BOOTS: u64 = 4096;
+/// A feature: APPLYC.
+pub const SUMS: u64 = 8192;
 /// All features that we have.
 pub const FEATURES: u64 = XATTRS
     | CLAIMS
@@ -53,7 +55,8 @@ pub const FEATURES: u64 = XATTRS
     | KNOWN
     | PROGRESS
     | WALKS
-    | BOOTS;
+    | BOOTS
+    | SUMS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -95,6 +98,8 @@ oncrpc::xdr! {
         Readk(KnownArgs) = 17,
         /// As WATCH of several directories and those below them; where the feature [`WALKS`] is agreed on.
         Walk(WalkArgs) = 18,
+        /// As APPLY, with a check; where the feature [`SUMS`] is agreed on.
+        Applyc(CheckedOps) = 19,
     }
 
     /// What the server answers.
@@ -138,6 +143,8 @@ oncrpc::xdr! {
         Readk(Sparse) = 17,
         /// The directories that it came to.
         Walk(WalkedPages) = 18,
+        /// As for APPLY.
+        Applyc(Vec<Outcome>) = 19,
     }
 
     /// What the server says without having been asked.
@@ -360,36 +367,67 @@ oncrpc::xdr! {
     }
 }
 
-/// What tells whether bytes are those that were sent: the first 16 bytes of their BLAKE3.
-pub fn check(data: &[u8]) -> [u8; 16] {
+/// What tells whether bytes are those that were sent: the first 16 bytes of the BLAKE3 of all parts together.
+pub fn check<T: AsRef<[u8]>>(parts: &[T]) -> [u8; 16] {
+    let mut hasher = blake3::Hasher::new();
+    for part in parts {
+        hasher.update(part.as_ref());
+    }
     let mut check = [0; 16];
-    check.copy_from_slice(&blake3::hash(data).as_bytes()[..16]);
+    check.copy_from_slice(&hasher.finalize().as_bytes()[..16]);
     check
+}
+
+/// Arguments of APPLYC: a [`check`] of all bytes behind it, then those of APPLY. `None` once they have arrived as other ones
+/// than were sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CheckedOps(pub Option<Vec<Placed>>);
+
+impl Xdr for CheckedOps {
+    /// Long payloads are not copied.
+    fn encode(&self, w: &mut Writer) {
+        let mut ops = Writer::new();
+        if let Some(all) = &self.0 {
+            all.encode(&mut ops);
+        }
+        let parts = ops.into_segments();
+        w.raw(&check(&parts));
+        parts.into_iter().for_each(|part| w.segment(part));
+    }
+
+    /// Nothing is decoded of what was not sent, so that damage is told from what is not understood.
+    fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
+        let sent = r.array()?;
+        let ops = r.take(r.remaining())?;
+        let is_sent = check(&[&ops]) == sent;
+        let ops = is_sent.then(|| Vec::from_bytes(ops));
+        Ok(CheckedOps(ops.transpose()?))
+    }
 }
 
 impl CheckedChunk {
     /// Bytes as they go over the wire.
     pub fn of(chunk: Chunk) -> CheckedChunk {
-        let check = check(&chunk.data);
+        let check = check(&[&chunk.data]);
         CheckedChunk { chunk, check }
     }
 
     /// The bytes, if they are those that were sent.
     pub fn checked(self) -> Option<Chunk> {
-        (check(&self.chunk.data) == self.check).then_some(self.chunk)
+        (check(&[&self.chunk.data]) == self.check).then_some(self.chunk)
     }
 }
 
 impl CheckedStage {
     /// Bytes as they go over the wire.
     pub fn of(stage: StageArgs) -> CheckedStage {
-        let check = check(&stage.data);
+        let check = check(&[&stage.data]);
         CheckedStage { stage, check }
     }
 
     /// The bytes, if they are those that were sent.
     pub fn checked(self) -> Option<StageArgs> {
-        (check(&self.stage.data) == self.check).then_some(self.stage)
+        (check(&[&self.stage.data]) == self.check).then_some(self.stage)
     }
 }
 
@@ -521,6 +559,39 @@ mod tests {
         assert_eq!(&Reply::Stagec(258).to_bytes()[..], b"\0\0\0\x10\0\0\0\0\0\0\x01\x02");
         assert_eq!(CheckedStage::of(stage.clone()).checked(), Some(stage.clone()));
         assert_eq!(CheckedStage { check: [0; 16], stage }.checked(), None);
+    }
+
+    fn a_write(data: Bytes) -> Vec<Placed> {
+        let file = Loc { path: HomePath::parse(b"f").unwrap(), id: None };
+        let pieces = vec![crate::Piece::Data(0, Payload::Inline(data))];
+        let id = OpId { gateway: 1, volume: 2, seq: 3 };
+        let op = Op::Write { file, base: None, pieces };
+        vec![Placed { id, time: Time::default(), plain: false, resent: false, op }]
+    }
+
+    #[test]
+    fn operations_of_which_one_bit_is_another_are_none() {
+        let ops = a_write(Bytes::from_static(b"abc"));
+        let asked = Request::Applyc(CheckedOps(Some(ops.clone())));
+        let (sent, plain) = (asked.to_bytes(), ops.to_bytes());
+        assert_eq!(sent, [&b"\0\0\0\x13"[..], &blake3::hash(&plain).as_bytes()[..16], &plain].concat());
+        assert_eq!(Request::from_bytes(sent.clone()).unwrap(), asked);
+        for bit in 8 * 4..8 * sent.len() {
+            let mut damaged = sent.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Request::from_bytes(damaged.into()), Ok(Request::Applyc(CheckedOps(None))), "{bit}");
+        }
+        let cut = sent.slice(..sent.len() - 4);
+        assert_eq!(Request::from_bytes(cut), Ok(Request::Applyc(CheckedOps(None))));
+    }
+
+    #[test]
+    fn a_check_copies_no_payload() {
+        let data = Bytes::from(vec![7; 64 << 10]);
+        let mut w = Writer::new();
+        Request::Applyc(CheckedOps(Some(a_write(data.clone())))).encode(&mut w);
+        let parts = w.into_segments();
+        assert!(parts.iter().any(|part| part.as_ptr() == data.as_ptr() && part.len() == data.len()));
     }
 
     /// The first half of the BLAKE3 of "abc".

@@ -32,12 +32,17 @@ fn needs(request: &Request) -> u64 {
         Request::Readk(_) => KNOWN,
         Request::Readc(_) | Request::Stagec(_) => CHECKS,
         Request::Apply(ops) => ops.iter().map(op).fold(0, |all, one| all | one),
+        Request::Applyc(CheckedOps(ops)) => ops.iter().flatten().map(op).fold(SUMS, |all, one| all | one),
         _ => 0,
     }
 }
 
 fn dir() -> crate::Attr {
     crate::Attr { kind: crate::Kind::Dir, ..attr(0) }
+}
+
+fn done(ops: &[Placed]) -> Vec<Outcome> {
+    ops.iter().map(|_| Outcome::Done(crate::Done { attr: None, dirs: vec![] })).collect()
 }
 
 /// What an agent with these features says.
@@ -68,9 +73,8 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
         Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
         Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
         Request::Stage(args) => Reply::Stage(home.stage(args.op, args.at, args.data)?),
-        Request::Apply(ops) => Reply::Apply(
-            ops.iter().map(|_| Outcome::Done(crate::Done { attr: None, dirs: vec![] })).collect(),
-        ),
+        Request::Apply(ops) => Reply::Apply(done(&ops)),
+        Request::Applyc(CheckedOps(ops)) => Reply::Applyc(done(&ops.expect("damaged bytes"))),
         Request::Xattrs(args) => Reply::Xattrs(home.xattrs(&args.at, args.want.as_ref())?),
         Request::Claim(_) => Reply::Claim(Some(Claimed {
             begun: vec![1],

@@ -44,7 +44,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
         Reply::Readk(sparse) => (is_attr(&sparse.attr), "attributes"),
         Reply::Read(chunk) => (is_attr(&chunk.attr), "attributes"),
         Reply::Readlink(target) => (is_target(target), "symbolic link"),
-        Reply::Apply(outcomes) => (outcomes.iter().all(is_outcome), "outcome"),
+        Reply::Apply(outcomes) | Reply::Applyc(outcomes) => (outcomes.iter().all(is_outcome), "outcome"),
     };
     (!sound).then_some(what)
 }

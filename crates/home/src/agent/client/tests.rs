@@ -118,7 +118,7 @@ async fn damaged_bytes_are_never_given_out_and_end_the_session() {
     for damage in [false, true] {
         let s = liar_with(CHECKS, move |header| {
             let data = Bytes::from_static(b"0123456789");
-            let check = check(if damage { b"0123456780" } else { &data });
+            let check = check(&[if damage { b"0123456780" } else { &data[..] }]);
             let chunk = Chunk { attr: super::super::server::tests::attr(3), data };
             one(header, &Reply::Readc(CheckedChunk { chunk, check }))
         })

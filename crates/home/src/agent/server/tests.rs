@@ -224,6 +224,29 @@ fn damaged_bytes_are_not_kept() {
     assert_eq!(Reply::from_bytes(receive(&mut stream).1).unwrap(), Reply::Stagec(3));
 }
 
+/// The gate is shut: what is executed has no answer.
+#[test]
+fn a_damaged_change_is_not_executed() {
+    let home = Arc::new(Gated::default());
+    let (mut stream, _server) = start(home.clone());
+    greet(&mut stream);
+    let Request::Apply(ops) = an_apply() else { panic!("no APPLY") };
+    let good = Request::Applyc(CheckedOps(Some(ops)));
+    let mut bytes = good.to_bytes().to_vec();
+    // Of the path.
+    let at = bytes.iter().rposition(|b| *b == b'x').unwrap();
+    bytes[at] ^= 1;
+    let bad = Frame::new(Type::Request, Class::Data, 2, vec![bytes.into()]);
+    stream.write_all(&bad.to_vec()).unwrap();
+    let (header, body) = receive(&mut stream);
+    let Reply::Failed(failure) = Reply::from_bytes(body).unwrap() else { panic!("it was executed") };
+    assert_eq!((header.id, failure.0.kind), (2, ErrorKind::Damaged));
+    home.open();
+    send(&mut stream, Class::Data, 3, &good);
+    let refused = Reply::Applyc(vec![Outcome::Refused(ErrorKind::Busy)]);
+    assert_eq!(Reply::from_bytes(receive(&mut stream).1).unwrap(), refused);
+}
+
 #[test]
 fn nothing_waits_behind_a_change_and_the_end_of_input_is_the_end() {
     let home = Arc::new(Gated::default());
