@@ -1,5 +1,6 @@
 //! Further pipes.
 
+use super::super::super::verbs::CheckedChunk;
 use super::*;
 use crate::limits::agent::{CHANNEL_GIVEN, CHANNELS_MORE, READ_PART};
 
@@ -54,6 +55,32 @@ async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
     wide.cut();
     assert_eq!(session.read(&file, 3, READ_MAX).await.unwrap().data[0], 3);
     assert_eq!((wide.count(), opened.load(Ordering::Relaxed)), (0, CHANNELS_MORE as u64));
+}
+
+#[tokio::test]
+async fn what_arrives_damaged_over_further_pipes_is_counted_and_comes_over_the_first() {
+    let damaged = || {
+        let chunk = Chunk { attr: super::super::super::server::tests::attr(3), data: vec![7].into() };
+        Reply::Readc(CheckedChunk { chunk, check: [0; 16] })
+    };
+    let open = move |_| -> Opening {
+        Box::pin(async move {
+            let mut session = liar_with(CHECKS, move |header| one(header, &damaged())).await;
+            let inner = Arc::get_mut(&mut session).unwrap();
+            inner.accept.home.boot_id = Bytes::from_static(b"boot");
+            Ok(Arc::into_inner(session).unwrap())
+        })
+    };
+    let (first, _, _) = session().await;
+    let opener = Opener { open: Arc::new(open), logs_in: true };
+    let session = Arc::into_inner(first).unwrap().widened_by(opener);
+    widen(&session, b"boot").await;
+    let file = loc(b"f");
+    let reads = (0..20).map(|i| session.read(&file, i, READ_MAX));
+    for (i, chunk) in futures_util::future::try_join_all(reads).await.unwrap().iter().enumerate() {
+        assert!(chunk.data.len() == READ_MAX as usize && chunk.data.iter().all(|b| *b == i as u8));
+    }
+    assert!(session.status().damaged >= CHANNELS_MORE as u64, "{}", session.status().damaged);
 }
 
 /// Many of them fill a wire as a long one does.
