@@ -555,12 +555,21 @@ fn proven<'a>(
     proven
 }
 
-/// Whether a later operation shows itself that would have waited for this one, had that not been done.
+/// Whether a later operation shows itself that would have waited for this one, had that not been done, or for one that would
+/// have.
 fn was_waited_for(traces: &[Trace], t: &Trace) -> bool {
     let mut waiting = Waiting::default();
     waiting.add(&t.change);
-    let mut later = traces.iter().filter(|later| later.seq > t.seq && later.mark.is_some());
-    later.any(|later| waiting.concerns(&later.change))
+    for later in traces.iter().filter(|later| later.seq > t.seq) {
+        if !waiting.concerns(&later.change) {
+            continue;
+        }
+        if later.mark.is_some() {
+            return true;
+        }
+        waiting.add(&later.change);
+    }
+    false
 }
 
 /// Writes that may have been sent as one, with those that `torn` names: what is sent together has the last one's number.

@@ -375,6 +375,34 @@ fn what_was_refused_once_is_done_where_a_later_record_shows_itself_that_waits_fo
     assert_eq!(seqs, [3, 5], "what waited for it may not have been executed when a later one was");
 }
 
+/// It was done then, with all that came after it, and what it made was replaced once and again.
+#[test]
+fn what_was_refused_once_is_done_where_a_later_record_shows_itself_that_waits_for_what_waits_for_it() {
+    let over = |seq, object, from, old| {
+        let mut t = rename(seq, object, (from, "old"));
+        if let Op::Rename { replaced, .. } = &mut t.change.op {
+            *replaced = Some((old, None));
+        }
+        t
+    };
+    let create = Op::Create { dir: 1, name: Name::new(b"new").unwrap(), new: New::File, mode: 0 };
+    let mut traces = [
+        trace(3, create, "new", None),
+        rename(4, 7, ("new", "old")),
+        over(5, 8, "second", 7),
+        rename(6, 10, ("else", "other")),
+        over(7, 9, "third", 8),
+    ];
+    let shown = |traces: &[Trace]| {
+        proven(traces, &[], &ends(traces), 0).into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>()
+    };
+    traces[0].late = true;
+    traces[3].mark = Some(attr(Kind::File, 29));
+    assert_eq!(shown(&traces), [6], "it passed all of them");
+    traces[4].mark = Some(attr(Kind::File, 28));
+    assert_eq!(shown(&traces), [3, 4, 5, 6, 7]);
+}
+
 #[test]
 fn what_was_written_before_two_files_changed_places_is_durable() {
     let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
