@@ -61,6 +61,11 @@ impl Trace {
         name_that_is_left(&self.change.op).is_some() && self.at_old_name.is_none()
     }
 
+    /// Whether it was done to its end for certain, as it shows itself.
+    fn is_over(&self) -> bool {
+        self.mark.is_some() && !self.half
+    }
+
     /// Whether its object is at one of the places that it names: by the identity that it is known by, any where there is
     /// none. A mark is its own, also where it got another identity by being written to.
     fn shows(&self, known: Option<home::HomeId>) -> bool {
@@ -542,7 +547,7 @@ fn proven<'a>(
         if is_late {
             behind.add(&t.change);
         }
-        if waiting.concerns(&t.change) || (is_late && t.mark.is_none() && !was_waited_for(traces, t)) {
+        if waiting.concerns(&t.change) || (is_late && !t.is_over() && !was_waited_for(traces, t)) {
             waiting.add(&t.change);
             continue;
         }

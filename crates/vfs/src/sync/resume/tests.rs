@@ -403,6 +403,23 @@ fn what_was_refused_once_is_done_where_a_later_record_shows_itself_that_waits_fo
     assert_eq!(shown(&traces), [3, 4, 5, 6, 7]);
 }
 
+/// Its mark is there before what it replaced has gone.
+#[test]
+fn what_was_refused_once_and_is_half_done_is_done_again() {
+    let there = Some(attr(Kind::File, 9));
+    let mut over = rename(4, 7, ("new", "old"));
+    (over.late, over.half, over.mark) = (true, true, there);
+    let mut traces = [over, rename(5, 7, ("old", "else"))];
+    let shown = |traces: &[Trace]| {
+        proven(traces, &[], &ends(traces), 0).into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>()
+    };
+    assert!(shown(&traces).is_empty());
+    traces[1].mark = there;
+    assert_eq!(shown(&traces), [4, 5], "a later one waited for it");
+    (traces[0].half, traces[1].mark) = (false, None);
+    assert_eq!(shown(&traces), [4]);
+}
+
 #[test]
 fn what_was_written_before_two_files_changed_places_is_durable() {
     let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
