@@ -169,8 +169,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
         // A log that begins where the disk is full.
         (&crowded, &[1997, 3599]),
-        // What was refused once, and done before others that took its place in turn, or half done.
-        (&crowded, &[1280, 4777]),
+        // What was refused once, and done before others that took its place in turn, or half done, or durable and gone.
+        (&crowded, &[1280, 4777, 4796]),
         // What a killed agent had begun, and was refused when it went again.
         (&refusals, &[309, 452, 1082]),
     ];

@@ -12,7 +12,8 @@
 //! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
 //! was refused once may have been passed by later ones: only its own mark counts, or that of a later one which waits for it,
-//! and what depends on it waits with it; that is so where it is parked, too, and not looked for.
+//! or that the home knows it to be durable, and what depends on it waits with it; that is so where it is parked, too, and not
+//! looked for.
 
 mod cut;
 
@@ -53,6 +54,8 @@ struct Trace {
     replaced: Option<Attr>,
     /// It changes an object that a later one of them removes, and that is gone; or it is that removal.
     moot: bool,
+    /// The home knows that it is durable, under its own number or that of a write which it travelled with.
+    durable: bool,
 }
 
 impl Trace {
@@ -61,9 +64,9 @@ impl Trace {
         name_that_is_left(&self.change.op).is_some() && self.at_old_name.is_none()
     }
 
-    /// Whether it was done to its end for certain, as it shows itself.
+    /// Whether it was done to its end for certain: the home knows it, or it shows itself.
     fn is_over(&self) -> bool {
-        self.mark.is_some() && !self.half
+        self.durable || self.mark.is_some() && !self.half
     }
 
     /// Whether its object is at one of the places that it names: by the identity that it is known by, any where there is
@@ -157,18 +160,21 @@ impl Volume {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
-        let (traces, last) = self.look(sent, class, &executed, torn.is_some()).await?;
+        let (mut traces, last) = self.look(sent, class, &executed, torn.is_some()).await?;
         let (refused, ends): (Vec<(u64, Change)>, _) = {
             let tree = self.tree.lock();
             let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
             let refused = parked.map(|(seq, p)| (seq, p.change.clone())).collect();
             (refused, run_ends(tree.queue.iter().map(|(seq, p)| (seq, &p.change)), &executed.own))
         };
+        let is_durable = |t: &Trace| ends.get(&t.seq).is_some_and(|end| executed.own.contains(end));
+        traces.iter_mut().for_each(|t| t.durable = is_durable(t));
         let mut proven = proven(&traces, &refused, &ends, last);
         let rewritten = if torn.is_some() { Some(self.rewritten(&traces).await?) } else { None };
         if let Some(torn) = torn {
             let mut torn = sent_with(&traces, torn, &executed.own);
-            let synced = synced_by_exchange(&traces);
+            let mut synced = synced_by_exchange(&traces);
+            synced.extend(traces.iter().filter(|t| t.durable).map(|t| t.seq));
             torn.retain(|seq| !synced.contains(seq));
             again(&mut proven, &torn, executed.durable, &synced);
         }
@@ -318,9 +324,21 @@ impl Volume {
                 && replaces.is_some_and(|id| self.shows(id, old, &seen.times) || has_time(id, old, &seen.set))
         };
         let replaced = at_old_name.filter(is_replaced);
-        let (moot, half) = (false, replaces.is_some());
-        let mut t =
-            Trace { seq, change, late, mark, there, at_old_name, place, old_place, half, replaced, moot };
+        let (moot, durable, half) = (false, false, replaces.is_some());
+        let mut t = Trace {
+            seq,
+            change,
+            late,
+            mark,
+            there,
+            at_old_name,
+            place,
+            old_place,
+            half,
+            replaced,
+            moot,
+            durable,
+        };
         t.half = half && !(seen.cut && t.has_left());
         Some(t)
     }
@@ -569,7 +587,7 @@ fn was_waited_for(traces: &[Trace], t: &Trace) -> bool {
         if !waiting.concerns(&later.change) {
             continue;
         }
-        if later.mark.is_some() {
+        if later.durable || later.mark.is_some() {
             return true;
         }
         waiting.add(&later.change);

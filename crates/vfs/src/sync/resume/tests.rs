@@ -16,8 +16,8 @@ fn trace(seq: u64, op: Op<u64, crate::journal::Stored>, at: &str, mark: Option<A
     };
     let place = Some(HomePath::parse(at.as_bytes()).unwrap());
     let (there, at_old_name, old_place, replaced) = (mark, None, None, None);
-    let (late, half, moot) = (false, false, false);
-    Trace { seq, change, late, mark, there, at_old_name, place, old_place, half, replaced, moot }
+    let (late, half, moot, durable) = (false, false, false, false);
+    Trace { seq, change, late, mark, there, at_old_name, place, old_place, half, replaced, moot, durable }
 }
 
 fn rename(seq: u64, object: u64, (from, to): (&str, &str)) -> Trace {
@@ -418,6 +418,33 @@ fn what_was_refused_once_and_is_half_done_is_done_again() {
     assert_eq!(shown(&traces), [4, 5], "a later one waited for it");
     (traces[0].half, traces[1].mark) = (false, None);
     assert_eq!(shown(&traces), [4]);
+}
+
+/// What it made is gone again, so that it shows itself nowhere.
+#[test]
+fn what_was_refused_once_is_done_where_the_home_knows_it_or_what_waited_for_it_to_be_durable() {
+    let create = |seq, name: &[u8]| {
+        let op = Op::Create { dir: 1, name: Name::new(name).unwrap(), new: New::File, mode: 0 };
+        trace(seq, op, std::str::from_utf8(name).unwrap(), None)
+    };
+    let write = || Op::Write { file: 7, base: None, pieces: vec![] };
+    let mut traces = [
+        create(3, b"new"),
+        trace(4, write(), "new", None),
+        trace(6, write(), "new", None),
+        create(7, b"else"),
+    ];
+    (traces[0].late, traces[3].change.object) = (true, 8);
+    (traces[3].mark, traces[3].late) = (Some(attr(Kind::File, 9)), false);
+    let done = |traces: &[Trace]| {
+        let mut proven = proven(traces, &[], &ends(traces), 0);
+        let synced = traces.iter().filter(|t| t.durable).map(|t| t.seq).collect();
+        again(&mut proven, &HashSet::new(), 0, &synced);
+        proven.into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(done(&traces), [7]);
+    (traces[1].durable, traces[2].durable) = (true, true);
+    assert_eq!(done(&traces), [3, 4, 6, 7]);
 }
 
 #[test]
