@@ -131,7 +131,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 17] = [
+    let longer: [(&[Trouble], &[u64]); 18] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -156,6 +156,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&cut, &[4453]),
         // The ctime of an unstable write that was lost.
         (&clocks, &[112, 136, 729]),
+        // The same, and of a directory, where the next server's clock is later than the last change.
+        (&clocks, &[7119, 7201]),
         // A file whose time had been set, under the name that half a move over it gives it.
         (&clocks, &[5175]),
         // A power cut between two writes, of which the later one was executed in part; a gateway whose clock is ahead.
