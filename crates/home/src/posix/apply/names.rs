@@ -138,7 +138,7 @@ impl<S: Sys> Batch<'_, S> {
             self.sync_before_name(source.attr.id)?;
             match placed.plain {
                 true => self.rename_plainly(&from, &to, there.as_ref(), replaced)?,
-                false => self.rename_carefully(&from, &to, &source, there.as_ref(), replaced)?,
+                false => self.rename_carefully(placed, (&from, &to), &source, there.as_ref(), replaced)?,
             }
         }
         let attr = self.home.attr_of(&source.fd)?;
@@ -175,7 +175,7 @@ impl<S: Sys> Batch<'_, S> {
             // It died between the exchange and the removal. By another name this batch may have written to what was replaced.
             self.sync_before_name(source.attr.id)?;
             self.close(source.attr.id);
-            self.finish_exchange((&from, &to), &source.attr)?;
+            self.finish_exchange(placed, (&from, &to), &source.attr)?;
         }
         match (arrived, source) {
             (Some(arrived), _) if !placed.plain || placed.resent => Ok(Done {
@@ -206,8 +206,8 @@ impl<S: Sys> Batch<'_, S> {
     /// Replaces only what the gateway has read.
     fn rename_carefully(
         &mut self,
-        from: &Spot<S>,
-        to: &Spot<S>,
+        placed: &Placed,
+        (from, to): (&Spot<S>, &Spot<S>),
         source: &Found<S>,
         there: Option<&Found<S>>,
         replaced: Option<(&Loc, Option<&Version>)>,
@@ -234,12 +234,12 @@ impl<S: Sys> Batch<'_, S> {
                 self.touched.retain(|t| t.id != there.attr.id);
                 Ok(self.sys().rename(dir, name, new_dir, new_name, Rename::Replace)?)
             }
-            (false, false) => self.rename_over(from, to, &there.attr),
+            (false, false) => self.rename_over(placed, (from, to), &there.attr),
         }
     }
 
     /// Exchanges source and destination, so that the latter can be verified before it is lost.
-    fn rename_over(&mut self, from: &Spot<S>, to: &Spot<S>, there: &Attr) -> Act<()> {
+    fn rename_over(&mut self, placed: &Placed, (from, to): (&Spot<S>, &Spot<S>), there: &Attr) -> Act<()> {
         // It may stay, with what earlier operations wrote.
         self.sync_before_name(there.id)?;
         self.close(there.id);
@@ -257,16 +257,23 @@ impl<S: Sys> Batch<'_, S> {
             }
             Err(e) => return Err(e.into()),
         }
-        self.finish_exchange((from, to), there)
+        self.finish_exchange(placed, (from, to), there)
     }
 
-    /// Removes what was replaced. What cannot be done is undone: who is refused it finds everything as it was, and may send
-    /// it anew.
-    fn finish_exchange(&mut self, (from, to): (&Spot<S>, &Spot<S>), there: &Attr) -> Act<()> {
+    /// Removes what was replaced. What cannot be done is undone, durably: who is refused it finds everything as it was, also
+    /// after a power cut, and may send it anew.
+    fn finish_exchange(
+        &mut self,
+        placed: &Placed,
+        (from, to): (&Spot<S>, &Spot<S>),
+        there: &Attr,
+    ) -> Act<()> {
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
         let disposed = self.dispose_of_replaced(from, there);
         if disposed.is_err() {
             self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange)?;
+            self.disturb(&from.dir, placed)?;
+            self.disturb(&to.dir, placed)?;
         }
         disposed.map_err(|fail| match fail {
             Fail::Conflict(_) => Fail::Conflict(self.attr_in(to)),

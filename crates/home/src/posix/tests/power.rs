@@ -293,6 +293,29 @@ fn what_was_taken_out_of_its_place_comes_back_after_a_power_cut() {
     assert!(aside > 4, "only {aside} times");
 }
 
+/// A power cut may keep the exchange of both files and not that it was taken back, and who was refused sends it as if nothing had
+/// been done.
+#[test]
+fn a_move_over_a_file_that_is_refused_is_taken_back_durably() {
+    let place = begin();
+    let home = place.open(Meddler::new(Lacks::default()));
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let ops = batch(&place.open(Linux::default()));
+    home.sys.refuse(Errno::NOSPC);
+    let syncs = |is_it: fn(&Op<Loc, Payload>) -> bool| {
+        let (before, op) = (home.sys.syncs(), ops.iter().find(|placed| is_it(&placed.op)).unwrap());
+        let outcome = home.apply(vec![op.clone()]).unwrap().remove(0);
+        assert_eq!(outcome, Outcome::Refused(ErrorKind::NoSpace), "{op:?}");
+        home.sys.syncs() - before
+    };
+    let removal = syncs(|op| matches!(op, Op::Remove { is_dir: false, .. }));
+    assert_eq!(syncs(|op| matches!(op, Op::Rename { .. })), removal + 1, "nothing is done of a removal");
+    assert_eq!(
+        (&place.read("w/moves")[..], &place.read("w/over")[..]),
+        (&b"moves"[..], &b"to be replaced"[..])
+    );
+}
+
 /// What lies in a staging directory.
 fn taken_out(place: &Place) -> Option<std::path::PathBuf> {
     let all = std::fs::read_dir(place.path(".cache/trellis")).unwrap().map(|entry| entry.unwrap().path());
