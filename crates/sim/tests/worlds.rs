@@ -131,7 +131,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 18] = [
+    let longer: [(&[Trouble], &[u64]); 19] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -171,6 +171,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
         // A log that begins where the disk is full.
         (&crowded, &[1997, 3599]),
+        // A staging folder where the disk was full when it was to be made in its usual place.
+        (&crowded, &[2183]),
         // What was refused once, and done before others that took its place in turn, or half done, or durable and gone.
         (&crowded, &[1280, 4777, 4796]),
         // What a killed agent had begun, and was refused when it went again.

@@ -30,11 +30,11 @@ pub(in crate::posix) fn recover<S: Sys>(home: &Posix<S>, left: Leftovers) {
             Intent::InPlace(_) => Ok(()),
         };
     }
-    for stage in &left.stages {
-        let _ = batch.clear_away(stage);
-    }
-    for stage in left.unlogged.and_then(|mark| of_volume(home, &mark).ok()).unwrap_or_default() {
-        let _ = batch.put_back_aside(&stage).and_then(|()| batch.clear_away(&stage));
+    let after_cut = left.unlogged.is_some();
+    let unlogged = left.unlogged.and_then(|mark| of_volume(home, &mark).ok()).unwrap_or_default();
+    for stage in left.stages.iter().chain(&unlogged) {
+        let put_back = if after_cut { batch.put_back_aside(stage) } else { Ok(()) };
+        let _ = put_back.and_then(|()| batch.clear_away(stage));
     }
 }
 

@@ -6,8 +6,9 @@
 //!   takes over writes its word first, so that the agent before it stops at its next operation, and then waits for the
 //!   lock. An agent of this machine that does not give it back is ended. After that nothing of it has an effect.
 //! - `log` has a [`Record`] before and after each operation: it tells exactly what an agent that was killed had done. It is
-//!   synced when a batch has become durable and before a file is overwritten in place: after the machine was restarted it
-//!   tells what was durable, and which files are neither old nor new. Of all else it tells nothing then.
+//!   synced when a batch has become durable, before a file is overwritten in place and before a staging directory is made
+//!   outside the account's cache directory: after the machine was restarted it tells what was durable, which files are neither
+//!   old nor new, and where we may have left something. Of all else it tells nothing then.
 //! - `ran` tells after a power cut which operations left their names and attributes; see [`progress`].
 //!
 //! Where the files cannot be kept there is neither fence nor log, as on a read-only home directory, or one that was full when they
@@ -492,9 +493,13 @@ impl<S: Sys> Claim<S> {
         self.append(sys, &Record::Begun(seq));
     }
 
-    /// A staging directory is about to be made.
+    /// A staging directory is about to be made: known even after a power cut, unless it lies in the account's own cache
+    /// directory, which is looked through then.
     pub fn stage(&mut self, sys: &S, stage: &Stage) {
         self.append(sys, &Record::Staged(stage.clone()));
+        if stage.below.is_some() {
+            self.sync(sys);
+        }
     }
 
     /// The operation that has begun is about to do this.

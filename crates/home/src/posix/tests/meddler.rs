@@ -6,6 +6,7 @@ use crate::XattrHow;
 use crate::attr::Time;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
@@ -32,8 +33,10 @@ pub struct Meddler {
     restarted: bool,
     /// When it was started, if not when it really was.
     booted: Option<Time>,
-    /// Why nothing new can be made.
-    refuses: Mutex<Option<Errno>>,
+    /// Why nothing new can be made; perhaps only in a directory of this number.
+    refuses: Mutex<Option<(Errno, Option<u64>)>>,
+    /// What was in files, by their numbers, when they were synced last.
+    synced: Mutex<HashMap<u64, Vec<u8>>>,
     /// Nobody lets us change a mode.
     forbids: AtomicBool,
     /// Bytes that were written into files.
@@ -54,6 +57,7 @@ impl Meddler {
             restarted: false,
             booted: None,
             refuses: Mutex::new(None),
+            synced: Mutex::default(),
             forbids: AtomicBool::new(false),
             written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
@@ -79,7 +83,17 @@ impl Meddler {
 
     /// From now on nothing new can be made, for this reason.
     pub fn refuse(&self, why: Errno) {
-        *self.refuses.lock().unwrap() = Some(why);
+        *self.refuses.lock().unwrap() = Some((why, None));
+    }
+
+    /// The same in the directory of this number alone.
+    pub fn refuse_in(&self, dir: u64, why: Errno) {
+        *self.refuses.lock().unwrap() = Some((why, Some(dir)));
+    }
+
+    /// What is left after a power cut of the file of this number.
+    pub fn synced(&self, ino: u64) -> Option<Vec<u8>> {
+        self.synced.lock().unwrap().get(&ino).cloned()
     }
 
     /// From now on no mode can be changed.
@@ -114,8 +128,9 @@ impl Meddler {
 
     /// Fails where a name is to be made that is not there, and none can be.
     fn room(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<()> {
-        let refuses = *self.refuses.lock().unwrap();
-        refuses.filter(|_| self.linux.open_name(dir, name).is_err()).map_or(Ok(()), Err)
+        let Some((why, only)) = *self.refuses.lock().unwrap() else { return Ok(()) };
+        let is_here = only.is_none_or(|ino| self.linux.stat(dir).is_ok_and(|stat| stat.ino == ino));
+        if is_here && self.linux.open_name(dir, name).is_err() { Err(why) } else { Ok(()) }
     }
 
     fn sync_call(&self) -> Sysult<()> {
@@ -211,7 +226,13 @@ impl Sys for Meddler {
     fn sync(&self, fd: &OwnedFd) -> Sysult<()> {
         self.syncs.fetch_add(1, Ordering::SeqCst);
         self.sync_call()?;
-        self.linux.sync(fd)
+        self.linux.sync(fd)?;
+        let stat = self.linux.stat(fd)?;
+        let mut content = vec![0; stat.size as usize];
+        if self.linux.read(fd, 0, &mut content) == Ok(content.len()) {
+            self.synced.lock().unwrap().insert(stat.ino, content);
+        }
+        Ok(())
     }
 
     fn sync_file_system(&self, fd: &OwnedFd) -> Sysult<()> {

@@ -293,6 +293,44 @@ fn what_was_taken_out_of_its_place_comes_back_after_a_power_cut() {
     assert!(aside > 4, "only {aside} times");
 }
 
+/// Where nothing can be made in the cache directory, as on another file system: of the log there is what was synced.
+#[test]
+fn what_was_taken_out_elsewhere_comes_back_after_a_power_cut() {
+    let (mut staged, mut aside) = (0, 0);
+    for calls in 0..60 {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let seen = place.open(Linux::default());
+        let (object, base) = (object(&seen, "w/gone"), Some(version(&seen, "w/gone")));
+        let remove = Op::Remove { dir: at("w"), name: name("gone"), object, is_dir: false, base };
+        let remove = placed(remove);
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let cache = std::fs::metadata(place.path(".cache/trellis")).unwrap().ino();
+        home.sys.refuse_in(cache, Errno::NOSPC);
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![remove.clone()]);
+        let log = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log"));
+        let durable = home.sys.synced(std::fs::metadata(&log).unwrap().ino()).unwrap();
+        drop(home);
+        let is_staged = || place.names("").iter().any(|name| name.starts_with(".trellis-stage-"));
+        if !is_staged() {
+            continue;
+        }
+        staged += 1;
+        let left = inside(&place, "");
+        aside += usize::from(left.is_some());
+        left.iter().for_each(|left| std::fs::write(left, b"theirs").unwrap());
+        std::fs::write(&log, durable).unwrap();
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&remove))).unwrap();
+        assert!(!is_staged(), "after {calls} calls");
+        if left.is_some() {
+            assert_eq!(place.read("w/gone"), b"theirs", "after {calls} calls");
+        }
+    }
+    assert!(staged > aside && aside > 2, "only {staged} and {aside} times");
+}
+
 /// A power cut may keep the exchange of both files and not that it was taken back, and who was refused sends it as if nothing had
 /// been done.
 #[test]
@@ -318,7 +356,12 @@ fn a_move_over_a_file_that_is_refused_is_taken_back_durably() {
 
 /// What lies in a staging directory.
 fn taken_out(place: &Place) -> Option<std::path::PathBuf> {
-    let all = std::fs::read_dir(place.path(".cache/trellis")).unwrap().map(|entry| entry.unwrap().path());
+    inside(place, ".cache/trellis")
+}
+
+/// What lies in a staging directory that lies in another one.
+fn inside(place: &Place, dir: &str) -> Option<std::path::PathBuf> {
+    let all = std::fs::read_dir(place.path(dir)).unwrap().map(|entry| entry.unwrap().path());
     let mut stages = all.filter(|path| path.to_string_lossy().contains(".trellis-stage-"));
     let mut inside = std::fs::read_dir(stages.next()?).unwrap().map(|entry| entry.unwrap().path());
     inside.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("old-"))
