@@ -171,8 +171,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
         // A log that begins where the disk is full.
         (&crowded, &[1997, 3599]),
-        // A staging folder where the disk was full when it was to be made in its usual place.
-        (&crowded, &[2183]),
+        // A staging folder where the disk was full when it was to be made in its usual place; a move that was taken back there.
+        (&crowded, &[2183, 1780, 3811]),
         // What was refused once, and done before others that took its place in turn, or half done, or durable and gone.
         (&crowded, &[1280, 4777, 4796]),
         // What a killed agent had begun, and was refused when it went again.
