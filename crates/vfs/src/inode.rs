@@ -8,6 +8,7 @@ mod ctimes;
 mod front;
 mod kept;
 mod lock;
+mod marked;
 mod nameless;
 mod walk;
 mod xattrs;

@@ -3,8 +3,8 @@
 //! who bears one, so that nobody has to walk through a home for it. An object leaves it by another name, or by its
 //! removal.
 
+use super::marked::Marked;
 use crate::conflict::copy_of;
-use hashbrown::HashSet;
 use home::Name;
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 pub struct Copies {
     known: BTreeSet<u64>,
     /// Those of which the store says so.
-    saved: HashSet<u64>,
+    saved: Marked,
 }
 
 /// Whether a name is one that this gateway gave to a copy.
@@ -32,25 +32,18 @@ impl Copies {
     /// The object is one, as an earlier process left it.
     pub fn restore(&mut self, id: u64) {
         self.known.insert(id);
-        self.saved.insert(id);
+        self.saved.restore(id);
     }
 
     /// Whether the store must say from now on that an object of these names is one; `None` where it says the right thing
-    /// already. That it is one is said each time: what was said before may not have reached the store.
+    /// already ([`Marked::news`]).
     pub fn news_of<'a>(
         &mut self,
         gateway: u64,
         id: u64,
         names: impl IntoIterator<Item = &'a Name>,
     ) -> Option<bool> {
-        match names.into_iter().any(|name| is_copy(gateway, name)) {
-            true => {
-                self.saved.insert(id);
-                Some(true)
-            }
-            // Where this does not reach the store, the next process finds that the object has another name.
-            false => self.saved.remove(&id).then_some(false),
-        }
+        self.saved.news(id, names.into_iter().any(|name| is_copy(gateway, name)))
     }
 
     /// All of them, in the order in which they came to be.

@@ -13,9 +13,9 @@ pub struct Front {
 }
 
 impl Front {
-    /// Somebody reads [at, end). Answers how many chunks are worth asking for beyond that, `most` at most: in proportion to
-    /// what was read in order, so that whoever wants the beginning of a file does not bring it whole.
-    pub fn reads(&mut self, at: u64, end: u64, most: u64) -> u64 {
+    /// Somebody reads [at, end). Answers how many chunks are worth asking for beyond that: in proportion to what was read in
+    /// order, so that whoever wants the beginning of a file does not bring it whole.
+    pub fn reads(&mut self, at: u64, end: u64) -> u64 {
         let is_near = at <= self.end + limits::READ_NEAR && end + limits::READ_NEAR >= self.end;
         if !is_near {
             *self = Front { begun: at, end };
@@ -26,7 +26,7 @@ impl Front {
         }
         self.end = end;
         let wanted = (end - self.begun.min(end)) * limits::READ_AHEAD_GROWTH / limits::FETCH_CHUNK;
-        wanted.clamp(1, most)
+        wanted.clamp(1, limits::READ_AHEAD_CHUNKS)
     }
 }
 
@@ -35,10 +35,9 @@ mod tests {
     use super::*;
 
     const PART: u64 = 128 << 10;
-    const MOST: u64 = 16;
 
     fn read(front: &mut Front, part: u64) -> u64 {
-        front.reads(part * PART, (part + 1) * PART, MOST)
+        front.reads(part * PART, (part + 1) * PART)
     }
 
     #[test]
@@ -48,7 +47,7 @@ mod tests {
             let ahead = order.map(|part| read(&mut front, part));
             assert!(ahead.iter().max() == Some(&4) && front.end == 8 * PART, "{order:?}: {ahead:?}");
             let last = (8..32).map(|part| read(&mut front, part)).last();
-            assert_eq!(last, Some(MOST));
+            assert_eq!(last, Some(limits::READ_AHEAD_CHUNKS));
         }
     }
 

@@ -5,7 +5,8 @@
 //! object like any other, whose unsent changes and uncached bytes need no rule of their own. The last close removes it;
 //! what a crash leaves behind is removed after the next start.
 
-use hashbrown::{HashMap, HashSet};
+use super::marked::Marked;
+use hashbrown::HashMap;
 use home::Name;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -39,7 +40,7 @@ pub struct Nameless {
     /// Objects with a hidden name, and before which time their removal is not tried again; monotonic.
     hidden: BTreeMap<u64, Duration>,
     /// Objects of which the store says that they have a hidden name at the home.
-    saved: HashSet<u64>,
+    saved: Marked,
 }
 
 impl Nameless {
@@ -73,20 +74,13 @@ impl Nameless {
     /// The object has a hidden name, as an earlier process left it.
     pub fn restore(&mut self, id: u64) {
         self.hidden.entry(id).or_default();
-        self.saved.insert(id);
+        self.saved.restore(id);
     }
 
     /// Whether the store must say from now on that an object of these names is hidden; `None` where it says the right
     /// thing already.
     pub fn news_of<'a>(&mut self, id: u64, names: impl IntoIterator<Item = &'a Name>) -> Option<bool> {
-        match names.into_iter().any(|name| is_hidden(self.gateway, name)) {
-            true => {
-                self.saved.insert(id);
-                Some(true)
-            }
-            // Where this does not reach the store, the next process finds that there is nothing to remove.
-            false => self.saved.remove(&id).then_some(false),
-        }
+        self.saved.news(id, names.into_iter().any(|name| is_hidden(self.gateway, name)))
     }
 
     /// Objects that nobody has open any more, and whose removal may be tried.

@@ -229,24 +229,26 @@ impl Volume {
 
     /// Keeps a sequential reader ahead of the home.
     fn read_ahead(self: &Arc<Self>, id: u64, at: u64, end: u64, base_len: u64) {
-        let carried = |window: u64| window.div_ceil(limits::FETCH_CHUNK) + limits::READ_AHEAD_MORE;
-        let most = self.home.window().map_or(limits::READ_AHEAD_CHUNKS, carried);
         let ahead = {
             let mut tree = self.tree.lock();
             let Ok(inode) = tree.get(id) else { return };
-            inode.front.reads(at, end, most.min(limits::READ_AHEAD_CHUNKS))
+            inode.front.reads(at, end)
         };
         let next = end.div_ceil(limits::FETCH_CHUNK);
-        for chunk in next..next + ahead {
-            let at = chunk * limits::FETCH_CHUNK;
-            if at >= base_len {
-                return;
-            }
+        let starts = (next..next + ahead).map(|chunk| chunk * limits::FETCH_CHUNK);
+        let is_missing = |at: &u64| {
             let len = limits::FETCH_CHUNK.min(base_len - at);
-            if !self.data.gaps(id, at, len).is_empty() {
-                self.ask_ahead(Want::Data(id, at));
-            }
+            !self.data.gaps(id, *at, len).is_empty()
+        };
+        let mut missing = starts.take_while(|at| *at < base_len).filter(is_missing).peekable();
+        // Who reads what is in the cache has no business with the connection.
+        if missing.peek().is_none() {
+            return;
         }
+        let carried = |window: u64| window.div_ceil(limits::FETCH_CHUNK) + limits::READ_AHEAD_MORE;
+        let most = self.home.window().map_or(limits::READ_AHEAD_CHUNKS, carried);
+        let last = (next + most) * limits::FETCH_CHUNK;
+        missing.take_while(|at| *at < last).for_each(|at| self.ask_ahead(Want::Data(id, at)));
     }
 
     /// Reads past the cache: it is full of what must not be dropped.

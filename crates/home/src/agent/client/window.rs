@@ -152,30 +152,54 @@ mod tests {
 
     const ROUND_TRIP: f64 = 0.06;
 
-    /// Sends for a while over a pipe of `rate` bytes a second. Answers how long the last answers took and how much of the
-    /// time of the last ones the pipe was idle.
-    fn after_a_while(rate: f64, part: usize) -> (f64, f64) {
-        let start = Instant::now();
-        let time = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        let (mut window, mut queue, mut delay) = (Window::new(), std::collections::VecDeque::new(), 0.0_f64);
-        let (mut now, mut free_at, mut idle) = (0.0_f64, 0.0_f64, 0.0);
-        let mut counted_from = 0.0;
-        for round in 0..4000 {
-            if round == 2000 {
-                (delay, idle, counted_from) = (0.0, 0.0, now);
-            }
-            while window.admits(part) {
-                window.take(part);
-                idle += (now - free_at).max(0.0);
-                free_at = free_at.max(now) + part as f64 / rate;
-                queue.push_back((now, free_at + ROUND_TRIP));
-            }
-            let (sent, back) = queue.pop_front().unwrap();
-            now = back;
-            delay = delay.max(back - sent);
-            window.answered(part, time(sent), time(now), Duration::from_secs_f64(ROUND_TRIP));
+    /// A pipe of `rate` bytes a second that is given all that its window admits, in parts. Times are seconds.
+    struct Pipe {
+        rate: f64,
+        part: usize,
+        window: Window,
+        began: Instant,
+        /// When a part was sent and when its answer comes.
+        under_way: std::collections::VecDeque<(f64, f64)>,
+        now: f64,
+        free_at: f64,
+        idle: f64,
+    }
+
+    impl Pipe {
+        fn new(rate: f64, part: usize) -> Pipe {
+            let (window, began, under_way) = (Window::new(), Instant::now(), Default::default());
+            Pipe { rate, part, window, began, under_way, now: 0.0, free_at: 0.0, idle: 0.0 }
         }
-        (delay, idle / (now - counted_from))
+
+        /// Fills it and takes one answer. Tells how long that took.
+        fn step(&mut self) -> f64 {
+            while self.window.admits(self.part) {
+                self.window.take(self.part);
+                self.idle += (self.now - self.free_at).max(0.0);
+                self.free_at = self.free_at.max(self.now) + self.part as f64 / self.rate;
+                self.under_way.push_back((self.now, self.free_at + ROUND_TRIP));
+            }
+            let (sent, back) = self.under_way.pop_front().unwrap();
+            self.now = back;
+            let [sent_at, now] = [sent, back].map(|time| self.began + Duration::from_secs_f64(time));
+            self.window.answered(self.part, sent_at, now, Duration::from_secs_f64(ROUND_TRIP));
+            back - sent
+        }
+
+        /// The longest time of so many answers.
+        fn longest(&mut self, answers: usize) -> f64 {
+            (0..answers).map(|_| self.step()).fold(0.0, f64::max)
+        }
+    }
+
+    /// Sends for a while. Answers how long the last answers took and how much of the time of the last ones the pipe was idle.
+    fn after_a_while(rate: f64, part: usize) -> (f64, f64) {
+        let mut pipe = Pipe::new(rate, part);
+        pipe.longest(2000);
+        let from = pipe.now;
+        pipe.idle = 0.0;
+        let delay = pipe.longest(2000);
+        (delay, pipe.idle / (pipe.now - from))
     }
 
     #[test]
@@ -189,37 +213,21 @@ mod tests {
         assert!(delay < 0.7 && idle < 0.2, "{delay} s, {idle} idle");
     }
 
-    /// Sends over a pipe of `rate` bytes a second from the beginning. Answers how many round trips it took until the window
-    /// was so large, or until so many answers had come, and the longest time of an answer until then.
-    fn until(size: usize, rate: f64, part: usize, answers: usize) -> (f64, f64) {
-        let start = Instant::now();
-        let time = |seconds: f64| start + Duration::from_secs_f64(seconds);
-        let (mut window, mut queue) = (Window::new(), std::collections::VecDeque::new());
-        let (mut now, mut free_at, mut longest) = (0.0_f64, 0.0_f64, 0.0_f64);
-        for _ in 0..answers {
-            if window.size >= size {
-                break;
-            }
-            while window.admits(part) {
-                window.take(part);
-                free_at = free_at.max(now) + part as f64 / rate;
-                queue.push_back((now, free_at + ROUND_TRIP));
-            }
-            let (sent, back) = queue.pop_front().unwrap();
-            now = back;
-            longest = longest.max(back - sent);
-            window.answered(part, time(sent), time(now), Duration::from_secs_f64(ROUND_TRIP));
-        }
-        (now / ROUND_TRIP, longest)
-    }
-
     #[test]
     fn what_a_wire_carries_is_known_soon_and_hardly_overshot() {
         for (rate, most) in [(12.5e6, 1.0), (25e6, 3.0), (50e6, 5.0), (125e6, 4.0)] {
             let wanted = rate * (ROUND_TRIP + QUEUE.as_secs_f64());
-            let (trips, _) = until((wanted * 0.8) as usize, rate, 128 << 10, 10_000);
-            assert!(trips < most, "{rate} B/s: {trips} round trips");
-            let (_, longest) = until(usize::MAX, rate, 128 << 10, 2000);
+            let mut pipe = Pipe::new(rate, 128 << 10);
+            while (pipe.window.size as f64) < wanted * 0.8 {
+                assert!(
+                    pipe.now < most * ROUND_TRIP,
+                    "{rate} B/s: {} after {} s",
+                    pipe.window.size,
+                    pipe.now
+                );
+                pipe.step();
+            }
+            let longest = Pipe::new(rate, 128 << 10).longest(2000);
             assert!(longest < ROUND_TRIP + 2.2 * QUEUE.as_secs_f64(), "{rate} B/s: {longest} s");
         }
     }
