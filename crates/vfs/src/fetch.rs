@@ -92,6 +92,7 @@ impl Volume {
         if !self.connects() {
             return if have { Ok(Answer::Silent) } else { Err(self.offline()) };
         }
+        tracing::debug!(account = %self.account, ?want, have, "the home is asked");
         if !have {
             self.home.wanted();
         }
@@ -181,7 +182,9 @@ impl Volume {
         }
         let (volume, key) = (self.clone(), want.clone());
         let task = tokio::spawn(async move {
+            tracing::trace!(account = %volume.account, want = ?key, ?turn, "a question");
             let answer = volume.fetch(&key, turn).await;
+            tracing::trace!(account = %volume.account, want = ?key, ok = answer.is_ok(), "its answer");
             volume.flights.0.lock().remove(&key);
             answer
         });
@@ -616,6 +619,7 @@ impl Volume {
             (fs, tree.queue.demands().of(fs).settled)
         };
         crate::stats::waits();
+        tracing::debug!(account = %self.account, id, "the home is asked for its space");
         let space = self.home.statfs(&at).await?;
         Ok(self.has_space(fs, space, settled))
     }
