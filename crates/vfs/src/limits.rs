@@ -256,11 +256,9 @@ pub const UNREACHED_SHOWN: usize = 100;
 pub const HOSTS_MAX: usize = 10_000;
 /// Names of hosts that are being reached at the same time.
 pub const OPENINGS_MAX: usize = 256;
-/// How long the space of a file system is good that the home has told. Whoever asks for it again and again, as the build
-/// of a program does, does not wait each time.
-pub const SPACE_FRESH: Duration = Duration::from_secs(1);
-/// How long nobody who writes there asks for it again.
-pub const SPACE_COUNTED: Duration = Duration::from_secs(5);
+/// How long the space of a file system is good that the home has told, as long as attributes by default. Whoever writes
+/// there, or looks again and again as the build of a program does, does not wait for it each time.
+pub const SPACE_FRESH: Duration = Duration::from_secs(5);
 /// What may be unsent, in bytes, before the home has told its space.
 pub const SPACE_UNTOLD: u64 = 1 << 20;
 /// A file system gives space in such blocks, in bytes.

@@ -91,7 +91,7 @@ fn free_space_is_kept_once_in_a_while() {
         let e = world.start().await;
         let lab = e.lab().await;
         let mut seen = Vec::new();
-        for (space, seconds) in [(1 << 30, 0), (1 << 29, 5), (1 << 28, 90), (1 << 27, 5)] {
+        for (space, seconds) in [(1 << 30, 0), (1 << 29, 6), (1 << 28, 90), (1 << 27, 6)] {
             tokio::time::sleep(Duration::from_secs(seconds)).await;
             world.memory.set_space(space);
             seen.push(e.vfs.statfs(e.ctx(), lab).await.unwrap());
@@ -104,16 +104,16 @@ fn free_space_is_kept_once_in_a_while() {
     });
 }
 
-/// Whoever asks again within a second is answered at once, but not in `strict`.
+/// Whoever asks again within five seconds is answered at once, but not in `strict`.
 #[test]
-fn free_space_is_good_for_a_second() {
+fn free_space_is_good_for_five_seconds() {
     for mode in [Mode::Strict, Mode::Cto, Mode::Wb] {
         in_fast_time(mode, move |world| async move {
             let e = world.start().await;
             let lab = e.lab().await;
             let mut seen = Vec::new();
-            for (space, milliseconds) in [(1 << 30, 0), (1 << 29, 500), (1 << 28, 1000)] {
-                tokio::time::sleep(Duration::from_millis(milliseconds)).await;
+            for (space, seconds) in [(1 << 30, 0), (1 << 29, 4), (1 << 28, 2)] {
+                tokio::time::sleep(Duration::from_secs(seconds)).await;
                 world.memory.set_space(space);
                 seen.push(e.vfs.statfs(e.ctx(), lab).await.unwrap().free);
             }

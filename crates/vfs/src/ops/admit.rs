@@ -58,7 +58,7 @@ impl Volume {
             let needs = needs.beside(unsent).beside(space.reserved(fs));
             match told {
                 Some(told) => {
-                    (now.saturating_sub(told.at) > limits::SPACE_COUNTED, has_ample_room(&told.space, needs))
+                    (now.saturating_sub(told.at) > limits::SPACE_FRESH, has_ample_room(&told.space, needs))
                 }
                 None => (true, needs.bytes <= limits::SPACE_UNTOLD),
             }

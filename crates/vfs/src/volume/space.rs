@@ -43,7 +43,7 @@ impl Space {
     pub fn told(&mut self, fs: u64, told: Told) -> bool {
         let (space, now) = (told.space, told.at);
         if self.told.len() >= limits::FILE_SYSTEMS {
-            self.told.retain(|_, told| now.saturating_sub(told.at) < limits::SPACE_COUNTED);
+            self.told.retain(|_, told| now.saturating_sub(told.at) < limits::SPACE_FRESH);
         }
         self.told.insert(fs, told);
         let is_new = self.last.replace(space) != Some(space);
