@@ -52,6 +52,8 @@ pub const WALK_FAILURES: u32 = 6;
 pub const WALKED_AHEAD: usize = 512;
 /// The same as [`LISTS_AHEAD_BYTES`] there.
 pub const WALKED_AHEAD_BYTES: u64 = 4 << 20;
+/// How long who wants one directory waits for an answer about several: another one may be on a server that is down.
+pub const TOGETHER_WAIT: Duration = Duration::from_millis(500);
 /// Such walks at a time: less than an agent has threads.
 pub const WALKS_AT_ONCE: usize = 4;
 /// Who wants nothing ahead for this long is done with the tree.

@@ -41,6 +41,11 @@ pub const WALK_FROM: usize = 64;
 pub const WALK_BYTES: usize = 1 << 20;
 /// A WALK that has told of a directory comes to no other one after this long: what was found is already of use.
 pub const WALK_TIME: Duration = Duration::from_millis(250);
+/// A shorter one ends earlier, because somebody may wait for what it begins with: after [`WALK_PART_TIME`] for each so many
+/// bytes, or part of them.
+pub const WALK_PART: usize = 32 << 10;
+/// See [`WALK_PART`].
+pub const WALK_PART_TIME: Duration = Duration::from_millis(25);
 /// Most objects of one STAT.
 pub const STATS_MAX: usize = 512;
 /// Pieces of memory that one system call writes: what Linux takes (`IOV_MAX`).

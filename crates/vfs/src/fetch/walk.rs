@@ -128,7 +128,7 @@ impl Volume {
         }
     }
 
-    /// The same for a directory to which somebody has come down a path: he may go on.
+    /// The same for a directory that somebody looks into: he may go on down.
     pub fn walk_down(self: &Arc<Self>, dir: u64) {
         if self.walks.count() < limits::WALKS_AT_ONCE {
             self.walk_together(vec![dir], limits::DOWN_BYTES);

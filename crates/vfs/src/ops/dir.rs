@@ -95,6 +95,9 @@ impl Vfs {
         }
         let volume = self.volume(dir)?;
         let need = volume.need_of_call(ctx, dir.id);
+        if after == 0 {
+            volume.follow_down(dir.id);
+        }
         // A listing that was begun goes on with what it began with.
         let begun = after > 0 && live(&mut volume.tree.lock(), dir.id)?.names()?.complete;
         let allowed = async {
