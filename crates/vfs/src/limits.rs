@@ -45,7 +45,7 @@ pub const DOWN_AHEAD: usize = 16;
 /// Names of a path that are asked for ahead of the look-ups, where each call asks the home.
 pub const PATH_AHEAD: usize = 32;
 /// By how much more is asked ahead of somebody each time that he has used half of it: each time costs a round trip.
-pub const WALK_GROWTH: usize = 4;
+pub const WALK_GROWTH: usize = 8;
 /// Where what was asked for was of no use so often in a row, it is not asked for less often still; a power of two.
 pub const WALK_FAILURES: u32 = 6;
 /// The same as [`LISTS_AHEAD`] where the home walks by itself.
@@ -72,8 +72,10 @@ pub const CONFIRM_NAMES: usize = 1 << 18;
 pub const SMALL_FILE: u64 = 64 << 10;
 /// Such files that are on their way at once.
 pub const FILES_AHEAD: usize = 512;
-/// Their bytes together.
+/// Their bytes together, where it is not known what the wire carries.
 pub const FILES_AHEAD_BYTES: u64 = 8 << 20;
+/// The same at most.
+pub const FILES_AHEAD_MOST: u64 = 16 << 20;
 /// Bytes of small files that come with the first one that somebody reads: a hundredth of a second at 100 Mbit/s.
 pub const FILES_BESIDE: u64 = 128 << 10;
 /// Further directories that they are in at most.

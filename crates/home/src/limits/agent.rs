@@ -84,8 +84,8 @@ pub const JOINED_MAX: usize = 16;
 /// Bytes in each round trip from which on they are made: as many as one channel hardly carries.
 pub const CHANNEL_FULL: usize = 5 << 18;
 /// Bytes under way from which on they are made where it is not known yet what the wire carries: making them takes some
-/// round trips.
-pub const CHANNEL_LIKELY: u64 = 512 << 10;
+/// round trips. Who reads one small file after the other begins with hardly more.
+pub const CHANNEL_LIKELY: u64 = 128 << 10;
 /// How far a home is for that: nearer, one channel carries 100 MB in a second.
 pub const CHANNEL_FAR: Duration = Duration::from_millis(20);
 /// Bytes of one kind that a pipe is given at a time: what a channel carries in a round trip, and half of that again.

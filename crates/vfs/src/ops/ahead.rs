@@ -90,7 +90,7 @@ impl Volume {
         let mut room = match step_in_files(&mut tree, &way, foreseen, need) {
             0 if begins && !foreseen => Room { count: limits::FILES_AHEAD, bytes: limits::FILES_BESIDE },
             0 => return,
-            count => Room { count, bytes: limits::FILES_AHEAD_BYTES },
+            count => Room { count, bytes: self.files_room() },
         };
         // What is on its way already takes room too, so that no more than that is at any time.
         let mut is_next = |id, attr: &Attr, _: Option<&DirNode>| {
@@ -119,6 +119,13 @@ impl Volume {
         drop(tree);
         lists.into_iter().for_each(|dir| self.ask_ahead(Want::List(dir, Extent::Small)));
         wanted.into_iter().for_each(|id| self.ask_ahead(Want::Data(id, 0)));
+    }
+
+    /// How many bytes of small files are asked for ahead: twice what the wire has under way, because more is asked for when
+    /// half of it is used.
+    fn files_room(&self) -> u64 {
+        let carried = self.home.window().map_or(limits::FILES_AHEAD_BYTES, |window| window.saturating_mul(2));
+        carried.clamp(limits::FILES_BESIDE, limits::FILES_AHEAD_MOST)
     }
 }
 
