@@ -43,6 +43,8 @@ pub struct Cost {
     pub counts: Option<Counts>,
     /// System calls, where the work counts them.
     pub calls: Option<u64>,
+    /// Which part of their time all processors of the machine were busy: those of the home, the wire and the work, too.
+    pub busy: f64,
 }
 
 /// A line of the table, a name of a column, and a figure.
@@ -71,9 +73,26 @@ pub fn middle(found: &[Found], row: &str, name: &str) -> Option<Figure> {
                 wire,
                 counts: cost.counts,
                 calls: cost.calls,
+                busy: of(|c| c.busy),
             })
         }
     })
+}
+
+/// How many times as long as at 0 ms Trellis takes until the work returns, and how many seconds more: medians of what each run
+/// shows by itself, where it is done as often at 0 ms in each.
+pub fn beside_near(found: &[Found], row: &str) -> Option<(f64, f64)> {
+    let returned = |name: &'static str| -> Vec<f64> {
+        let all = found.iter().filter(|(line, who, _)| *line == row && *who == name);
+        all.map(|(.., figure)| if let Figure::Took(cost) = figure { cost.returned } else { f64::INFINITY })
+            .collect()
+    };
+    let (far, near) = (returned(TRELLIS), returned(NEAR));
+    let near = near.chunks((near.len() / far.len().max(1)).max(1));
+    let near = near.map(|run| run.iter().sum::<f64>() / run.len() as f64);
+    let runs: Vec<(f64, f64)> = far.into_iter().zip(near).collect();
+    let of = |part: fn(&(f64, f64)) -> f64| median(runs.iter().map(part).collect());
+    (!runs.is_empty()).then(|| (of(|(far, near)| far / near), of(|(far, near)| far - near)))
 }
 
 /// The same, where the work was done.
@@ -117,6 +136,7 @@ pub mod tests {
                 waited: 5,
             }),
             calls: None,
+            busy: 0.75,
         })
     }
 
@@ -126,5 +146,16 @@ pub mod tests {
         assert!(matches!(middle(&found, "a row", SSHFS), Some(Figure::Over)));
         let found = [took(1.0), took(2.0), Figure::Over].map(|f| ("a row", SSHFS, f));
         assert!(matches!(middle(&found, "a row", SSHFS), Some(Figure::Took(c)) if c.seconds == 2.0));
+    }
+
+    #[test]
+    fn a_run_is_compared_with_itself() {
+        let runs = [(2.0, [1.0, 3.0]), (8.0, [5.0, 7.0]), (4.0, [2.0, 2.0])];
+        let rows = |(far, [before, after]): (f64, [f64; 2])| [(NEAR, before), (TRELLIS, far), (NEAR, after)];
+        let figures = runs.into_iter().flat_map(rows);
+        let found: Vec<Found> = figures.map(|(name, seconds)| ("a row", name, took(seconds))).collect();
+        // They returned after half the time.
+        assert_eq!(beside_near(&found, "a row"), Some((8.0 / 6.0, 1.0)));
+        assert_eq!(beside_near(&found, "another row"), None);
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! # Layout
 //! - [`rows`]: what is done. [`files`]: on which files. [`calls`]: a program that does some of it.
-//! - [`raw`]: what one TCP stream moves.
+//! - [`raw`]: what one TCP stream moves. [`processors`]: how busy the machine is meanwhile.
 //! - [`targets`]: what Trellis is to reach, and whether it does.
 //! - [`found`]: figures. [`table`], [`plot`]: how they are shown.
 
@@ -14,6 +14,7 @@ pub mod calls;
 mod files;
 mod found;
 mod plot;
+mod processors;
 mod raw;
 mod rows;
 mod table;
@@ -26,6 +27,7 @@ use crate::wan_link::link::{self, Way};
 use crate::wan_link::relay::Relay;
 use anyhow::{Context, Result, bail, ensure};
 use found::{AT_HOME, Cost, Figure, Found, NEAR, RAW, TRELLIS};
+use processors::Processors;
 use rows::{Before, Step, Work};
 use std::error::Error;
 use std::fs;
@@ -158,12 +160,19 @@ pub fn measure(world: &World, runs: usize, only: &str, options: &Options) -> Res
             let names = names.iter().cycle().skip(run).take(names.len());
             let alone = options.alone || work.steps.iter().all(|s| s.ours);
             for name in names.filter(|name| **name == TRELLIS || !alone) {
-                if !was_too_long(work, name, &found) {
-                    bench.work_on(work, name, &mut found)?;
+                if was_too_long(work, name, &found) {
+                    continue;
                 }
-            }
-            if work.near {
-                bench.work_nearby(work, &mut found)?;
+                // Right before it and after it, because machines are quicker in one minute than in another, and with
+                // what they have done before.
+                let near = work.near && *name == TRELLIS;
+                if near {
+                    bench.work_nearby(work, &mut found)?;
+                }
+                bench.work_on(work, name, &mut found)?;
+                if near {
+                    bench.work_nearby(work, &mut found)?;
+                }
             }
             bench.pass_bytes_alone(work, &mut found)?;
             bench.work_at_home(work, &mut found)?;
@@ -274,8 +283,10 @@ impl<'a> Bench<'a> {
     /// What one stream needs for the bytes of a step, where they are the large file's.
     fn pass_bytes_alone(&self, work: &Work, found: &mut Vec<Found>) -> Result<()> {
         for (step, way) in work.steps.iter().filter_map(|step| Some((step, step.raw?))) {
+            let processors = Processors::now()?;
             let (seconds, wire) = raw::seconds(&self.options.wire(), way, self.options.mib << 20)?;
-            let took = Cost { seconds, returned: seconds, wire, counts: None, calls: None };
+            let busy = processors.busy()?;
+            let took = Cost { seconds, returned: seconds, wire, counts: None, calls: None, busy };
             note(found, step, RAW, Figure::Took(took));
         }
         Ok(())
@@ -319,7 +330,7 @@ impl<'a> Bench<'a> {
             Some(before) => before,
             None => Passed { wire: self.passed(), counts: counted(server)? },
         };
-        let began = Instant::now();
+        let (began, processors) = (Instant::now(), Processors::now()?);
         let limit = Duration::from_secs(self.options.cap);
         let mut cmd = self.bash(script, Some(limit));
         let (program, state) = (&self.world.trellis, server.map(Server::state).unwrap_or_default());
@@ -343,12 +354,12 @@ impl<'a> Bench<'a> {
             }
         }
         let seconds = self.told("seconds")?.unwrap_or(began.elapsed().as_secs_f64());
-        let calls = self.told("calls")?;
+        let (calls, busy) = (self.told("calls")?, processors.busy()?);
         let after = self.passed();
         let counts = counted(server)?.zip(before.counts).map(|(after, before)| after.since(before));
         self.succeed(step.check).with_context(|| format!("{}: {script} did it wrong", step.name))?;
         let wire = [0, 1].map(|way| after[way] - before.wire[way]);
-        Ok(Figure::Took(Cost { seconds, returned, wire, counts, calls }))
+        Ok(Figure::Took(Cost { seconds, returned, wire, counts, calls, busy }))
     }
 
     /// A number that a script has written to `$O`.

@@ -1,7 +1,7 @@
 //! The table.
 
 use super::Options;
-use super::found::{AT_HOME, Cost, Figure, Found, NEAR, RAW, TRELLIS, cost_of, middle};
+use super::found::{AT_HOME, Cost, Figure, Found, NEAR, RAW, TRELLIS, beside_near, cost_of, middle};
 use super::rows::{self, Step};
 use super::targets::share_of_raw;
 use crate::bench::mounts::{self, RCLONE, SSHFS, SSHFS_TUNED};
@@ -27,8 +27,8 @@ pub fn table(found: &[Found], options: &Options, runs: usize) -> Result<String> 
     );
     let peers = [SSHFS, SSHFS_TUNED, RCLONE, RAW];
     out += &format!(
-        "| work | target | {TRELLIS} | round trips | hits, misses | requests that waited | MB counted | {} | tools |\n\
-         |---|---|---|---|---|---|---|{}---|\n",
+        "| work | target | {TRELLIS} | round trips | hits, misses | requests that waited | MB counted | processors busy | {} | tools |\n\
+         |---|---|---|---|---|---|---|---|{}---|\n",
         peers.join(" | "),
         "---|".repeat(peers.len())
     );
@@ -47,16 +47,17 @@ fn line(found: &[Found], step: &Step, peers: &[&'static str], options: &Options)
         Some(Cost { counts: Some(c), .. }) => {
             let [up, down] = c.bytes.map(|bytes| bytes as f64 / 1e6);
             let Counts { trips, hits, misses, waited, requests, .. } = c;
-            format!("{trips} | {hits}, {misses} | {waited} of {requests} | {up:.2} + {down:.2}")
+            let busy = ours.map_or(0.0, |cost| cost.busy * 100.0);
+            format!("{trips} | {hits}, {misses} | {waited} of {requests} | {up:.2} + {down:.2} | {busy:.0} %")
         }
-        _ => "– | – | – | –".into(),
+        _ => "– | – | – | – | –".into(),
     };
     let others: Vec<_> = peers.iter().map(|peer| cell(peer)).collect();
     let tools = step.tools.iter().map(|(tool, _)| tool).filter(|tool| options.allows(tool));
     let tools: Vec<_> = tools.map(|tool| format!("{tool} {}", cell(tool))).collect();
     let raw = share_of_raw(found, step.name, options);
     let raw = raw.map(|share| format!(", {share:.0} % of raw")).unwrap_or_default();
-    let near = beside_near(found, step, options);
+    let near = shown_beside_near(found, step, options);
     let at_home = cost_of(found, step.name, AT_HOME);
     let at_home = at_home.map(|there| format!(", at the home {:.2}", there.seconds)).unwrap_or_default();
     let in_trips = match ours {
@@ -83,13 +84,12 @@ fn targets(found: &[Found], step: &Step, options: &Options) -> String {
 }
 
 /// When it returned, compared with the same over a wire without delay or limit.
-fn beside_near(found: &[Found], step: &Step, options: &Options) -> String {
-    let (Some(ours), Some(near)) = (cost_of(found, step.name, TRELLIS), cost_of(found, step.name, NEAR))
-    else {
+fn shown_beside_near(found: &[Found], step: &Step, options: &Options) -> String {
+    let both = (cost_of(found, step.name, TRELLIS), cost_of(found, step.name, NEAR));
+    let ((Some(ours), Some(near)), Some((times, more))) = (both, beside_near(found, step.name)) else {
         return String::new();
     };
-    let times = ours.returned / near.returned;
-    let trips = (ours.returned - near.returned) / options.rtt * 1e3;
+    let trips = more / options.rtt * 1e3;
     let each = |n: u64, what: &str| match n {
         0 => String::new(),
         n => format!(", {:.2} for each of {n} {what}", trips / n as f64),
@@ -132,7 +132,7 @@ mod tests {
         let line = line(&found, read, &[SSHFS, RCLONE, RAW], &options());
         // 5.36 s less 6 RTT are 5 s.
         assert!(
-            line.contains("| 95 % of raw TCP, less 6 RTT ✓ | 5.36 (1.00 + 2.50), 100 % of raw | 7 | 3, 4 | 5 of 9 | 0.50 + 2.00 | > 60 | – | 5.00 (1.00 + 2.50) |"),
+            line.contains("| 95 % of raw TCP, less 6 RTT ✓ | 5.36 (1.00 + 2.50), 100 % of raw | 7 | 3, 4 | 5 of 9 | 0.50 + 2.00 | 75 % | > 60 | – | 5.00 (1.00 + 2.50) |"),
             "{line}"
         );
         assert!(line.contains("scp 6.00 (1.00 + 2.50), sftp –"), "{line}");

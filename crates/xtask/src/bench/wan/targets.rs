@@ -1,7 +1,7 @@
 //! What Trellis is to reach in a row: how the table says it, and whether the figures of a run reach it.
 
 use super::Options;
-use super::found::{AT_HOME, Figure, Found, NEAR, RAW, TRELLIS, cost_of, middle};
+use super::found::{AT_HOME, Figure, Found, RAW, TRELLIS, beside_near, cost_of, middle};
 use super::rows::{self, Step};
 use crate::bench::mounts::{RCLONE, SSHFS, SSHFS_TUNED};
 
@@ -101,7 +101,8 @@ impl Target {
         let (rtt, rate) = (options.rtt / 1e3, options.bytes_per_second());
         let at_most = |figure, wanted, unit, of| Reached { figure, wanted, at_least: false, unit, of };
         let within = |seconds| at_most(ours.seconds, seconds, "s", "");
-        let near = || cost_of(found, row, NEAR).map(|near| near.returned);
+        let times_near = || beside_near(found, row).map(|(times, _)| times);
+        let trips_past_near = || beside_near(found, row).map(|(_, seconds)| seconds / rtt);
         Some(match *self {
             Target::Raw => Reached {
                 figure: share_of_raw(found, row, options)?,
@@ -124,14 +125,14 @@ impl Target {
             Target::Counted(most) => at_most(ours.counts?.trips as f64, most as f64, "round trips", ""),
             Target::Sent(most) => at_most(ours.wire[0] as f64 / f64::from(1 << 20), most, "MiB", " sent"),
             Target::TimesNear(most) => {
-                at_most(ours.returned / near()?, most, "times", " as long as at 0 ms until it returns")
+                at_most(times_near()?, most, "times", " as long as at 0 ms until it returns")
             }
             Target::TripsPastNear(most) => {
-                at_most((ours.returned - near()?) / rtt, most, "RTT", " more than at 0 ms until it returns")
+                at_most(trips_past_near()?, most, "RTT", " more than at 0 ms until it returns")
             }
             Target::TripsForEachWait(most) => {
                 let waits = ours.counts?.waited.max(1) as f64;
-                at_most((ours.returned - near()?) / rtt / waits, most, "RTT", " for each request that waited")
+                at_most(trips_past_near()? / waits, most, "RTT", " for each request that waited")
             }
         })
     }
@@ -189,7 +190,11 @@ pub fn judge(found: &[Found], options: &Options) -> Judged {
         for target in step.targets {
             match target.judge(row, found, options) {
                 Verdict::Met(said) => judged.others.push(format!("met     {row}: {said}")),
-                Verdict::Missed(said) => judged.missed.push(format!("missed  {row}: {said}")),
+                Verdict::Missed(said) => {
+                    let busy = cost_of(found, row, TRELLIS).map(|cost| cost.busy * 100.0);
+                    let busy = busy.map(|busy| format!("; processors {busy:.0} % busy")).unwrap_or_default();
+                    judged.missed.push(format!("missed  {row}: {said}{busy}"));
+                }
                 Verdict::Unknown => {
                     judged.others.push(format!("not measured  {row}: {}", target.text(options)));
                 }
@@ -235,6 +240,7 @@ fn beside(ours: Figure, name: &str, theirs: Figure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::wan::found::NEAR;
     use crate::bench::wan::found::tests::{options, took};
 
     fn met(said: &str) -> Verdict {
