@@ -256,6 +256,13 @@ pub const ALL: &[Scenario] = &[
         run: power_cut::run_long,
     },
     Scenario {
+        name: "power-cut-every",
+        shows: "the same behind every write of a shorter piece of work",
+        ci: false,
+        minutes: 90,
+        run: power_cut::run_every,
+    },
+    Scenario {
         name: "power-cut-unflushed",
         shows: "that look finds what is lost on a file system that does not flush",
         ci: false,
