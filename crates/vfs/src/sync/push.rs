@@ -149,7 +149,9 @@ impl Volume {
         if hello.stages {
             self.stage_ahead(&ready.iter().map(|r| &r.group).collect::<Vec<_>>(), ahead);
         }
+        tracing::debug!(account = %self.account, changes = placed.len(), "changes go home");
         let answer = self.home.apply(placed).await;
+        tracing::debug!(account = %self.account, ok = answer.is_ok(), "the home has answered them");
         self.got_through(answer.as_ref().err());
         let failure = answer.as_ref().err().map(|e| e.kind);
         let taken_over = failure == Some(ErrorKind::NotClaimed);
