@@ -121,7 +121,7 @@ pub(super) fn claim<S: Sys>(
         }
         // Full, read-only, not ours, without locks: what will not pass by itself does not stop a volume.
         Err(_) => {
-            drop_log(home, volume).ok();
+            forget(home, volume).ok();
             make_durable(home, &lost)?;
             return Ok(None);
         }
@@ -143,9 +143,12 @@ pub(super) fn claim<S: Sys>(
     Ok(known)
 }
 
-/// What is done now is in no log, so that an earlier one would tell a lie to whoever takes over next.
-fn drop_log<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<()> {
-    home.sys.unlink(&volume_dir(home, volume)?, b"log", false)
+/// What is done now is noted nowhere: an earlier log would deny it to whoever takes over next, and so would `ran`, by which
+/// one more operation than it tells was begun at most.
+fn forget<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<()> {
+    let dir = volume_dir(home, volume)?;
+    let log = home.sys.unlink(&dir, b"log", false);
+    home.sys.unlink(&dir, b"ran", false).and(log)
 }
 
 /// The gateway looks for what was done of these without a log, and takes what it finds for done for good: whoever did it may
