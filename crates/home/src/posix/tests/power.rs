@@ -398,6 +398,20 @@ fn a_home_that_is_full_has_room_for_its_log_where_the_one_of_before_a_power_cut_
     assert!(known.restarted, "that is another start of the machine");
 }
 
+/// A file that was never synced is empty after a power cut, and there would be no room for what is to be written there.
+#[test]
+fn a_home_that_is_full_has_room_for_its_fence_after_a_power_cut() {
+    let place = begin();
+    let home = place.open(Meddler::new(Lacks::default()));
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let fence = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/fence"));
+    let ino = std::fs::metadata(&fence).unwrap().ino();
+    assert_eq!(home.sys.synced(ino), Some(std::fs::read(&fence).unwrap()));
+    let next = place.open(Meddler::new(Lacks::default()));
+    next.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    assert_eq!(next.sys.synced(ino), None, "it has its room");
+}
+
 #[test]
 fn a_log_that_found_no_room_begins_anew_with_the_next_batch() {
     let mut given_up = 0;
