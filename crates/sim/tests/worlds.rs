@@ -131,7 +131,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 20] = [
+    let longer: [(&[Trouble], &[u64]); 22] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -177,6 +177,10 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&crowded, &[1280, 4777, 4796]),
         // What was done without a fence and a log, for which a full disk had no room after a power cut.
         (&crowded, &[5802, 6068, 8858, 9363, 9477]),
+        // What a power cut had left of a write that was refused before it was done again.
+        (&crowded, &[7041]),
+        // A part of such a write, which the full disk let happen.
+        (&crowded, &[5152]),
         // What a killed agent had begun, and was refused when it went again.
         (&refusals, &[309, 452, 1082]),
     ];

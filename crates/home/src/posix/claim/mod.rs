@@ -323,9 +323,10 @@ impl<S: Sys> Claim<S> {
     /// an earlier agent did of it.
     fn clear(&mut self, ended: &Ended) {
         self.doubt.remove(&ended.seq);
-        self.unknown.remove(&ended.seq);
         if ended.is_for_now() {
             self.doubt.extend(self.before.take().map(|intent| (ended.seq, intent)));
+        } else {
+            self.unknown.remove(&ended.seq);
         }
         self.left.retain(|version| !ended.has_written(&version.id));
         self.unknown.retain(|seq, file| !file.is_some_and(|file| ended.covers(*seq, &file)));
@@ -612,15 +613,17 @@ impl<S: Sys> Claim<S> {
         self.cut.is_some() && self.unknown.contains_key(&seq) && !self.is_newer(file)
     }
 
-    /// Whether a file was put there, or written, after the power had failed and by nobody of ours: an operation of before was
-    /// not made to it, whatever the gateway found in the place of its object.
+    /// Whether a file was put there, or written, after the power had failed and by nobody of ours, not even in part: an
+    /// operation of before was not made to it, whatever the gateway found in the place of its object.
     pub fn is_anothers(&self, seq: u64, file: &Attr) -> bool {
         let is_it = |ended: &Ended| match &ended.outcome {
             Outcome::Done(done) => done.attr.is_some_and(|attr| attr.id == file.id),
             _ => false,
         };
         let of_before = self.cut.is_some() && self.unknown.contains_key(&seq);
-        of_before && self.is_newer(file) && !self.kept.iter().any(is_it)
+        let is_ours =
+            || self.kept.iter().any(is_it) || self.left.iter().any(|left| left.same_content(&file.version()));
+        of_before && self.is_newer(file) && !is_ours()
     }
 
     /// Whether this operation was done, and perhaps not durably.

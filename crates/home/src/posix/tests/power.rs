@@ -38,6 +38,72 @@ fn only_after_a_power_cut_a_new_time_may_be_all_that_is_left_of_an_append() {
     }
 }
 
+/// The disk is full when what the power cut left of a file is to be put right: who does it later knows of it, too.
+#[test]
+fn what_a_power_cut_left_is_still_known_when_its_operation_was_refused() {
+    let mut refused = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Linux::default());
+        let append = placed(write("w/log", Some(version(&home, "w/log")), 5, b", and grows"));
+        let (append, lost) = (Placed { resent: true, ..append.clone() }, vec![append.id.seq]);
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        place.write("w/log", b"grows");
+        let full = place.open(Meddler::restarted(Lacks::default()));
+        full.claim(GATEWAY, VOLUME, lost.clone()).unwrap();
+        full.sys.after(calls, Event::Failure(rustix::io::Errno::NOSPC));
+        let outcomes = full.apply(vec![append.clone()]);
+        if !full.sys.happened() {
+            break;
+        }
+        drop(full);
+        if !matches!(outcomes.as_deref(), Ok([Outcome::Refused(ErrorKind::NoSpace)])) {
+            continue;
+        }
+        refused += 1;
+        let when = format!("failure at call {calls}");
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        let known = next.claim(GATEWAY, VOLUME, lost.clone()).unwrap().unwrap();
+        assert_eq!([known.begun, known.unknown].concat(), lost, "{when}");
+        all_done(&next.apply(vec![append.clone()]).unwrap(), &[append], &when);
+        assert_eq!(place.read("w/log"), b"grows, and grows", "{when}");
+    }
+    assert!(refused > 0);
+}
+
+/// What a full disk lets happen of an operation of before the power cut was written after it, and by nobody else.
+#[test]
+fn a_part_that_was_done_after_a_power_cut_is_no_other_programs() {
+    let mut parts = 0;
+    for calls in 0.. {
+        let place = begin();
+        let old = |file: std::fs::File| file.set_modified(std::time::UNIX_EPOCH);
+        std::fs::File::open(place.path("w/linked")).and_then(old).unwrap();
+        let home = place.open(Linux::default());
+        let mut op = write("w/linked", Some(version(&home, "w/linked")), 0, b"all of it");
+        if let Op::Write { pieces, .. } = &mut op {
+            pieces.insert(0, Piece::Truncate(0));
+        }
+        let op = Placed { resent: true, ..placed(op) };
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let full = place.open(Meddler::restarted_before(Lacks::default()));
+        full.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap();
+        full.sys.after(calls, Event::Failure(rustix::io::Errno::NOSPC));
+        let outcomes = full.apply(vec![op.clone()]);
+        if !full.sys.happened() {
+            break;
+        }
+        let refused = matches!(outcomes.as_deref(), Ok([Outcome::Refused(ErrorKind::NoSpace)]));
+        if refused && place.read("w/second").is_empty() {
+            parts += 1;
+            let when = format!("failure at call {calls}");
+            all_done(&full.apply(vec![op.clone()]).unwrap(), &[op], &when);
+            assert_eq!(place.read("w/second"), b"all of it", "{when}");
+        }
+    }
+    assert!(parts > 0);
+}
+
 #[test]
 fn after_a_power_cut_the_durable_is_known_and_the_torn_is_done_again() {
     let (mut torn, mut early) = (0, 0);
