@@ -45,22 +45,20 @@ pub const DOWN_AHEAD: usize = 16;
 /// Names of a path that are asked for ahead of the look-ups, where each call asks the home.
 pub const PATH_AHEAD: usize = 32;
 /// By how much more is asked ahead of somebody each time that he has used half of it: each time costs a round trip.
-pub const WALK_GROWTH: usize = 8;
+pub const WALK_GROWTH: usize = 4;
 /// Where what was asked for was of no use so often in a row, it is not asked for less often still; a power of two.
 pub const WALK_FAILURES: u32 = 6;
 /// The same as [`LISTS_AHEAD`] where the home walks by itself.
 pub const WALKED_AHEAD: usize = 512;
 /// The same as [`LISTS_AHEAD_BYTES`] there.
 pub const WALKED_AHEAD_BYTES: u64 = 4 << 20;
-/// How long who wants one directory waits for an answer about several: another one may be on a server that is down.
-pub const TOGETHER_WAIT: Duration = Duration::from_millis(500);
 /// Such walks at a time: less than an agent has threads.
 pub const WALKS_AT_ONCE: usize = 4;
 /// Who wants nothing ahead for this long is done with the tree.
 pub const CRAWL_OVER: Duration = Duration::from_secs(5);
 /// Bytes of names and attributes that a walk brings for each directory that it begins with.
 pub const WALK_BYTES_EACH: usize = 8 << 10;
-/// The same of the walk for somebody who follows a path.
+/// The same of the walk for somebody who follows a path, or who looks into a new directory.
 pub const DOWN_BYTES: u32 = 32 << 10;
 /// How long it is waited for that walk when the root is known: a folder on the way may not answer.
 pub const WAY_WAIT: Duration = Duration::from_millis(500);

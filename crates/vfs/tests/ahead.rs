@@ -185,6 +185,24 @@ async fn no_more_is_read_ahead_than_the_way_to_the_home_carries() {
     assert_eq!(asked(&world, |c| c.read, 20).await, 20, "1.5 MiB are under way in two parts, and two wait");
 }
 
+/// Twice what is under way, so that it need not stop.
+#[tokio::test]
+async fn no_more_small_files_are_asked_for_ahead_than_the_way_to_the_home_carries() {
+    for (window, reads) in [(None, 100..=188), (Some(256 << 10), 60..=70)] {
+        let world = World::new(Mode::Wb);
+        let names: Vec<String> = (0..300).map(|i| format!("f{i:03}")).collect();
+        names.iter().for_each(|name| world.write(name, &[7; 64 << 10]));
+        window.into_iter().for_each(|window| world.memory.set_window(window));
+        let e = world.start().await;
+        for name in e.names(e.lab().await).await.into_iter().take(60) {
+            e.read(e.find(&format!("/lab/{name}")).await.unwrap()).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let asked = world.memory.counters().read;
+        assert!(reads.contains(&asked), "{window:?}: {asked} for 60");
+    }
+}
+
 /// Files come in the order in which they are read: by name or by fileid, both of which differ from that of the listing.
 #[tokio::test]
 async fn who_reads_in_another_order_finds_what_comes_next_in_it() {

@@ -153,7 +153,11 @@ async fn who_comes_down_a_path_finds_what_is_below_it() {
     let e = world.start().await;
     e.find("/lab/a/b/c/d/e/f").await.unwrap();
     let asked = world.memory.counters();
-    assert_eq!((asked.list, asked.walk), (0, 2), "what is below the root, and the rest of the path");
+    assert_eq!(
+        (asked.list, asked.walk),
+        (2, 2),
+        "the root and what is below it, the first directory, and all others at once"
+    );
 }
 
 /// As the shell and its programs do which begin there.
@@ -192,19 +196,33 @@ async fn nobody_waits_long_for_the_way() {
 }
 
 #[tokio::test]
-async fn a_look_into_one_directory_brings_what_is_below_it_and_is_no_crawl() {
-    let (world, _) = world();
+async fn a_look_into_a_new_directory_brings_what_is_below_it_and_is_no_crawl() {
+    let world = World::new(Mode::Wb);
+    world.memory.set_watches();
+    world.memory.set_walks();
+    ["p", "p/q", "p/q/r"].into_iter().for_each(|dir| world.mkdir(dir));
     let e = world.start().await;
-    e.names(e.find("/lab/tree").await.unwrap()).await;
-    e.names(e.find("/lab/tree/o1/i1").await.unwrap()).await;
+    assert_eq!(e.names(e.find("/lab/p").await.unwrap()).await, ["q"]);
     tokio::time::sleep(Duration::from_millis(50)).await;
     let asked = world.memory.counters();
-    let walks = e.vfs.status().volumes[0].walks;
-    assert_eq!((walks.crawls, walks.asked), (0, asked.walk));
-    assert!(asked.walk <= 2 && asked.list == 0, "{asked:?}");
-    e.names(e.find("/lab/tree/o1/i2").await.unwrap()).await;
-    let now = world.memory.counters();
-    assert_eq!((now.list, now.stat), (asked.list, asked.stat), "it had come");
+    assert_eq!((asked.walk, e.vfs.status().volumes[0].walks.crawls), (1, 0));
+    assert!(e.names(e.find("/lab/p/q/r").await.unwrap()).await.is_empty());
+    assert_eq!(world.memory.counters().calls(), asked.calls(), "it had come");
+}
+
+/// What is below it may be on a server that is down.
+#[tokio::test]
+async fn nobody_waits_for_what_is_below_a_new_directory() {
+    let world = deep();
+    world.fault(Fault::LateWalks(true));
+    let e = world.start().await;
+    let names = async { e.names(e.find("/lab/a").await.unwrap()).await };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(1), names).await.unwrap(), ["b"]);
+    // It is looked at again, too.
+    world.write("a/new", b"");
+    world.memory.tell(&path("a"), &["new"]);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(e.names(e.find("/lab/a").await.unwrap()).await, ["b", "new"]);
 }
 
 #[tokio::test]
@@ -300,7 +318,7 @@ async fn a_prefetch_of_names_walks() {
     assert_eq!(
         (walks().crawls, walks().asked, walks().used),
         (0, asked.walk, 1),
-        "nobody but the prefetch has looked, at the root"
+        "nobody has looked, but at the root"
     );
     let first = e.find("/lab/tree/o1/i1/f").await.unwrap();
     assert_eq!(

@@ -25,9 +25,7 @@ use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
     LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
-use crate::limits::agent::{
-    STATS_MAX, WALK_BYTES, WALK_FROM, WALK_PART, WALK_PART_TIME, WALK_TIME, WATCH_PAUSE, WORKERS,
-};
+use crate::limits::agent::{STATS_MAX, WALK_BYTES, WALK_FROM, WALK_TIME, WATCH_PAUSE, WORKERS};
 use crate::posix::{Posix, sys::Sys};
 use crate::sparse::{AROUND, Sparse};
 use crate::{
@@ -468,12 +466,11 @@ impl<S: Serve> Server<S> {
         }
         let begun = self.home.instant();
         let most = WALK_BYTES.min(bytes as usize);
-        let longest = WALK_TIME.min(WALK_PART_TIME * most.div_ceil(WALK_PART) as u32);
         let (mut room, mut left) = (most, from.len());
         let mut walked = WalkedPages { came: 0, pages: Vec::new() };
         let mut todo: VecDeque<Loc> = from.into();
         while room > 0
-            && (walked.pages.is_empty() || self.home.instant().saturating_sub(begun) < longest)
+            && (walked.pages.is_empty() || self.home.instant().saturating_sub(begun) < WALK_TIME)
             && let Some(dir) = todo.pop_front()
         {
             if !self.jobs.is_wanted(id) {

@@ -41,11 +41,6 @@ pub const WALK_FROM: usize = 64;
 pub const WALK_BYTES: usize = 1 << 20;
 /// A WALK that has told of a directory comes to no other one after this long: what was found is already of use.
 pub const WALK_TIME: Duration = Duration::from_millis(250);
-/// A shorter one ends earlier, because somebody may wait for what it begins with: after [`WALK_PART_TIME`] for each so many
-/// bytes, or part of them.
-pub const WALK_PART: usize = 32 << 10;
-/// See [`WALK_PART`].
-pub const WALK_PART_TIME: Duration = Duration::from_millis(25);
 /// Most objects of one STAT.
 pub const STATS_MAX: usize = 512;
 /// Pieces of memory that one system call writes: what Linux takes (`IOV_MAX`).
@@ -84,8 +79,8 @@ pub const JOINED_MAX: usize = 16;
 /// Bytes in each round trip from which on they are made: as many as one channel hardly carries.
 pub const CHANNEL_FULL: usize = 5 << 18;
 /// Bytes under way from which on they are made where it is not known yet what the wire carries: making them takes some
-/// round trips. Who reads one small file after the other begins with hardly more.
-pub const CHANNEL_LIKELY: u64 = 128 << 10;
+/// round trips.
+pub const CHANNEL_LIKELY: u64 = 512 << 10;
 /// How far a home is for that: nearer, one channel carries 100 MB in a second.
 pub const CHANNEL_FAR: Duration = Duration::from_millis(20);
 /// Bytes of one kind that a pipe is given at a time: what a channel carries in a round trip, and half of that again.

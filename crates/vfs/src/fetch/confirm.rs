@@ -88,7 +88,7 @@ impl Volume {
     }
 
     /// Asks in one question for listings of directories that are not asked for yet. Whoever wants one of them waits for the
-    /// same answer, and where that has no listing of it, or is late because of another directory, for an answer of its own.
+    /// same answer, and where that has no listing of it, for an answer of its own.
     pub(super) fn together<F>(
         self: &Arc<Self>,
         mut dirs: Vec<u64>,
@@ -115,9 +115,7 @@ impl Volume {
         let flight = |want: &Want| {
             let (volume, all, want) = (self.clone(), all.clone(), want.clone());
             let one = async move {
-                if let Ok(answer) = tokio::time::timeout(limits::TOGETHER_WAIT, all).await {
-                    answer?;
-                }
+                all.await?;
                 let listed = volume.tree.lock().names(want.about()).is_ok_and(|node| node.complete);
                 if listed { Ok(()) } else { volume.fetch(&want, Turn::Now).await }
             };

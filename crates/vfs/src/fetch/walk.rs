@@ -24,6 +24,8 @@ pub struct Walks(Mutex<UnderWay>);
 #[derive(Default)]
 struct UnderWay {
     count: usize,
+    /// One of them is below a new directory.
+    below: bool,
     /// Directories of which something was told meanwhile and nothing was known: a walk may have listed them before that.
     told: HashSet<HomeId>,
     /// When somebody last went through a tree.
@@ -40,6 +42,19 @@ impl Walks {
     fn begin(&self) -> Walking<'_> {
         self.0.lock().count += 1;
         Walking(self)
+    }
+
+    /// Whether nothing is walked through and nobody goes through a tree. Then a walk below a new directory is under way until
+    /// [`Walks::ends_below`].
+    fn begins_below(&self, now: Duration) -> bool {
+        let mut walks = self.0.lock();
+        let crawls = walks.crawled.is_some_and(|at| now < at + limits::CRAWL_OVER);
+        let begins = walks.count == 0 && !crawls;
+        begins && !std::mem::replace(&mut walks.below, true)
+    }
+
+    fn ends_below(&self) {
+        self.0.lock().below = false;
     }
 
     /// How many are under way.
@@ -128,11 +143,26 @@ impl Volume {
         }
     }
 
-    /// The same for a directory that somebody looks into: he may go on down.
+    /// The same for a directory to which somebody has come down a path: he may go on.
     pub fn walk_down(self: &Arc<Self>, dir: u64) {
         if self.walks.count() < limits::WALKS_AT_ONCE {
             self.walk_together(vec![dir], limits::DOWN_BYTES);
         }
+    }
+
+    /// Lists what is below a directory whose own listing somebody waits for, behind all that anybody waits for. Something below
+    /// may be on a server that is down, so nobody waits for this answer, and there is one such question at a time.
+    pub fn walk_below(self: &Arc<Self>, dir: u64) {
+        if !self.walks.begins_below(self.env.clock.instant()) {
+            return;
+        }
+        let (volume, from) = (self.clone(), [dir]);
+        tokio::spawn(async move {
+            let walk = volume.walk(&from, limits::DOWN_BYTES, true);
+            // Who looks there asks for himself.
+            let _ = tokio::time::timeout(limits::REVALIDATE_WAIT, walk).await;
+            volume.walks.ends_below();
+        });
     }
 
     fn walk_together(self: &Arc<Self>, dirs: Vec<u64>, bytes: u32) {

@@ -8,8 +8,8 @@
 //! these questions, and what they bring is as old as any other answer. With the first small file that somebody reads after a
 //! while come those beside it, a few in all: he may begin to work there. What is not of the same file system is left
 //! alone, and so is what is in a directory that says it has no size: to list it might mount something. A home that walks
-//! by itself is asked for many directories, and those below them, in one question; so it is by who comes to a directory of
-//! which nothing is known: he may go on down.
+//! by itself is asked for many directories, and those below them, in one question; so it is by who comes down a path. What is
+//! below a directory of which nothing is known comes beside its listing: he who looks into it may go on down.
 
 use crate::fetch::{Extent, Want};
 use crate::freshness::{Need, is_listed};
@@ -43,16 +43,20 @@ impl Volume {
         self.ask_for_listings(|tree, most| next_listings(tree, dir, most, need));
     }
 
-    /// Somebody looks into a directory. Where nothing is known of it, what is below comes with its names.
+    /// Somebody looks into a directory. Where nothing is known of it, what is below comes beside its names.
     pub fn follow_down(self: &Arc<Self>, dir: u64) {
         if self.may_walk() && is_new(&self.tree.lock(), dir) {
-            self.walk_down(dir);
+            self.walk_below(dir);
         }
     }
 
     /// Somebody looks for a name in a directory that has to be listed for it.
     pub fn look_ahead(self: &Arc<Self>, dir: u64, need: &Need) {
-        self.follow_down(dir);
+        if self.may_walk() && comes_down(&mut self.tree.lock(), dir, need) {
+            self.walk_down(dir);
+        } else {
+            self.follow_down(dir);
+        }
         self.ask_for_listings(|tree, most| next_looks(tree, dir, most, need));
     }
 
@@ -291,6 +295,15 @@ fn next_looks(tree: &mut Tree, dir: u64, mut most: Room, need: &Need) -> Vec<u64
         id != dir && is_small(attr, node, need) && most.take(attr.size)
     };
     neighbours(tree, parent, (Order::Listed, cookie), further)
+}
+
+/// Whether somebody looks for names in the directory above, too, and nothing is known of this one, which is hardly large.
+fn comes_down(tree: &mut Tree, dir: u64, need: &Need) -> bool {
+    let Some((parent, _)) = place(tree, dir) else { return false };
+    let looks = place(tree, parent).is_some_and(|(above, cookie)| {
+        tree.names(above).is_ok_and(|node| node.looks.last(need.since) == Some(cookie))
+    });
+    looks && is_new(tree, dir)
 }
 
 /// Whether nothing is known of a directory, which is hardly large.

@@ -187,16 +187,14 @@ impl<S: Sys> Claim<S> {
     ) -> Sysult<Claim<S>> {
         let sys = &home.sys;
         let dir = volume_dir(home, volume)?;
-        let (fence, size) = file(home, &dir, b"fence")?;
+        let (fence, _) = file(home, &dir, b"fence")?;
         let mut word = [0; WORD];
         sys.random(&mut word)?;
         if sys.write(&fence, 0, &word)? != WORD {
             return Err(Errno::NOSPC);
         }
-        if size < WORD as u64 {
-            // Else it may be empty after a power cut, and a full disk would have no room for the next word.
-            sys.sync(&fence).ok();
-        }
+        // Else it may be empty after a power cut, and a full disk would have no room for the next word.
+        sys.sync(&fence).ok();
         acquire(home, &fence, |attempt| match attempt {
             limits::FENCE_PATIENCE => sys.end_holders(&fence),
             _ => Ok(()),

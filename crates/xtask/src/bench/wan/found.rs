@@ -80,14 +80,14 @@ pub fn middle(found: &[Found], row: &str, name: &str) -> Option<Figure> {
 }
 
 /// How many times as long as at 0 ms Trellis takes until the work returns, and how many seconds more: medians of what each run
-/// shows by itself, where it is done as often at 0 ms in each.
+/// shows by itself, where it is done as often at 0 ms in each. `None` where any of them did not come to its end.
 pub fn beside_near(found: &[Found], row: &str) -> Option<(f64, f64)> {
-    let returned = |name: &'static str| -> Vec<f64> {
+    let returned = |name: &'static str| -> Option<Vec<f64>> {
         let all = found.iter().filter(|(line, who, _)| *line == row && *who == name);
-        all.map(|(.., figure)| if let Figure::Took(cost) = figure { cost.returned } else { f64::INFINITY })
+        all.map(|(.., figure)| if let Figure::Took(cost) = figure { Some(cost.returned) } else { None })
             .collect()
     };
-    let (far, near) = (returned(TRELLIS), returned(NEAR));
+    let (far, near) = (returned(TRELLIS)?, returned(NEAR)?);
     let near = near.chunks((near.len() / far.len().max(1)).max(1));
     let near = near.map(|run| run.iter().sum::<f64>() / run.len() as f64);
     let runs: Vec<(f64, f64)> = far.into_iter().zip(near).collect();
@@ -157,5 +157,7 @@ pub mod tests {
         // They returned after half the time.
         assert_eq!(beside_near(&found, "a row"), Some((8.0 / 6.0, 1.0)));
         assert_eq!(beside_near(&found, "another row"), None);
+        let ended = [found, vec![("a row", NEAR, Figure::Over)]].concat();
+        assert_eq!(beside_near(&ended, "a row"), None);
     }
 }
