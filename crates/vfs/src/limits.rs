@@ -72,7 +72,7 @@ pub const SMALL_FILE: u64 = 64 << 10;
 pub const FILES_AHEAD: usize = 512;
 /// Their bytes together, where it is not known what the wire carries.
 pub const FILES_AHEAD_BYTES: u64 = 8 << 20;
-/// The same at most.
+/// Their bytes together at most, on a wire that carries half of them in a round trip.
 pub const FILES_AHEAD_MOST: u64 = 16 << 20;
 /// Bytes of small files that come with the first one that somebody reads: a hundredth of a second at 100 Mbit/s.
 pub const FILES_BESIDE: u64 = 128 << 10;

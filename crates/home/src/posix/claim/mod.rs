@@ -121,7 +121,7 @@ pub(super) fn claim<S: Sys>(
         }
         // Full, read-only, not ours, without locks: what will not pass by itself does not stop a volume.
         Err(_) => {
-            forget(home, volume).ok();
+            forget(home, volume);
             make_durable(home, &lost)?;
             return Ok(None);
         }
@@ -145,10 +145,11 @@ pub(super) fn claim<S: Sys>(
 
 /// What is done now is noted nowhere: an earlier log would deny it to whoever takes over next, and so would `ran`, by which
 /// one more operation than it tells was begun at most.
-fn forget<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<()> {
-    let dir = volume_dir(home, volume)?;
-    let log = home.sys.unlink(&dir, b"log", false);
-    home.sys.unlink(&dir, b"ran", false).and(log)
+fn forget<S: Sys>(home: &Posix<S>, volume: Volume) {
+    let Ok(dir) = volume_dir(home, volume) else { return };
+    for name in [b"log", b"ran"] {
+        home.sys.unlink(&dir, name, false).ok();
+    }
 }
 
 /// The gateway looks for what was done of these without a log, and takes what it finds for done for good: whoever did it may
