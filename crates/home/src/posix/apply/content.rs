@@ -386,7 +386,7 @@ impl<S: Sys> Batch<'_, S> {
         }
         if let Some(claim) = &self.claim
             && (length_first || !is_append(base.size, pieces))
-            && (claim.was_torn(placed.id.seq, attr)
+            && (claim.was_torn(placed.id.seq, attr) && self.may_be_torn(file, pieces, base.size)
                 || claim.was_in_place(placed.id.seq, attr.id)
                     && self.has_begun(file, pieces, base.size)
                     && self.holds_no_other(file, pieces, base.size))
@@ -408,13 +408,17 @@ impl<S: Sys> Batch<'_, S> {
     /// Whether all that the file has behind its first `end` bytes comes from the pieces, of which the last may be missing:
     /// their bytes, and zeros where one makes the file longer.
     fn holds_no_other(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64) -> bool {
-        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
-        let lengths = || (1..=pieces.len()).map(|n| final_size(end, &pieces[..n]));
-        let longer = pieces.iter().zip(lengths()).map(|(piece, longer)| match piece {
+        let longer = pieces.iter().zip(lengths(end, pieces)).map(|(piece, longer)| match piece {
             Piece::Truncate(_) => longer,
             Piece::Data(from, _) => longer.min(*from),
         });
-        let (longest, zeros) = (lengths().max().unwrap_or(end), longer.max().unwrap_or(end));
+        self.holds_only(file, pieces, end, longer.max().unwrap_or(end))
+    }
+
+    /// Whether all that the file has behind its first `end` bytes comes from the pieces, or is zero and before `zeros`.
+    fn holds_only(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64, zeros: u64) -> bool {
+        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
+        let longest = lengths(end, pieces).max().unwrap_or(end);
         let mut at = end;
         while at < file.attr.size.min(longest) {
             let (start, stop) = match self.sys().data_range(&fd, at, file.attr.size) {
@@ -433,6 +437,12 @@ impl<S: Sys> Batch<'_, S> {
             at = part.end;
         }
         file.attr.size <= longest
+    }
+
+    /// Whether a file that was `size` long may be what a power cut left of the pieces: any mixture of what it had and what
+    /// they write, and behind what it had nothing else but zeros where a part was not written.
+    fn may_be_torn(&self, file: &Found<S>, pieces: &[Piece<Bytes>], size: u64) -> bool {
+        file.attr.size <= size || self.holds_only(file, pieces, size, u64::MAX)
     }
 
     /// Whether a file that was `size` long shows that the first of the pieces was begun: else it was somebody else who changed
@@ -546,6 +556,11 @@ fn cut_away(mut size: u64, pieces: &[Piece<Bytes>]) -> Vec<Range<u64>> {
         (size, longest) = (end, longest.max(end));
     }
     zeros
+}
+
+/// The lengths that a file of `size` bytes has after each of the pieces.
+fn lengths(size: u64, pieces: &[Piece<Bytes>]) -> impl Iterator<Item = u64> {
+    (1..=pieces.len()).map(move |n| final_size(size, &pieces[..n]))
 }
 
 /// The length of a file of `size` bytes after the pieces.

@@ -58,14 +58,18 @@ impl<S: Sys> Batch<'_, S> {
         // It may stay, with what earlier operations wrote.
         self.sync_before_name(target.file.attr.id)?;
         self.close(target.file.attr.id);
-        let temp = self.unique(COPY)?;
+        let mut temp = self.unique(COPY)?;
         let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
         let made = self.sys().create(&stage, &temp, 0o600)?;
         let built = self.build(placed, target, pieces, &made);
         let ours = self.home.attr_of(&made)?;
         let mut copy = Some(made);
         let swapped = match built {
-            Ok(Copy::Whole) => self.swap(at, &stage, &temp, target, &mut copy),
+            Ok(Copy::Whole) => {
+                let old = (&target.file.attr.version(), &target.path, &target.name);
+                temp = self.make_ready((&stage, &temp), &ours.version(), old)?;
+                self.swap(at, &stage, &temp, target, &mut copy)
+            }
             Ok(Copy::NotWorthIt) => Ok(Swap::Apart),
             Err(fail) => Err(fail),
         };

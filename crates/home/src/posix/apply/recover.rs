@@ -6,7 +6,7 @@ use super::super::account::cache_dir;
 use super::super::claim::{Intent, Leftovers, Stage, Swap, TakeOut};
 use super::super::sys::{FileType, Mode, Rename, Sys};
 use super::names::gone;
-use super::staging::{COPY, MARKER, OLD, of_volume, place_of};
+use super::staging::{COPY, MARKER, OLD, READY, Ready, mark, of_volume, place_of};
 use super::{Act, Batch};
 use crate::attr::{Attr, HomeId, Version};
 use crate::op::{Done, Placed};
@@ -116,7 +116,9 @@ impl<S: Sys> Batch<'_, S> {
         };
         let in_place = copy.filter(|(copy, _)| Some(*copy) == now);
         // By exchange it came here only when the copy took the name.
-        let wanted = copy.is_none() || in_place.is_some() || old.aside.starts_with(COPY);
+        let wanted = copy.is_none()
+            || in_place.is_some()
+            || [READY, COPY].iter().any(|prefix| old.aside.starts_with(prefix));
         if wanted && self.is_as_found(&stage, &old.aside, &old.version, old.sole) {
             return Ok(self.sys().unlink(&stage, &old.aside, false)?);
         }
@@ -164,10 +166,7 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Gives what has such a name back; where that does not tell the place, into the home directory.
     fn put_back_old(&self, aside: (&S::Fd, &[u8])) -> Act<()> {
-        let Some((dir, name)) = place_of(aside.1) else {
-            let dir = self.sys().open_root(&self.home.account.home_dir)?;
-            return self.rescue(aside, &dir, b"taken-out");
-        };
+        let Some((dir, name)) = place_of(aside.1) else { return self.put_at_home(aside) };
         let (dir, is_there) = self.nearest(&dir)?;
         self.give_back(aside, (&dir.fd, name.as_bytes()), is_there)
     }
@@ -177,11 +176,39 @@ impl<S: Sys> Batch<'_, S> {
         let parent = self.stage_parent(stage)?;
         let fd = self.sys().open_name(&parent, &stage.name)?;
         let names = self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::NAMES_MAX)?;
-        for name in names.iter().filter(|name| name.starts_with(COPY)) {
-            self.sys().unlink(&fd, name, false)?;
+        for name in &names {
+            match Ready::of(name) {
+                Some(ready) => self.clear_away_ready((&fd, name), &ready)?,
+                None if name.starts_with(COPY) => self.sys().unlink(&fd, name, false)?,
+                None => {}
+            }
         }
         self.sys().unlink(&fd, MARKER, false).or_else(gone)?;
         Ok(self.sys().unlink(&parent, &stage.name, true)?)
+    }
+
+    /// Removes a copy that never took a file's name, or the file that it took the name from. What else came here with the name goes
+    /// back: somebody had put it in the place of that file.
+    fn clear_away_ready(&self, aside: (&S::Fd, &[u8]), ready: &Ready) -> Act<()> {
+        let here = mark(&self.home.attr_of(&self.sys().open_name(aside.0, aside.1)?)?.version());
+        if here == ready.copy || here == ready.old {
+            return Ok(self.sys().unlink(aside.0, aside.1, false)?);
+        }
+        let Some((dir, name)) = &ready.place else { return self.put_at_home(aside) };
+        let (dir, is_there) = self.nearest(dir)?;
+        let to = (&dir.fd, name.as_bytes());
+        let now = if is_there { self.home.find_in(&dir.fd, name)? } else { None };
+        if let Some(copy) = now.filter(|now| mark(&now.attr.version()) == ready.copy)
+            && self.sys().rename(aside.0, aside.1, to.0, to.1, Rename::Exchange).is_ok()
+        {
+            return self.put_copy_away(aside, to, copy.attr.id, Some(&copy.attr.version()));
+        }
+        self.give_back(aside, to, is_there)
+    }
+
+    fn put_at_home(&self, aside: (&S::Fd, &[u8])) -> Act<()> {
+        let dir = self.sys().open_root(&self.home.account.home_dir)?;
+        self.rescue(aside, &dir, b"taken-out")
     }
 
     fn stage_parent(&self, stage: &Stage) -> Act<S::Fd> {

@@ -7,9 +7,9 @@
 use super::super::account::cache_dir;
 use super::super::claim::Stage;
 use super::super::ident;
-use super::super::sys::{FileType, Make, Mode, Stamp, Stat, Sys, Sysult};
+use super::super::sys::{FileType, Make, Mode, Rename, Stamp, Stat, Sys, Sysult};
 use super::{Act, Batch};
-use crate::attr::{HomeId, Time};
+use crate::attr::{HomeId, Time, Version};
 use crate::error::ErrorKind;
 use crate::posix::Posix;
 use crate::posix::resolve::Found;
@@ -22,8 +22,10 @@ pub(in crate::posix) const PREFIX: &[u8] = b".trellis-stage-";
 /// The file in a staging directory that tells it from a user's directory of such a name.
 pub(super) const MARKER: &[u8] = b".trellis-staging";
 
-/// How the names of copies in it begin.
+/// How the names of copies in it begin that are being built.
 pub(super) const COPY: &[u8] = b"new-";
+/// How the names of those begin that are whole and durable, and about to change places with a file.
+pub(super) const READY: &[u8] = b"swap-";
 /// How the names of what was moved aside begin.
 pub(super) const OLD: &[u8] = b"old-";
 /// The longest such name that tells a place, for any file system.
@@ -86,10 +88,38 @@ pub(super) fn of_volume<S: Sys>(home: &Posix<S>, mark: &[u8]) -> Sysult<Vec<Stag
     Ok(ours.map(|name| Stage { below: None, name: name.into() }).collect())
 }
 
+/// What the name of a copy tells that was about to change places with a file.
+pub(super) struct Ready {
+    /// See [`mark`].
+    pub copy: Vec<u8>,
+    pub old: Vec<u8>,
+    /// The place of the file, where that is short enough.
+    pub place: Option<(HomePath, Name)>,
+}
+
+impl Ready {
+    pub fn of(name: &[u8]) -> Option<Ready> {
+        let mut parts = name.strip_prefix(READY)?.splitn(3, |byte| *byte == b'-');
+        let (copy, old) = (parts.next()?.to_vec(), parts.next()?.to_vec());
+        Some(Ready { copy, old, place: parts.next().and_then(place_told) })
+    }
+}
+
+/// What tells a content from others: 16 hexadecimal digits.
+pub(super) fn mark(version: &Version) -> Vec<u8> {
+    let Version { id, size, mtime, ctime: _ } = version;
+    let numbers = [id.fs, id.ino, id.generation, *size, mtime.sec as u64, u64::from(mtime.nsec)];
+    let bytes = numbers.map(u64::to_le_bytes);
+    format!("{:016x}", ident::hash(&bytes.each_ref().map(|bytes| &bytes[..]))).into_bytes()
+}
+
 /// The place that the name of what was moved aside tells.
 pub(super) fn place_of(aside: &[u8]) -> Option<(HomePath, Name)> {
-    let mut told = aside.strip_prefix(OLD)?.splitn(2, |byte| *byte == b'-').nth(1)?.iter();
-    let mut place = Vec::new();
+    aside.strip_prefix(OLD)?.splitn(2, |byte| *byte == b'-').nth(1).and_then(place_told)
+}
+
+fn place_told(told: &[u8]) -> Option<(HomePath, Name)> {
+    let (mut told, mut place) = (told.iter(), Vec::new());
     while let Some(byte) = told.next() {
         place.push(match byte {
             b'%' if *told.next()? == b's' => b'/',
@@ -97,6 +127,22 @@ pub(super) fn place_of(aside: &[u8]) -> Option<(HomePath, Name)> {
         });
     }
     HomePath::parse(&place).ok()?.split()
+}
+
+/// Such a name with the place behind it, where that is short enough.
+fn with_place(mut aside: Vec<u8>, dir: &HomePath, name: &Name) -> Vec<u8> {
+    let place = dir.join(name);
+    let told = place.as_bytes().iter().flat_map(|byte| match byte {
+        b'/' => &b"%s"[..],
+        b'%' => b"%%",
+        byte => std::slice::from_ref(byte),
+    });
+    let told: Vec<u8> = told.copied().collect();
+    if aside.len() + 1 + told.len() <= ASIDE_MAX {
+        aside.push(b'-');
+        aside.extend(told);
+    }
+    aside
 }
 
 impl<S: Sys> Batch<'_, S> {
@@ -198,19 +244,21 @@ impl<S: Sys> Batch<'_, S> {
     /// A name for what is moved aside, which tells its place where that is short enough: a power cut may keep the move and not
     /// what the log says of it.
     pub(super) fn aside(&self, dir: &HomePath, name: &Name) -> Sysult<Vec<u8>> {
-        let mut aside = self.unique(OLD)?;
-        let place = dir.join(name);
-        let told = place.as_bytes().iter().flat_map(|byte| match byte {
-            b'/' => &b"%s"[..],
-            b'%' => b"%%",
-            byte => std::slice::from_ref(byte),
-        });
-        let told: Vec<u8> = told.copied().collect();
-        if aside.len() + 1 + told.len() <= ASIDE_MAX {
-            aside.push(b'-');
-            aside.extend(told);
-        }
-        Ok(aside)
+        Ok(with_place(self.unique(OLD)?, dir, name))
+    }
+
+    /// Gives a copy that is whole and durable the name under which it changes places with a file, which tells both: a power cut
+    /// may keep the exchange and not what the log says of it. Answers the name.
+    pub(super) fn make_ready(
+        &self,
+        (stage, temp): (&S::Fd, &[u8]),
+        copy: &Version,
+        (old, dir, name): (&Version, &HomePath, &Name),
+    ) -> Sysult<Vec<u8>> {
+        let marks = [READY, &mark(copy), b"-", &mark(old)].concat();
+        let ready = with_place(marks, dir, name);
+        self.sys().rename(stage, temp, stage, &ready, Rename::Replace)?;
+        Ok(ready)
     }
 
     /// The modification time that a directory had before a staging directory was made in it.
@@ -258,7 +306,6 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Moves a name to one that is free, also where the kernel or file system cannot promise that in one step.
     pub(super) fn move_free(&self, from: (&S::Fd, &[u8]), to: (&S::Fd, &[u8])) -> Sysult<()> {
-        use super::super::sys::Rename;
         match self.sys().rename(from.0, from.1, to.0, to.1, Rename::NoReplace) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             done => return done,

@@ -620,8 +620,12 @@ impl<S: Sys> Claim<S> {
             _ => false,
         };
         let of_before = self.cut.is_some() && self.unknown.contains_key(&seq);
-        let is_ours =
-            || self.kept.iter().any(is_it) || self.left.iter().any(|left| left.same_content(&file.version()));
+        // Also what an agent of ours was at when it was killed, so that only the operation knows its part.
+        let is_ours = || {
+            self.was_in_place(seq, file.id)
+                || self.kept.iter().any(is_it)
+                || self.left.iter().any(|left| left.same_content(&file.version()))
+        };
         of_before && self.is_newer(file) && !is_ours()
     }
 

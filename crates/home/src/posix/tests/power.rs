@@ -71,37 +71,87 @@ fn what_a_power_cut_left_is_still_known_when_its_operation_was_refused() {
     assert!(refused > 0);
 }
 
-/// What a full disk lets happen of an operation of before the power cut was written after it, and by nobody else.
+/// What a full disk lets happen of an operation of before the power cut was written after it, and by nobody else; and so was
+/// what an agent did that was killed.
 #[test]
 fn a_part_that_was_done_after_a_power_cut_is_no_other_programs() {
-    let mut parts = 0;
-    for calls in 0.. {
-        let place = begin();
-        let old = |file: std::fs::File| file.set_modified(std::time::UNIX_EPOCH);
-        std::fs::File::open(place.path("w/linked")).and_then(old).unwrap();
-        let home = place.open(Linux::default());
-        let mut op = write("w/linked", Some(version(&home, "w/linked")), 0, b"all of it");
-        if let Op::Write { pieces, .. } = &mut op {
-            pieces.insert(0, Piece::Truncate(0));
-        }
-        let op = Placed { resent: true, ..placed(op) };
-        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
-        let full = place.open(Meddler::restarted_before(Lacks::default()));
-        full.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap();
-        full.sys.after(calls, Event::Failure(rustix::io::Errno::NOSPC));
-        let outcomes = full.apply(vec![op.clone()]);
-        if !full.sys.happened() {
-            break;
-        }
-        let refused = matches!(outcomes.as_deref(), Ok([Outcome::Refused(ErrorKind::NoSpace)]));
-        if refused && place.read("w/second").is_empty() {
+    for dies in [false, true] {
+        let mut parts = 0;
+        for calls in 0.. {
+            let place = begin();
+            let op = rewritten_whole(&place);
+            let agent = place.open(Meddler::restarted_before(Lacks::default()));
+            agent.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap();
+            agent
+                .sys
+                .after(calls, if dies { Event::Death } else { Event::Failure(rustix::io::Errno::NOSPC) });
+            let outcomes = agent.apply(vec![op.clone()]);
+            if !agent.sys.happened() {
+                break;
+            }
+            let refused = matches!(outcomes.as_deref(), Ok([Outcome::Refused(ErrorKind::NoSpace)]));
+            if !(dies || refused) || !place.read("w/second").is_empty() {
+                continue;
+            }
             parts += 1;
-            let when = format!("failure at call {calls}");
-            all_done(&full.apply(vec![op.clone()]).unwrap(), &[op], &when);
+            let when = format!("dies: {dies}, at call {calls}");
+            let next = match dies {
+                true => {
+                    drop(agent);
+                    let next = place.open(Meddler::restarted_before(Lacks::default()));
+                    let known = next.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap().unwrap();
+                    assert!(!known.restarted, "{when}");
+                    next
+                }
+                false => agent,
+            };
+            all_done(&next.apply(vec![op.clone()]).unwrap(), &[op], &when);
             assert_eq!(place.read("w/second"), b"all of it", "{when}");
         }
+        assert!(parts > 0, "dies: {dies}");
     }
-    assert!(parts > 0);
+}
+
+/// A write of a file with two names that begins with a cut to nothing, sent before the power failed.
+fn rewritten_whole(place: &Place) -> Placed {
+    let old = |file: std::fs::File| file.set_modified(std::time::UNIX_EPOCH);
+    std::fs::File::open(place.path("w/linked")).and_then(old).unwrap();
+    let home = place.open(Linux::default());
+    let mut op = write("w/linked", Some(version(&home, "w/linked")), 0, b"all of it");
+    if let Op::Write { pieces, .. } = &mut op {
+        pieces.insert(0, Piece::Truncate(0));
+    }
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    Placed { resent: true, ..placed(op) }
+}
+
+/// A write in place was about to begin when its agent died, and another program added its own before the power failed.
+#[test]
+fn what_another_program_added_to_a_torn_file_stays() {
+    let mut torn = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let linked = placed(write("w/linked", Some(version(&home, "w/linked")), 4, b"HERE"));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![linked.clone()]);
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        place.write("w/linked", b"has two names, and theirs");
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        let known = next.claim(GATEWAY, VOLUME, vec![linked.id.seq]).unwrap().unwrap();
+        if known.torn.is_empty() {
+            continue;
+        }
+        torn += 1;
+        let outcome = next.apply(vec![Placed { resent: true, ..linked }]).unwrap().remove(0);
+        assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?} after {calls} calls");
+        assert_eq!(place.read("w/linked"), b"has two names, and theirs");
+    }
+    assert!(torn > 2, "only {torn} times");
 }
 
 #[test]
@@ -359,6 +409,58 @@ fn what_was_taken_out_of_its_place_comes_back_after_a_power_cut() {
     assert!(aside > 4, "only {aside} times");
 }
 
+/// A copy has changed places with the file, and the log's word of it is lost with the power. What the copy took the name from goes
+/// only if it is what was to be replaced.
+#[test]
+fn what_a_copy_took_the_name_from_comes_back_after_a_power_cut_unless_it_is_the_base() {
+    for (theirs, deep) in [(false, false), (true, false), (true, true)] {
+        let (mut unused, mut exchanged) = (0, 0);
+        for calls in 0..80 {
+            let place = begin();
+            let dir = if deep { &format!("w/{}", "a%s-b".repeat(30))[..] } else { "w" };
+            let path = format!("{dir}/rewritten");
+            std::fs::create_dir_all(place.path(dir)).unwrap();
+            place.write(&path, b"base content");
+            let home = place.open(Meddler::new(Lacks::default()));
+            let base = version(&place.open(Linux::default()), &path);
+            let rewrite = placed(write(&path, Some(base), 0, b"ours"));
+            home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+            home.sys.after(calls, Event::Death);
+            let _ = home.apply(vec![rewrite.clone()]);
+            drop(home);
+            let ready = || inside(&place, ".cache/trellis", "swap-");
+            let Some(left) = ready() else { continue };
+            let is_base = std::fs::read(&left).unwrap() == b"base content";
+            (unused, exchanged) = (unused + usize::from(!is_base), exchanged + usize::from(is_base));
+            if is_base && theirs {
+                std::fs::write(left, b"theirs").unwrap();
+            }
+            let log = format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/log");
+            std::fs::remove_file(place.path(&log)).unwrap();
+            let next = place.open(Meddler::restarted(Lacks::default()));
+            next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&rewrite))).unwrap();
+            let when = format!("theirs: {theirs}, deep: {deep}, after {calls} calls");
+            assert_eq!(ready(), None, "{when}");
+            let wanted: &[u8] = match (is_base, theirs) {
+                (false, _) => b"base content",
+                (true, true) if !deep => b"theirs",
+                (true, _) => b"ours content",
+            };
+            assert_eq!(place.read(&path), wanted, "{when}");
+            if is_base && deep {
+                let all = std::fs::read_dir(place.path("")).unwrap().map(|e| e.unwrap().path());
+                let saved = all.filter(|p| p.to_string_lossy().contains(".trellis-saved-"));
+                assert_eq!(
+                    saved.map(|p| std::fs::read(p).unwrap()).collect::<Vec<_>>(),
+                    [b"theirs"],
+                    "{when}"
+                );
+            }
+        }
+        assert!(unused > 2 && exchanged > 2, "theirs: {theirs}, deep: {deep}: {unused} {exchanged}");
+    }
+}
+
 /// Where nothing can be made in the cache directory, as on another file system: of the log there is what was synced.
 #[test]
 fn what_was_taken_out_elsewhere_comes_back_after_a_power_cut() {
@@ -383,7 +485,7 @@ fn what_was_taken_out_elsewhere_comes_back_after_a_power_cut() {
             continue;
         }
         staged += 1;
-        let left = inside(&place, "");
+        let left = inside(&place, "", "old-");
         aside += usize::from(left.is_some());
         left.iter().for_each(|left| std::fs::write(left, b"theirs").unwrap());
         std::fs::write(&log, durable).unwrap();
@@ -422,15 +524,15 @@ fn a_move_over_a_file_that_is_refused_is_taken_back_durably() {
 
 /// What lies in a staging directory.
 fn taken_out(place: &Place) -> Option<std::path::PathBuf> {
-    inside(place, ".cache/trellis")
+    inside(place, ".cache/trellis", "old-")
 }
 
-/// What lies in a staging directory that lies in another one.
-fn inside(place: &Place, dir: &str) -> Option<std::path::PathBuf> {
+/// What lies in a staging directory that lies in another one, under such a name.
+fn inside(place: &Place, dir: &str, prefix: &str) -> Option<std::path::PathBuf> {
     let all = std::fs::read_dir(place.path(dir)).unwrap().map(|entry| entry.unwrap().path());
     let mut stages = all.filter(|path| path.to_string_lossy().contains(".trellis-stage-"));
     let mut inside = std::fs::read_dir(stages.next()?).unwrap().map(|entry| entry.unwrap().path());
-    inside.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("old-"))
+    inside.find(|path| path.file_name().unwrap().to_string_lossy().starts_with(prefix))
 }
 
 /// A change that needs no room.
