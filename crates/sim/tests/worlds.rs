@@ -131,7 +131,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 22] = [
+    let longer: [(&[Trouble], &[u64]); 25] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -154,12 +154,18 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&cut, &[828, 6034, 9464, 4885, 2502]),
         // What it had written to a file that was being removed, of which a power cut left no word.
         (&cut, &[4453]),
+        // What it had added to a torn file; a truncation that had survived; a file that it holds open, moved over again and again;
+        // what it put in the place of a file while a copy of that was built, or in that of a file whose copy took the name then.
+        (&cut, &[2531, 3178, 3396, 5432, 9673]),
+        (&outsider, &[8698]),
         // The ctime of an unstable write that was lost.
         (&clocks, &[112, 136, 729]),
         // The same, and of a directory, where the next server's clock is later than the last change.
         (&clocks, &[7119, 7201]),
         // A file whose time had been set, under the name that half a move over it gives it.
         (&clocks, &[5175]),
+        // What an agent had begun after a power cut when it was killed.
+        (&clocks, &[1182]),
         // A power cut between two writes, of which the later one was executed in part; a gateway whose clock is ahead.
         (&seldom, &[16738, 5956, 7491, 10704, 10884]),
         // A move that was executed, to a name from which its file had been moved before; a torn write to what had changed

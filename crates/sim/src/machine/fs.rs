@@ -62,8 +62,9 @@ pub enum Change {
     Times { ino: Ino, atime: Option<Time>, mtime: Option<Time>, at: Time },
     /// An extended attribute.
     Xattr { ino: Ino, name: Vec<u8>, value: Option<Vec<u8>>, at: Time },
-    /// The times that a change of content leaves; the content itself is written when it pleases.
-    Wrote { ino: Ino, at: Time },
+    /// The times that a change of content leaves; the content itself is written when it pleases. What was cut off behind
+    /// `end` does not come back.
+    Wrote { ino: Ino, end: usize, at: Time },
 }
 
 /// The image.
@@ -133,7 +134,12 @@ impl Fs {
                     None => n.xattrs.remove(name),
                 };
             }),
-            Change::Wrote { ino, at } => self.changed(*ino, |n| (n.mtime, n.ctime) = (*at, *at)),
+            Change::Wrote { ino, end, at } => self.changed(*ino, |n| {
+                (n.mtime, n.ctime) = (*at, *at);
+                if n.data.len() > *end {
+                    Arc::make_mut(&mut n.data).truncate(*end);
+                }
+            }),
         }
     }
 

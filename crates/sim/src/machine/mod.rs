@@ -21,6 +21,8 @@ use std::sync::{Arc, Weak};
 
 /// The account that everything runs as.
 pub const UID: u32 = 1000;
+/// How the names of staging directories begin.
+const STAGING: &[u8] = b".trellis-stage-";
 /// Blocks of content are written whole or not at all.
 const BLOCK: usize = 4096;
 
@@ -202,11 +204,20 @@ impl Machine {
         state.now.get(ino).filter(|n| n.kind == FileType::File).map(|n| (ino, n.data.clone()))
     }
 
-    /// The contents of all files that have a name.
+    /// The contents of all files that have a name which a person would see: not in a staging directory.
     pub fn files(&self) -> Vec<(Ino, Arc<Vec<u8>>)> {
         let state = self.state.lock();
-        let named = state.now.nodes.iter().filter(|(_, n)| n.kind == FileType::File && n.nlink > 0);
-        named.map(|(ino, n)| (*ino, n.data.clone())).collect()
+        let (mut files, mut dirs) = (BTreeMap::new(), vec![ROOT]);
+        while let Some(node) = dirs.pop().and_then(|dir| state.now.get(dir)) {
+            for (_, child) in node.names.iter().filter(|(name, _)| !name.starts_with(STAGING)) {
+                match state.now.get(*child) {
+                    Some(n) if n.kind == FileType::Dir => dirs.push(*child),
+                    Some(n) if n.kind == FileType::File => drop(files.insert(*child, n.data.clone())),
+                    _ => {}
+                }
+            }
+        }
+        files.into_iter().collect()
     }
 
     /// Whether a directory has a name for an object.

@@ -88,7 +88,7 @@ impl State {
 
     fn place_in(&self, dir: Ino, name: &[u8]) -> &'static str {
         match (name, self.now.get(dir).map_or("tree", |d| d.place)) {
-            (name, _) if name.starts_with(b".trellis-stage-") => "staging",
+            (name, _) if name.starts_with(super::STAGING) => "staging",
             (b".cache", "tree") => "cache",
             (_, place) => place,
         }
@@ -185,10 +185,12 @@ fn room(state: &State, fd: &SimFd, end: usize) -> Sysult<()> {
 
 fn data_change(state: &mut State, fd: &SimFd, time: Time, change: impl FnOnce(&mut Vec<u8>)) -> Sysult<()> {
     let ino = known(state, fd)?;
+    let mut end = 0;
     if let Some(node) = state.now.nodes.get_mut(&ino) {
         change(Arc::make_mut(&mut node.data));
+        end = node.data.len();
     }
-    state.change(Change::Wrote { ino, at: time });
+    state.change(Change::Wrote { ino, end, at: time });
     Ok(())
 }
 
