@@ -125,15 +125,15 @@ impl Volume {
                 self.lose_binding(tree, old, (to, new_name.clone()));
             }
             let replaced = Some((theirs, Some(attr.version())));
-            return self.amend(tree, seq, Op::Rename { from, name, object, to, new_name, replaced });
+            self.amend(tree, seq, Op::Rename { from, name, object, to, new_name, replaced })?;
+            tree.queue.get_mut(seq).into_iter().for_each(|op| op.rebuilt = true);
+            return Ok(());
         }
         // A copy of it may have its place: then it has another identity, too.
         let binding = tree.get(object)?.binding.clone();
         tree.rebind(object, attr.id, binding);
         tree.get(object)?.base = Some(attr.version());
-        if let Some(op) = tree.queue.get_mut(seq) {
-            op.rebuilt = true;
-        }
+        tree.queue.get_mut(seq).into_iter().for_each(|op| op.rebuilt = true);
         // After a restart no answer tells any more that this is our own: it would look like somebody else's.
         self.log_base(tree, object)
     }
