@@ -5,7 +5,7 @@ mod confirm;
 mod sparse;
 mod walk;
 
-pub use walk::Walks;
+pub use walk::{Met, Walks};
 
 use crate::data::Part;
 use crate::freshness;

@@ -139,6 +139,8 @@ pub struct DirNode {
     pub told: Told,
     /// A walk brought it, and nobody has looked at it since.
     pub unused: bool,
+    /// It was asked for ahead of somebody who goes through a tree, and nobody has come to it since.
+    pub ahead: bool,
     /// Who lists the directories in it.
     pub lists: Walk,
     /// Who looks for names in them.

@@ -48,6 +48,12 @@ pub const PATH_AHEAD: usize = 32;
 pub const WALK_GROWTH: usize = 4;
 /// Where what was asked for was of no use so often in a row, it is not asked for less often still; a power of two.
 pub const WALK_FAILURES: u32 = 6;
+/// One of so many directories that are asked for ahead is to be of use; else fewer are, and at last only now and then.
+pub const GUESSES_USED: usize = 8;
+/// Where that was not so, how many halvings fewer they are each time.
+pub const GUESS_SHRINKS: u32 = 4;
+/// Where it was so often in a row not so, it is not tried less often still; a power of two.
+pub const GUESS_FAILURES: u32 = 4;
 /// The same as [`LISTS_AHEAD`] where the home walks by itself.
 pub const WALKED_AHEAD: usize = 512;
 /// The same as [`LISTS_AHEAD_BYTES`] there.

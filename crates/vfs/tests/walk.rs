@@ -124,6 +124,35 @@ async fn a_crawl_costs_a_few_questions_and_is_told_of() {
 }
 
 /// What is known there is good without anybody's telling, and so is what a walk brings.
+/// As one who looks into one directory here and one there.
+#[tokio::test]
+async fn who_lists_directories_at_random_gets_few_others_with_them() {
+    const DIRS: u64 = 600;
+    let world = World::new(Mode::Wb);
+    world.memory.set_walks();
+    for i in 0..DIRS {
+        world.mkdir(&format!("d{i:03}"));
+        (0..20).for_each(|f| world.write(&format!("d{i:03}/f{f}"), b"content"));
+    }
+    let e = world.start().await;
+    let lab = e.lab().await;
+    assert_eq!(e.names(lab).await.len() as u64, DIRS);
+    // What is below a new directory comes with it.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let before = world.memory.counters();
+    for n in 0..100 {
+        let dir = e.find(&format!("/lab/d{:03}", n * 7919 % DIRS)).await.unwrap();
+        e.names(dir).await;
+    }
+    let counters = world.memory.counters();
+    let listed = counters.list + counters.walked - before.list - before.walked;
+    assert!((100..200).contains(&listed), "{listed} for 100: {before:?} {counters:?}");
+    // Who begins to walk is seen all the same.
+    assert_eq!(find(&e, lab).await.len() as u64, DIRS * 21);
+    let after = world.memory.counters();
+    assert!(after.list - counters.list < 40, "{counters:?} {after:?}");
+}
+
 #[tokio::test]
 async fn a_home_that_is_owned_is_walked_and_asked_for_nothing_twice() {
     let (mut world, clock) = world();

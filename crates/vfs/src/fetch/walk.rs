@@ -32,7 +32,50 @@ struct UnderWay {
     crawled: Option<Duration>,
     /// When somebody last began to read a small file.
     read: Option<Duration>,
+    guesses: Guesses,
     status: WalkStatus,
+}
+
+/// How much of what is asked for ahead of somebody who goes through a tree is of use.
+#[derive(Default)]
+struct Guesses {
+    /// When he last came to a directory.
+    at: Option<Duration>,
+    /// Directories that were asked for since this was last judged, and those of them that he has come to.
+    asked: usize,
+    used: usize,
+    /// How often in a row hardly any was of use, and to how many others he is to come before it is tried again.
+    failures: u32,
+    pause: u32,
+}
+
+impl Guesses {
+    fn is_of_use(&self) -> bool {
+        self.used * limits::GUESSES_USED >= self.asked
+    }
+
+    /// He comes to a directory that nobody asked for.
+    fn judge(&mut self) {
+        match self.is_of_use() {
+            true => self.pause = self.pause.saturating_sub(1),
+            false => {
+                self.failures = (self.failures + 1).min(limits::GUESS_FAILURES);
+                self.pause = (1 << self.failures) - 1;
+            }
+        }
+        (self.asked, self.used) = (0, 0);
+    }
+}
+
+/// What was known of a directory when somebody came to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Met {
+    /// It was asked for ahead of him.
+    Foreseen,
+    /// Its listing was there.
+    Known,
+    /// The home has to be asked now.
+    Unforeseen,
 }
 
 /// A walk is under way as long as this lives.
@@ -84,6 +127,37 @@ impl Walks {
         before.is_none_or(|at| now >= at + limits::CRAWL_OVER)
     }
 
+    /// Somebody comes to a directory; answers how often in a row hardly any was of use that was asked for ahead of him, or `None`
+    /// where none is to be asked for now.
+    pub fn comes_to(&self, met: Met, now: Duration) -> Option<u32> {
+        let walks = &mut *self.0.lock();
+        // Several may go through the tree at once: what is on its way none of them can have used.
+        let is_quiet = walks.count == 0;
+        let guesses = &mut walks.guesses;
+        if guesses.at.replace(now).is_none_or(|at| now >= at + limits::CRAWL_OVER) {
+            *guesses = Guesses { at: Some(now), ..Guesses::default() };
+        }
+        match met {
+            Met::Foreseen => {
+                guesses.used += 1;
+                if guesses.asked > 0 && guesses.is_of_use() {
+                    (guesses.failures, guesses.pause) = (0, 0);
+                }
+            }
+            Met::Unforeseen if is_quiet => guesses.judge(),
+            Met::Known | Met::Unforeseen => {}
+        }
+        (guesses.pause == 0).then_some(guesses.failures)
+    }
+
+    /// These were asked for ahead of somebody.
+    pub fn guesses(&self, tree: &mut Tree, dirs: &[u64]) {
+        for dir in dirs {
+            tree.names_mut(*dir).into_iter().for_each(|node| node.ahead = true);
+        }
+        self.0.lock().guesses.asked += dirs.len();
+    }
+
     /// Somebody looks at the names of a directory.
     pub fn uses(&self, tree: &mut Tree, dir: u64) {
         let node = tree.get(dir).ok().and_then(|inode| inode.dir.as_deref_mut());
@@ -124,7 +198,8 @@ impl Volume {
     }
 
     /// Lists directories that nobody waits for yet, and what is below them; whoever wants one of them waits for the same answer.
-    pub fn walk_ahead(self: &Arc<Self>, mut dirs: Vec<u64>) {
+    /// Answers which of them are asked for now.
+    pub fn walk_ahead(self: &Arc<Self>, mut dirs: Vec<u64>) -> Vec<u64> {
         let window = dirs.len();
         if window > 0 {
             self.walks.crawls(self.env.clock.instant());
@@ -135,12 +210,14 @@ impl Volume {
         }
         // Many in one question, not one for each step of the walker.
         if self.walks.count() > 0 && dirs.len() * 4 < window {
-            return;
+            return Vec::new();
         }
         let free = limits::WALKS_AT_ONCE.saturating_sub(self.walks.count());
-        for some in dirs.chunks(WALK_FROM).take(free) {
+        dirs.truncate(free * WALK_FROM);
+        for some in dirs.chunks(WALK_FROM) {
             self.walk_together(some.to_vec(), (some.len() * limits::WALK_BYTES_EACH) as u32);
         }
+        dirs
     }
 
     /// The same for a directory to which somebody has come down a path: he may go on.

@@ -11,7 +11,7 @@
 //! by itself is asked for many directories, and those below them, in one question; so it is by who comes down a path. What is
 //! below a directory of which nothing is known comes beside its listing: he who looks into it may go on down.
 
-use crate::fetch::{Extent, Want};
+use crate::fetch::{Extent, Met, Want};
 use crate::freshness::{Need, is_listed};
 use crate::inode::{DirNode, Order, Slot, Tree};
 use crate::limits;
@@ -38,9 +38,20 @@ impl Room {
 }
 
 impl Volume {
-    /// Somebody lists a directory from its start.
-    pub fn list_ahead(self: &Arc<Self>, dir: u64, need: &Need) {
-        self.ask_for_listings(|tree, most| next_listings(tree, dir, most, need));
+    /// Somebody has listed a directory from its start, who `met` it so.
+    pub fn list_ahead(self: &Arc<Self>, dir: u64, met: Met, need: &Need) {
+        self.ask_for_listings(Some(met), |tree, most| next_listings(tree, dir, most, need));
+    }
+
+    /// What is known of a directory to which somebody comes. Of what was asked for ahead that is told once.
+    pub fn meets(&self, dir: u64, need: &Need) -> Met {
+        let mut tree = self.tree.lock();
+        let Ok(node) = tree.names_mut(dir) else { return Met::Unforeseen };
+        match (std::mem::take(&mut node.ahead), is_listed(node, need)) {
+            (true, _) => Met::Foreseen,
+            (false, true) => Met::Known,
+            (false, false) => Met::Unforeseen,
+        }
     }
 
     /// Somebody looks into a directory. Where nothing is known of it, what is below comes beside its names.
@@ -57,27 +68,38 @@ impl Volume {
         } else {
             self.follow_down(dir);
         }
-        self.ask_for_listings(|tree, most| next_looks(tree, dir, most, need));
+        // Many look at once, in an order that is not that of the listing: what they have not used yet tells little.
+        self.ask_for_listings(None, |tree, most| next_looks(tree, dir, most, need));
     }
 
-    fn ask_for_listings(self: &Arc<Self>, next: impl FnOnce(&mut Tree, Room) -> Vec<u64>) {
+    /// `met`: where somebody who lists came to, by which it is judged how much of what is asked for is of use.
+    fn ask_for_listings(self: &Arc<Self>, met: Option<Met>, next: impl FnOnce(&mut Tree, Room) -> Vec<u64>) {
         if self.plain() || self.is_silent() {
             return;
         }
         let walks = self.may_walk();
-        let most = match walks {
+        let mut most = match walks {
             true => Room { count: limits::WALKED_AHEAD, bytes: limits::WALKED_AHEAD_BYTES },
             false => Room { count: limits::LISTS_AHEAD, bytes: limits::LISTS_AHEAD_BYTES },
         };
-        let (known, unknown) = {
+        let now = self.env.clock.instant();
+        let failures = met.map_or(Some(0), |met| self.walks.comes_to(met, now));
+        most.count = (most.count >> (limits::GUESS_SHRINKS * failures.unwrap_or(0))).max(2);
+        let (mut known, unknown) = {
             let mut tree = self.tree.lock();
             let wanted = next(&mut tree, most);
             let is_known = |id: &u64| !walks || tree.names(*id).is_ok_and(|node| node.complete);
             wanted.into_iter().partition::<Vec<u64>, _>(is_known)
         };
-        let known = known.into_iter().take(limits::LISTS_AHEAD);
-        known.for_each(|id| self.ask_ahead(Want::List(id, Extent::Small)));
-        self.walk_ahead(unknown);
+        if failures.is_none() {
+            return;
+        }
+        known.truncate(limits::LISTS_AHEAD);
+        known.iter().for_each(|id| self.ask_ahead(Want::List(*id, Extent::Small)));
+        let walked = self.walk_ahead(unknown);
+        if met.is_some() {
+            self.walks.guesses(&mut self.tree.lock(), &[known, walked].concat());
+        }
     }
 
     /// Somebody reads a file from its beginning. `foreseen`: it is there, or on its way.

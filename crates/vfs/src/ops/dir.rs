@@ -95,7 +95,8 @@ impl Vfs {
         }
         let volume = self.volume(dir)?;
         let need = volume.need_of_call(ctx, dir.id);
-        if after == 0 {
+        let begins = (after == 0).then(|| volume.meets(dir.id, &need));
+        if begins.is_some() {
             volume.follow_down(dir.id);
         }
         // A listing that was begun goes on with what it began with.
@@ -109,8 +110,8 @@ impl Vfs {
         };
         let listed = async { if begun { Ok(()) } else { volume.ensure_listing(dir.id, need).await } };
         volume.both(allowed, listed).await?;
-        if after == 0 {
-            volume.list_ahead(dir.id, &need);
+        if let Some(met) = begins {
+            volume.list_ahead(dir.id, met, &need);
         }
         self.page(&volume, dir, after, max, &need)
     }
