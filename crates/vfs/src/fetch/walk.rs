@@ -6,13 +6,13 @@
 
 use super::{Want, are_names_alone, has_moved, is_out_of_reach};
 use crate::config::WalkStatus;
-use crate::inode::{ROOT_ID, Tree};
+use crate::inode::{Inode, ROOT_ID, Slot, Tree};
 use crate::limits;
 use crate::meta::Asked;
 use crate::volume::Volume;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use home::limits::agent::WALK_FROM;
-use home::{HomeId, HomePath, Kind, Loc, Mark, Result, Walked, Watched};
+use home::{Attr, HomeId, HomePath, Kind, Loc, Mark, Name, Page, Result, Time, Walked, Watched};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -339,7 +339,7 @@ impl Volume {
         if node.complete && node.listed_at > asked.at {
             return Ok(());
         }
-        if !self.wants_told(&mut tree, dir) || has_younger(&tree, dir, asked.at) {
+        if !self.wants_told(&mut tree, dir) || has_younger(&tree, dir, asked.at, &watched.page) {
             watched.epoch = None;
         }
         self.lay_listing(&mut tree, dir, watched, asked)?;
@@ -361,37 +361,67 @@ impl Volume {
     }
 }
 
-/// Whether anything of a directory is known from after a question at `at`. The home may have come to it, and begun to tell
-/// of it, long after that, so that what changed in between is not told.
-fn has_younger(tree: &Tree, dir: u64, at: Duration) -> bool {
-    let is_younger = |id: u64| tree.peek(id).is_some_and(|inode| inode.at > at);
-    let node = tree.peek(dir).and_then(|inode| inode.dir.as_deref());
-    let mut slots = node.into_iter().flat_map(|node| node.after(0));
-    is_younger(dir) || slots.any(|(.., slot)| slot.at > at || slot.child.is_some_and(is_younger))
+/// Whether anything of a directory is known from after a question at `at`, and not as the answer has it. The home may have come
+/// to it, and begun to tell of it, long after that, so that what changed in between is not told; what is the same has not
+/// changed.
+fn has_younger(tree: &Tree, dir: u64, at: Duration, page: &Page) -> bool {
+    let but_atime = |attr: Attr| Attr { atime: Time::default(), ..attr };
+    let is_other = |inode: &Inode, theirs: Option<Attr>| {
+        inode.at > at && (inode.pending > 0 || inode.attr.map(but_atime) != theirs.map(but_atime))
+    };
+    let Some(inode) = tree.peek(dir) else { return false };
+    let mut younger = inode.dir.iter().flat_map(|node| node.after(0)).filter_map(|(_, name, slot)| {
+        let child = slot.child.and_then(|id| tree.peek(id));
+        (slot.at > at || child.is_some_and(|child| child.at > at)).then_some((name, slot, child))
+    });
+    let entries: HashMap<&Name, Option<Attr>> = page.entries.iter().map(|e| (&e.name, e.attr)).collect();
+    let is_other_name = |(name, slot, child): (&Name, &Slot, Option<&Inode>)| {
+        let theirs = entries.get(name).copied().flatten();
+        let is_moved = slot.at > at && child.map(|child| child.home_id) != theirs.map(|attr| attr.id);
+        is_moved || child.is_some_and(|child| is_other(child, theirs))
+    };
+    is_other(inode, Some(page.dir)) || younger.any(is_other_name)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::inode::tests::attr;
-    use crate::meta::merge_name;
+    use crate::meta::{merge_name, observe};
     use crate::store::MemStore;
-    use home::Name;
+    use home::Entry;
 
     /// Else an edit between the younger look and the moment in which the home began to watch would go unseen.
     #[test]
-    fn what_is_known_from_after_a_walk_began_is_younger_than_it() {
+    fn what_is_known_from_after_a_walk_began_is_younger_than_it_unless_it_is_the_same() {
         let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
         let at = Duration::from_secs;
         let asked = |seconds| Asked { at: at(seconds), tick: 1, applied: 0, heard: home::Time::default() };
         let name = Name::new(b"f").unwrap();
-        let file = attr(Kind::File, 3);
+        let (root, file) = (attr(Kind::Dir, 2), attr(Kind::File, 3));
+        let page = |dir: Attr, file: Option<Attr>| {
+            let entry = |attr| Entry { name: name.clone(), attr: Some(attr), target: None, bare: false };
+            Page { applied: 0, dir, entries: file.into_iter().map(entry).collect(), more: false }
+        };
+        let same = page(root, Some(file));
+        observe(&mut tree, ROOT_ID, &root, asked(1)).unwrap();
         let (id, _) = merge_name(&mut tree, ROOT_ID, &name, Some(&file), asked(1)).unwrap().unwrap();
-        assert!(has_younger(&tree, ROOT_ID, at(0)) && !has_younger(&tree, ROOT_ID, at(1)));
+        let later = Time { sec: file.ctime.sec + 1, ..file.ctime };
+        let (changed, gone) = (page(root, Some(Attr { ctime: later, ..file })), page(root, None));
+        let another = page(root, Some(attr(Kind::File, 4)));
+        for other in [&changed, &gone, &another] {
+            assert!(has_younger(&tree, ROOT_ID, at(0), other) && !has_younger(&tree, ROOT_ID, at(1), other));
+            assert!(!has_younger(&tree, ROOT_ID, at(0), &same));
+        }
         tree.get(id).unwrap().at = at(5);
-        assert!(has_younger(&tree, ROOT_ID, at(4)), "a file that was looked at by its handle");
-        tree.get(id).unwrap().at = at(1);
+        assert!(has_younger(&tree, ROOT_ID, at(4), &changed), "a file that was looked at by its handle");
+        assert!(!has_younger(&tree, ROOT_ID, at(4), &same));
+        tree.get(id).unwrap().pending = 1;
+        assert!(has_younger(&tree, ROOT_ID, at(4), &same), "what is unsent");
+        (tree.get(id).unwrap().at, tree.get(id).unwrap().pending) = (at(1), 0);
         tree.get(ROOT_ID).unwrap().at = at(5);
-        assert!(has_younger(&tree, ROOT_ID, at(4)), "the directory itself");
+        let touched = page(Attr { mtime: later, ..root }, Some(file));
+        assert!(has_younger(&tree, ROOT_ID, at(4), &touched), "the directory itself");
+        assert!(!has_younger(&tree, ROOT_ID, at(4), &same));
     }
 }
