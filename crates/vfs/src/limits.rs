@@ -267,6 +267,8 @@ pub const OPENINGS_MAX: usize = 256;
 /// How long the space of a file system is good that the home has told, as long as attributes by default. Whoever writes
 /// there, or looks again and again as the build of a program does, does not wait for it each time.
 pub const SPACE_FRESH: Duration = Duration::from_secs(5);
+/// How old it may be where a program asks by the way. What is not fresh is asked for meanwhile, so that the next one hears it.
+pub const SPACE_SHOWN: Duration = Duration::from_secs(60);
 /// What may be unsent, in bytes, before the home has told its space.
 pub const SPACE_UNTOLD: u64 = 1 << 20;
 /// A file system gives space in such blocks, in bytes.

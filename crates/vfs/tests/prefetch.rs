@@ -85,6 +85,8 @@ async fn names_alone_cost_no_content() {
     assert_eq!((progress.files.0, progress.fetched), (DIRS * FILES + 2, 0));
     assert_eq!(world.memory.counters().read, 0);
     world.fault(Fault::Unreachable);
+    // Whoever walks through it asks for that, too.
+    assert_ne!(e.vfs.statfs(e.ctx(), e.find("/lab").await.unwrap()).await.unwrap().total, 0);
     for d in 0..DIRS {
         assert_eq!(e.names(e.find(&format!("/lab/d{d}/e")).await.unwrap()).await.len() as u64, FILES);
     }

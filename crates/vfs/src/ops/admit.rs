@@ -63,14 +63,21 @@ impl Volume {
                 None => (true, needs.bytes <= limits::SPACE_UNTOLD),
             }
         };
-        if is_old && self.is_answering() && self.space.lock().is_to_be_asked() {
+        if is_old {
+            self.ask_for_space(id);
+        }
+        is_ample || !self.is_answering()
+    }
+
+    /// Has the home tell its space, which nobody waits for.
+    pub(super) fn ask_for_space(self: &Arc<Self>, id: u64) {
+        if self.is_answering() && self.space.lock().is_to_be_asked() {
             let volume = self.clone();
             tokio::spawn(async move {
                 volume.space_told_now(id).await;
                 volume.space.lock().was_asked();
             });
         }
-        is_ample || !self.is_answering()
     }
 
     /// Whether a question to the home is likely to be answered.

@@ -114,6 +114,9 @@ impl Vfs {
             return Ok(self.space_of_all().await);
         }
         let volume = self.volume(oid)?;
+        if let Some(shown) = volume.space_shown(oid.id)? {
+            return Ok(shown);
+        }
         let space = volume.space_now_or_before(oid.id, limits::REVALIDATE_WAIT).await?;
         // Programs ask for it by the way: one that is told of no blocks goes on.
         Ok(space.unwrap_or(UNKNOWN_SPACE))
@@ -190,6 +193,18 @@ impl Volume {
         }
         let fs = self.tree.lock().get(id).ok()?.home_id.fs;
         self.space.lock().fresh(fs, need.since.max(need.now.saturating_sub(limits::SPACE_FRESH)))
+    }
+
+    /// What it said not long ago, unless the mode asks each time. Where that is not fresh, it is asked.
+    pub(super) fn space_shown(self: &Arc<Self>, id: u64) -> Result<Option<StatFs>> {
+        let fs = live(&mut self.tree.lock(), id)?.home_id.fs;
+        let need = self.need(id);
+        let told = self.space.lock().fresh(fs, need.now.saturating_sub(limits::SPACE_SHOWN));
+        let shown = told.filter(|_| !need.insist);
+        if shown.is_some() && self.fresh_space(id).is_none() {
+            self.ask_for_space(id);
+        }
+        Ok(shown)
     }
 
     /// Fails where somebody who asks what he may do gets so little that it is worth another question: not to read or to

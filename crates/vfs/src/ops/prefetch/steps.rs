@@ -63,6 +63,10 @@ pub async fn find(vfs: &Vfs, cred: &Cred, path: &Bytes) -> Result<(Place, Kind, 
     if attr.kind == Kind::File && !readable(&place.volume, cred, oid.id)? {
         return Err(ErrorKind::Access.into());
     }
+    // `find` and `git` ask for it before anything else.
+    if place.volume.space_shown(oid.id)?.is_none() {
+        place.volume.ask_for_space(oid.id);
+    }
     Ok((place, attr.kind, attr.size))
 }
 
