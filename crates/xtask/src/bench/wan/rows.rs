@@ -175,7 +175,7 @@ const FIND: Work = Work {
         },
         Step {
             name: WARM,
-            targets: &[Target::Counted(0)],
+            targets: &[Target::Waits(0)],
             script: "find $M/tree -ls >$O/list",
             check: "test $(wc -l <$O/list) = $N",
             before: Before::ColdKernel,
@@ -232,7 +232,7 @@ const AHEAD: Work = Work {
         },
         Step {
             name: "cp -r of what was prefetched",
-            targets: &[Target::Counted(0)],
+            targets: &[Target::Waits(0)],
             script: "cp -r $M/many $O/many",
             check: "diff -r $H/many $O/many",
             ours: true,
@@ -252,7 +252,7 @@ const AHEAD_NAMES: Work = Work {
         },
         Step {
             name: "find -ls of what was prefetched",
-            targets: &[Target::Counted(0)],
+            targets: &[Target::Waits(0)],
             script: "find $M/tree -ls >$O/list",
             check: "test $(wc -l <$O/list) = $N",
             ours: true,

@@ -23,6 +23,8 @@ pub enum Target {
     Trips(f64),
     /// At most so many round trips as Trellis counts itself.
     Counted(u64),
+    /// At most so many requests of the kernel that wait for the home. It may be asked for what nobody waits for.
+    Waits(u64),
     /// MiB that went up the wire at most.
     Sent(f64),
     /// The work returns after at most so many times what it takes at 0 ms.
@@ -79,6 +81,7 @@ impl Target {
             Target::Seconds(most) => format!("{most} s"),
             Target::Trips(most) => format!("{most} RTT"),
             Target::Counted(most) => format!("{most} round trips"),
+            Target::Waits(most) => format!("{most} requests that wait"),
             Target::Sent(most) => format!("{most} MiB sent"),
             Target::TimesNear(most) => format!("returns within {most} of 0 ms"),
             Target::TripsPastNear(most) => format!("returns within {most} RTT more than at 0 ms"),
@@ -123,6 +126,9 @@ impl Target {
             Target::Seconds(most) => within(most),
             Target::Trips(most) => at_most(ours.seconds / rtt, most, "RTT", ""),
             Target::Counted(most) => at_most(ours.counts?.trips as f64, most as f64, "round trips", ""),
+            Target::Waits(most) => {
+                at_most(ours.counts?.waited as f64, most as f64, "requests that waited", "")
+            }
             Target::Sent(most) => at_most(ours.wire[0] as f64 / f64::from(1 << 20), most, "MiB", " sent"),
             Target::TimesNear(most) => {
                 at_most(times_near()?, most, "times", " as long as at 0 ms until it returns")
@@ -280,6 +286,8 @@ mod tests {
             (Target::Trips(2.5), missed("100 RTT, 2.5 RTT allowed")),
             (Target::Counted(7), met("7 round trips, 7 round trips allowed")),
             (Target::Counted(2), missed("7 round trips, 2 round trips allowed")),
+            (Target::Waits(5), met("5 requests that waited, 5 requests that waited allowed")),
+            (Target::Waits(0), missed("5 requests that waited, 0 requests that waited allowed")),
             (Target::Sent(1.2), met("0.95 MiB sent, 1.2 MiB allowed")),
             (Target::Sent(0.9), missed("0.95 MiB sent, 0.9 MiB allowed")),
             (
