@@ -139,7 +139,7 @@ pub struct DirNode {
     pub told: Told,
     /// A walk brought it, and nobody has looked at it since.
     pub unused: bool,
-    /// It was asked for ahead of somebody who goes through a tree, and nobody has come to it since.
+    /// It was asked for ahead of somebody, and nobody has come to it since.
     pub ahead: bool,
     /// Who lists the directories in it.
     pub lists: Walk,
@@ -572,8 +572,7 @@ impl Tree {
         self.unsaved.insert(id);
     }
 
-    /// Recovery: enters objects with unsent operations into their directories, so that a listing finds them by name
-    /// where the home knows them by another identity than the journal.
+    /// Recovery: enters objects with unsent operations into their directories: the home may know them by another identity.
     pub fn enter_unsent(&mut self) {
         let unsent = self.inodes.iter().filter(|(_, n)| n.pending > 0 && !n.gone);
         let places: Vec<(u64, (u64, Name))> =

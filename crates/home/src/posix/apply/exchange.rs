@@ -65,11 +65,13 @@ impl<S: Sys> Batch<'_, S> {
         let ours = self.home.attr_of(&made)?;
         let mut copy = Some(made);
         let swapped = match built {
-            Ok(Copy::Whole) => {
-                let old = (&target.file.attr.version(), &target.path, &target.name);
-                temp = self.make_ready((&stage, &temp), &ours.version(), old)?;
-                self.swap(at, &stage, &temp, target, &mut copy)
-            }
+            Ok(Copy::Whole) => match self.make_ready((&stage, &temp), &ours.version(), target) {
+                Ok(ready) => {
+                    temp = ready;
+                    self.swap(at, &stage, &temp, target, &mut copy)
+                }
+                Err(e) => Err(e.into()),
+            },
             Ok(Copy::NotWorthIt) => Ok(Swap::Apart),
             Err(fail) => Err(fail),
         };

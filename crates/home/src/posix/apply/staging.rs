@@ -8,6 +8,7 @@ use super::super::account::cache_dir;
 use super::super::claim::Stage;
 use super::super::ident;
 use super::super::sys::{FileType, Make, Mode, Rename, Stamp, Stat, Sys, Sysult};
+use super::content::Target;
 use super::{Act, Batch};
 use crate::attr::{HomeId, Time, Version};
 use crate::error::ErrorKind;
@@ -253,10 +254,10 @@ impl<S: Sys> Batch<'_, S> {
         &self,
         (stage, temp): (&S::Fd, &[u8]),
         copy: &Version,
-        (old, dir, name): (&Version, &HomePath, &Name),
+        old: &Target<S>,
     ) -> Sysult<Vec<u8>> {
-        let marks = [READY, &mark(copy), b"-", &mark(old)].concat();
-        let ready = with_place(marks, dir, name);
+        let marks = [READY, &mark(copy), b"-", &mark(&old.file.attr.version())].concat();
+        let ready = with_place(marks, &old.path, &old.name);
         self.sys().rename(stage, temp, stage, &ready, Rename::Replace)?;
         Ok(ready)
     }
