@@ -370,17 +370,22 @@ fn has_younger(tree: &Tree, dir: u64, at: Duration, page: &Page) -> bool {
         inode.at > at && (inode.pending > 0 || inode.attr.map(but_atime) != theirs.map(but_atime))
     };
     let Some(inode) = tree.peek(dir) else { return false };
-    let mut younger = inode.dir.iter().flat_map(|node| node.after(0)).filter_map(|(_, name, slot)| {
+    let younger = inode.dir.iter().flat_map(|node| node.after(0)).filter_map(|(_, name, slot)| {
         let child = slot.child.and_then(|id| tree.peek(id));
         (slot.at > at || child.is_some_and(|child| child.at > at)).then_some((name, slot, child))
     });
+    let mut younger = younger.peekable();
+    let is_another = is_other(inode, Some(page.dir));
+    if is_another || younger.peek().is_none() {
+        return is_another;
+    }
     let entries: HashMap<&Name, Option<Attr>> = page.entries.iter().map(|e| (&e.name, e.attr)).collect();
     let is_other_name = |(name, slot, child): (&Name, &Slot, Option<&Inode>)| {
         let theirs = entries.get(name).copied().flatten();
         let is_moved = slot.at > at && child.map(|child| child.home_id) != theirs.map(|attr| attr.id);
         is_moved || child.is_some_and(|child| is_other(child, theirs))
     };
-    is_other(inode, Some(page.dir)) || younger.any(is_other_name)
+    younger.any(is_other_name)
 }
 
 #[cfg(test)]
