@@ -123,7 +123,6 @@ async fn a_crawl_costs_a_few_questions_and_is_told_of() {
     assert!(has("/o3/new 3") && has("/o7/i5/new 3") && has("/o2/i2/f 14") && now.len() == found.len() + 2);
 }
 
-/// What is known there is good without anybody's telling, and so is what a walk brings.
 /// As one who looks into one directory here and one there.
 #[tokio::test]
 async fn who_lists_directories_at_random_gets_few_others_with_them() {
@@ -153,6 +152,7 @@ async fn who_lists_directories_at_random_gets_few_others_with_them() {
     assert!(after.list - counters.list < 40, "{counters:?} {after:?}");
 }
 
+/// What is known there is good without anybody's telling, and so is what a walk brings.
 #[tokio::test]
 async fn a_home_that_is_owned_is_walked_and_asked_for_nothing_twice() {
     let (mut world, clock) = world();
