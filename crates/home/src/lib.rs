@@ -561,10 +561,10 @@ pub trait Home: Send + Sync {
         Err(Error::new(ErrorKind::Unsupported, format!("{}: the home keeps no extended attributes", at.path)))
     }
 
-    /// Hands over bytes that a later operation `op` refers to as [`Payload::Staged`], so that the
-    /// operation itself stays small. `at` is their position in the staged data of `op`. An operation that is sent
-    /// after this returned comes behind them. They may be lost or forgotten before: it then fails with
-    /// [`ErrorKind::NotStaged`] and has no effect.
+    /// Hands over bytes that a later operation refers to as [`Payload::Staged`], so that the operation itself stays
+    /// small. `op` names what is staged, and `at` is their position in it. An operation that is sent after this returned
+    /// comes behind them. They may be lost or forgotten before: it then fails with [`ErrorKind::NotStaged`] and has no
+    /// effect. What nobody waits for any more may still arrive: who stages other bytes takes another name.
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()>;
 
     /// The same as [`Home::stage`] with bytes that the home has already: those of a file that lies at one of these places,

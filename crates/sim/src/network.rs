@@ -479,6 +479,17 @@ impl Line {
         answer
     }
 
+    /// What is to be staged: over one of several pipes, so that it arrives at any time, also where nobody waits for it any
+    /// more.
+    async fn hand_over(
+        &self,
+        stage: impl FnOnce(&Posix<SimSys>) -> Result<()> + Send + 'static,
+    ) -> Result<()> {
+        let line = Line::new(self.net.clone(), self.disk.clone());
+        let handed = tokio::spawn(async move { line.ask(stage).await });
+        handed.await.unwrap_or_else(|e| Err(lost(&e.to_string())))
+    }
+
     /// Work that changes the home: to the agent, and its answer back.
     async fn work<T: Send + 'static>(
         &self,
@@ -575,11 +586,11 @@ impl Home for Line {
     }
 
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()> {
-        self.ask(|posix| posix.stage(op, at, data).map(drop)).await
+        self.hand_over(move |posix| posix.stage(op, at, data).map(drop)).await
     }
 
     async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
-        self.ask(|posix| posix.copy(op, &places, &parts).map(drop)).await
+        self.hand_over(move |posix| posix.copy(op, &places, &parts).map(drop)).await
     }
 
     /// Always, so that it is seen what comes of it.

@@ -132,6 +132,7 @@ impl Vfs {
         let known = known_volumes(&*config.store)?;
         let names = known.iter().flat_map(|(_, r)| r.names.clone()).chain(config.namespace.configured());
         let root = RootDir::new(names, config.env.clock.now());
+        let boot = config.env.rng.u64();
         let shared = Shared {
             journal: journal::Journal::start_with(&config.env, limits),
             budget,
@@ -141,11 +142,11 @@ impl Vfs {
             replies: Arc::default(),
             watchers: Arc::default(),
             gateway: gateway.id,
+            stagings: Arc::new(AtomicU64::new(boot)),
             server_uid: config.server_uid,
             server_gid: config.server_gid,
             staleness: config.staleness,
         };
-        let boot = shared.env.rng.u64();
         let vfs = Arc::new_cyclic(|this| Vfs {
             this: this.clone(),
             shared,

@@ -71,6 +71,8 @@ pub struct Shared {
     pub watchers: Arc<Watchers>,
     /// Random number of this state directory.
     pub gateway: u64,
+    /// Counts what is staged, from a random number on: see `Volume::next_staging`.
+    pub stagings: Arc<AtomicU64>,
     /// The local user that the account is mapped to.
     pub server_uid: u32,
     /// The local group that the account's primary group is mapped to.

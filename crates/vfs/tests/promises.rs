@@ -348,6 +348,37 @@ async fn the_next_batches_are_staged_while_the_home_is_busy() {
 }
 
 #[tokio::test]
+async fn what_is_staged_in_place_of_something_else_has_a_name_of_its_own() {
+    let world = World::new(Mode::Wb);
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let f = e.create(lab, "f").await.unwrap();
+    e.sync().await;
+    let write = async |i: u64| {
+        let data = Bytes::from(vec![i as u8; 1 << 20]);
+        e.vfs.write(e.ctx(), f, i << 20, data, Stability::Unstable).await.unwrap();
+    };
+    // Batches become short while none gets through, and then longer than what was staged ahead for them.
+    world.fault(Fault::ChangesUnanswered);
+    for _ in 0..6 {
+        let before = world.memory.counters().apply;
+        write(0).await;
+        until("sent in vain", || world.memory.counters().apply > before).await;
+    }
+    for i in 1..30 {
+        write(i).await;
+    }
+    let before = world.memory.counters().stage;
+    world.fault(Fault::SlowChanges(Duration::from_millis(20)));
+    e.sync().await;
+    let there = world.at_home("f").await.unwrap();
+    assert!(there.len() == 30 << 20 && there.iter().enumerate().all(|(at, byte)| *byte == (at >> 20) as u8));
+    let counters = world.memory.counters();
+    assert!(counters.stage - before > 29, "{counters:?}: nothing was staged in place of something else");
+    assert_eq!(counters.mixed, 0, "{counters:?}");
+}
+
+#[tokio::test]
 async fn what_is_staged_ahead_is_what_goes_home_whatever_happens_meanwhile() {
     let world = World::new(Mode::Wb);
     let e = world.start().await;
@@ -375,6 +406,7 @@ async fn what_is_staged_ahead_is_what_goes_home_whatever_happens_meanwhile() {
     e.vfs.sync(None, Duration::from_secs(60)).await.unwrap();
     assert!(world.at_home("f").await.unwrap() == expected);
     assert_eq!(world.names_at_home("").await, ["f"]);
+    assert_eq!(world.memory.counters().mixed, 0);
 }
 
 /// UNSTABLE writes as a client keeps them (RFC 1813, 3.3.7 and 3.3.21): until a COMMIT succeeds under the verifier under

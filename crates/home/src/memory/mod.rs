@@ -62,6 +62,9 @@ pub struct Counters {
     pub bytes_read: u64,
     /// Bytes that [`Home::stage`] brought.
     pub bytes_staged: u64,
+    /// Calls of [`Home::stage`] and [`Home::copy`] with other bytes than the same name had at this position before: over
+    /// several pipes those might arrive after these.
+    pub mixed: u64,
     /// Bytes that [`Home::copy`] found.
     pub bytes_copied: u64,
     /// Bytes of files that operations brought.
@@ -90,6 +93,8 @@ struct State {
     tree: Tree,
     memo: Memo,
     staged: StagedStore,
+    /// The hashes of all that was staged, by name and position.
+    named: HashMap<(OpId, u64), blake3::Hash>,
     counters: Counters,
     /// Volumes that were claimed, and whether the agent that runs knows of it.
     claims: HashMap<(u64, u32), bool>,
@@ -121,6 +126,12 @@ struct State {
 }
 
 impl State {
+    fn stage(&mut self, op: OpId, at: u64, data: Bytes) -> Result<()> {
+        let hash = blake3::hash(&data);
+        self.counters.mixed += u64::from(*self.named.entry((op, at)).or_insert(hash) != hash);
+        self.staged.put(op, at, data).map(drop)
+    }
+
     fn find(&self, at: &Loc) -> Result<u64> {
         let ino = self.tree.find(&at.path)?;
         let now = self.tree.attr(ino)?.id;
@@ -157,6 +168,7 @@ impl MemoryHome {
             tree: Tree::new(),
             memo: Memo::default(),
             staged: StagedStore::default(),
+            named: HashMap::new(),
             counters: Counters::default(),
             claims: HashMap::new(),
             keeps_log: false,
@@ -529,7 +541,7 @@ impl Home for MemoryHome {
         let mut state = self.state.lock();
         state.counters.stage += 1;
         state.counters.bytes_staged += data.len() as u64;
-        state.staged.put(op, at, data).map(drop)
+        state.stage(op, at, data)
     }
 
     async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
@@ -546,7 +558,7 @@ impl Home for MemoryHome {
             let is_it = |data: &Bytes| *blake3::hash(data).as_bytes() == part.hash;
             if let Some(data) = places.iter().filter_map(bytes).find(is_it) {
                 state.counters.bytes_copied += data.len() as u64;
-                state.staged.put(op, part.at, data)?;
+                state.stage(op, part.at, data)?;
             }
         }
         Ok(())

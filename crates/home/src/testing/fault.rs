@@ -25,6 +25,8 @@ pub enum Fault {
     None,
     /// Each call takes this much longer.
     Delay(Duration),
+    /// Each change takes this much longer.
+    SlowChanges(Duration),
     /// Calls fail at once, without effect.
     Unreachable,
     /// Calls fail at once, because somebody has to log in first.
@@ -109,6 +111,7 @@ impl FaultHome {
                 call.await
             }
             Fault::None
+            | Fault::SlowChanges(_)
             | Fault::Hang
             | Fault::HangChanges
             | Fault::ChangesUnanswered
@@ -272,6 +275,9 @@ impl Home for FaultHome {
         }
         if now == Fault::NothingStaged {
             return self.through(std::future::ready(Err(ErrorKind::NotStaged.into()))).await;
+        }
+        if let Fault::SlowChanges(time) = now {
+            tokio::time::sleep(time).await;
         }
         let links = ops.iter().position(|o| now == Fault::NoLinks && matches!(o.op, Op::Link { .. }));
         if links == Some(0) {

@@ -24,11 +24,17 @@ pub struct Ahead {
 
 /// The payloads of one operation on their way.
 pub struct Staging {
+    id: OpId,
     slices: Vec<Slice>,
     task: JoinHandle<Result<Vec<u64>>>,
 }
 
 impl Staging {
+    /// What they are staged as.
+    pub fn id(&self) -> OpId {
+        self.id
+    }
+
     /// Waits until the home has all of it, but for what it has to copy; answers the files of which it does.
     pub async fn held(mut self) -> Result<Vec<u64>> {
         (&mut self.task).await.unwrap_or_else(|e| Err(home::Error::new(home::ErrorKind::Io, e.to_string())))
@@ -43,8 +49,8 @@ impl Drop for Staging {
 
 impl Ahead {
     /// What was staged for an operation, if it is just this.
-    pub fn take(&mut self, id: OpId, slices: &[Slice]) -> Option<Staging> {
-        self.staged.remove(&id.seq).filter(|staging| staging.slices == slices)
+    pub fn take(&mut self, seq: u64, slices: &[Slice]) -> Option<Staging> {
+        self.staged.remove(&seq).filter(|staging| staging.slices == slices)
     }
 
     /// Forgets everything.
@@ -122,8 +128,7 @@ impl Volume {
         (seq, object, slices): (u64, u64, Vec<Slice>),
         ahead: &mut Ahead,
     ) -> Option<(u64, Staging)> {
-        let id = OpId { gateway: self.shared.gateway, volume: self.id, seq };
-        let staging = ahead.take(id, &slices).or_else(|| self.begin_staging(id, object, slices));
+        let staging = ahead.take(seq, &slices).or_else(|| self.begin_staging(object, slices));
         staging.map(|staging| (seq, staging))
     }
 
@@ -137,12 +142,19 @@ impl Volume {
     }
 
     /// `None` where the local disk does not give the bytes back, which is seen when it is their turn.
-    fn begin_staging(self: &Arc<Self>, id: OpId, object: u64, slices: Vec<Slice>) -> Option<Staging> {
+    fn begin_staging(self: &Arc<Self>, object: u64, slices: Vec<Slice>) -> Option<Staging> {
         let bytes =
             slices.iter().map(|slice| self.bytes_of(slice)).collect::<crate::env::Result<_>>().ok()?;
-        let volume = self.clone();
+        let (id, volume) = (self.next_staging(), self.clone());
         let task = tokio::spawn(async move { volume.stage(id, object, bytes).await });
-        Some(Staging { slices, task })
+        Some(Staging { id, slices, task })
+    }
+
+    /// What the next payloads are staged as: nothing else ever is. What was staged for nothing may still arrive, over another
+    /// pipe and after what is staged in its place.
+    pub(super) fn next_staging(&self) -> OpId {
+        let seq = self.shared.stagings.fetch_add(1, Ordering::Relaxed);
+        OpId { gateway: self.shared.gateway, volume: self.id, seq }
     }
 }
 

@@ -36,7 +36,7 @@ struct Run {
 }
 
 impl Volume {
-    /// Stages the payloads of an operation on `object`. Answers the files of which the home copies.
+    /// Stages the payloads of an operation on `object` as `id`. Answers the files of which the home copies.
     pub(super) async fn stage(&self, id: OpId, object: u64, payloads: Vec<Bytes>) -> Result<Vec<u64>> {
         let bytes: u64 = payloads.iter().map(|part| part.len() as u64).sum();
         let plan = match bytes >= limits::ALIKE_MIN && self.home.copies() {

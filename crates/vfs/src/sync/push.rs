@@ -250,7 +250,7 @@ impl Volume {
         let copies = self.home.copies();
         let loads = ready.iter().map(|one| {
             let staging = match &one.op {
-                Op::Write { pieces, .. } => ahead.take(one.id, &staged(pieces, copies)),
+                Op::Write { pieces, .. } => ahead.take(one.id.seq, &staged(pieces, copies)),
                 _ => None,
             };
             self.load(one, Stages { any: stages, whole: ahead.whole, copies }, staging)
@@ -294,6 +294,7 @@ impl Volume {
             Op::Write { pieces, .. } => Inline::new(pieces, stages.copies),
             _ => Inline::new(&[], false),
         };
+        let id = staging.as_ref().map_or_else(|| self.next_staging(), Staging::id);
         let mut staged = 0;
         let mut rest: Vec<Bytes> = Vec::new();
         let op = ready.op.clone().try_map(Ok::<_, Error>, |slice| {
@@ -306,15 +307,15 @@ impl Volume {
             }
             let at = staged;
             staged += len;
-            Ok(Payload::Staged(Staged { op: ready.id, at, len }))
+            Ok(Payload::Staged(Staged { op: id, at, len }))
         })?;
         let copied = match staging {
             Some(staging) => staging.held().await?,
             None if rest.is_empty() => Vec::new(),
-            None if stages.whole => stage(&*self.home, ready.id, rest).await.map(|()| Vec::new())?,
+            None if stages.whole => stage(&*self.home, id, rest).await.map(|()| Vec::new())?,
             None => {
                 let object = self.object(&self.tree.lock(), ready)?;
-                self.stage(ready.id, object, rest).await?
+                self.stage(id, object, rest).await?
             }
         };
         let placed = Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op };
@@ -348,7 +349,7 @@ impl Volume {
     }
 }
 
-/// Sends what an operation refers to, one payload behind the other; short ones go together.
+/// Sends what an operation refers to as `id`, one payload behind the other; short ones go together.
 pub(super) async fn stage(home: &dyn Home, id: OpId, payloads: Vec<Bytes>) -> Result<()> {
     let sends = joined(payloads).into_iter().map(|(at, bytes)| home.stage(id, at, bytes));
     futures_util::future::try_join_all(sends).await.map(drop)

@@ -18,6 +18,7 @@ fn volume(disk: &SimDisk, home: Arc<dyn Home>) -> Arc<Volume> {
         replies: Arc::default(),
         watchers: Arc::default(),
         gateway: 1,
+        stagings: Arc::default(),
         server_uid: 4000,
         server_gid: 4000,
         staleness: Duration::ZERO,

@@ -113,12 +113,20 @@ class Day:
         """All that was acknowledged is at the home, is seen here, and was in nobody's way."""
         self.machine.ask("sync", "--timeout", "120")
         for name, data in self.files.items():
-            expect(read(f"{self.there}/{name}") == data, True, f"{name} at the home is what was written")
-            expect(self.read(name) == data, True, f"{name} here is what was written")
+            for where, found in (("at the home", read(f"{self.there}/{name}")), ("here", self.read(name))):
+                expect(self.difference(found, data), None, f"what {name} has {where} that was not written")
         visible = {name for name in os.listdir(self.there) if name not in (".cache", "lost+found")}
         expect(visible, set(self.files), "names at the home")
         status = self.status()
         expect((status["conflicts"], status["parked"], status["unsent_ops"]), (0, [], 0), "the status")
+
+    def difference(self, found, wanted):
+        """Where bytes differ from what they are to be, and what is known of the home then."""
+        if found == wanted:
+            return None
+        first = next((n for n, (a, b) in enumerate(zip(found, wanted)) if a != b), min(len(found), len(wanted)))
+        what = f"{len(found)} bytes instead of {len(wanted)}, from {first} on {found[first : first + 40]}"
+        return f"{what}; {self.status()}; {sh(*self.machine.trellis('conflicts', '--state', f'{STATE}/trellis'))}"
 
     def away(self):
         self.machine.end_home()
