@@ -149,7 +149,7 @@ pub const BATCH_BYTES: u64 = 16 << 20;
 /// How often they are halved at most, where connections are lost before a batch has got through.
 pub const BATCH_HALVINGS: u32 = 5;
 /// Batches for which bytes are staged before it is their turn. With the one that is under way they fit in what a home holds.
-pub const BATCHES_AHEAD: usize = 2;
+pub const BATCHES_AHEAD: u32 = 2;
 /// Payloads up to this size travel in the operation, longer ones are staged before it.
 pub const INLINE_PAYLOAD: u64 = 64 << 10;
 /// Bytes that travel in one operation at most; what its further payloads hold is staged, however short each is.

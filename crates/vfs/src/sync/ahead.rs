@@ -112,8 +112,8 @@ impl Volume {
     pub fn stage_ahead(self: &Arc<Self>, batch: &[&Group], ahead: &mut Ahead) {
         let mut passed: HashSet<u64> = batch.iter().flat_map(|g| g.seqs.iter().copied()).collect();
         let mut next = HashMap::new();
-        for _ in 0..limits::BATCHES_AHEAD {
-            let staged = self.next_staged(&mut passed);
+        for batches in 1..=limits::BATCHES_AHEAD {
+            let staged = self.next_staged(&mut passed, batches);
             if staged.is_empty() {
                 break;
             }
@@ -132,11 +132,11 @@ impl Volume {
         staging.map(|staging| (seq, staging))
     }
 
-    /// What the batch that goes after operations `passed` has to stage, by operation and with its object; nothing where that
-    /// may still change.
-    fn next_staged(&self, passed: &mut HashSet<u64>) -> Vec<(u64, u64, Vec<Slice>)> {
+    /// What the batch that goes after operations `passed`, which are so many batches, has to stage, by operation and with its
+    /// object; nothing where that may still change.
+    fn next_staged(&self, passed: &mut HashSet<u64>, batches: u32) -> Vec<(u64, u64, Vec<Slice>)> {
         let queue = &self.tree.lock().queue;
-        let groups = queue.select_after(self.env.clock.instant(), passed);
+        let groups = queue.select_after(self.env.clock.instant(), passed, batches);
         passed.extend(groups.iter().flat_map(|g| g.seqs.iter().copied()));
         staged_for(queue, &groups, self.home.copies())
     }

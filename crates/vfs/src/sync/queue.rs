@@ -520,21 +520,23 @@ impl Queue {
 
     /// The operations up to number `last` that go next, or up to the last one that the home knows already.
     pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
-        self.gather(now, self.ops.range(..=last.max(self.last_known(now)))).0
+        self.gather(now, self.ops.range(..=last.max(self.last_known(now))), self.halved).0
     }
 
-    /// The operations that go next when these are done, if no later one can join them.
-    pub fn select_after(&self, now: Duration, done: &HashSet<u64>) -> Vec<Group> {
-        let (groups, ended) = self.gather(now, self.ops.iter().filter(|(seq, _)| !done.contains(*seq)));
+    /// The operations that go next when these are done, `batches` of them, if no later one can join them.
+    pub fn select_after(&self, now: Duration, done: &HashSet<u64>, batches: u32) -> Vec<Group> {
+        let left = self.ops.iter().filter(|(seq, _)| !done.contains(*seq));
+        let (groups, ended) = self.gather(now, left, self.halved.saturating_sub(batches));
         let wanted = || self.ops.last_key_value().is_some_and(|(last, _)| *last <= self.urgent);
         if ended || wanted() { groups } else { Vec::new() }
     }
 
-    /// A batch of these operations, and whether it ended before the last of them.
+    /// A batch of these operations, its bytes halved so often, and whether it ended before the last of them.
     fn gather<'a>(
         &self,
         now: Duration,
         ops: impl Iterator<Item = (&'a u64, &'a Pending)>,
+        halved: u32,
     ) -> (Vec<Group>, bool) {
         let mut batch = Selection { now, ..Selection::default() };
         let mut ended = false;
@@ -545,7 +547,7 @@ impl Queue {
             }
             // What the home knows is sent again as what it was.
             let is_new = *seq > known.last;
-            let halved = if is_new { self.halved } else { 0 };
+            let halved = if is_new { halved } else { 0 };
             ended = is_new && known.has_left()
                 || batch.is_full(limits::BATCH_BYTES >> halved)
                 || !batch.take(*seq, op, &self.known);
