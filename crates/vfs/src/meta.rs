@@ -122,9 +122,11 @@ pub fn adopt(inode: &mut Inode, attr: &Attr, at: Duration, now: Time) {
 fn is_ours(inode: &Inode, attr: &Attr) -> bool {
     let of = |x: &Attr| (x.mode, x.uid, x.gid, x.nlink, x.mtime);
     let content = |x: &Attr| (x.mtime, x.size);
+    if inode.kind == Kind::Dir && inode.base == Some(attr.version()) {
+        return true;
+    }
     let Some(mine) = &inode.attr else { return false };
     match (inode.kind, inode.shown) {
-        (Kind::Dir, _) if inode.base == Some(attr.version()) => true,
         (Kind::Dir, Some((None, _))) => !inode.recalled && of(mine) == of(attr),
         (Kind::Dir, _) => false,
         // Of those that are unsent the home may have executed some.
@@ -435,6 +437,18 @@ mod tests {
         inode.shown = Some((None, at(5)));
         observe(&mut tree, ROOT_ID, &there, Asked { heard: at(10), ..asked(10) }).unwrap();
         assert_eq!(tree.peek(ROOT_ID).unwrap().shown, Some((Some(there.version()), at(10))));
+    }
+
+    /// Where its attributes are not kept, too: the next process finds the time with the version.
+    #[test]
+    fn a_directory_that_is_as_it_was_left_keeps_the_ctime_that_was_shown() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let at = |sec| Time { sec, nsec: 0 };
+        let there = Attr { ctime: at(1000), ..attr(Kind::Dir, 2) };
+        let inode = tree.get(ROOT_ID).unwrap();
+        (inode.attr, inode.base, inode.shown) = (None, Some(there.version()), Some((None, at(5))));
+        observe(&mut tree, ROOT_ID, &there, Asked { heard: at(10), ..asked(10) }).unwrap();
+        assert_eq!(tree.peek(ROOT_ID).unwrap().shown, Some((Some(there.version()), at(5))));
     }
 
     /// A write that replaces the file at the home gives it another identity there.
