@@ -37,7 +37,7 @@ pub enum Content {
 
 /// Lays attributes over an object.
 pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Content> {
-    let heard = tree.ctimes.heard(asked.heard);
+    let heard = tree.heard(asked.heard);
     let inode = tree.get(id)?;
     // What was kept from before a restart has no unsent change that could not be laid over the answer once more, but
     // outcomes that came after the question cannot.
@@ -415,7 +415,7 @@ mod tests {
         let op = home::Op::Create { dir: ROOT_ID, name: Name::new(b"d").unwrap(), new, mode: 0o755 };
         let (retry, verifier) = (None, None);
         let known = Change { time: at(100), object: 2, after: None, op, retry, verifier, plain: false };
-        tree.ctimes = crate::inode::Ctimes::found([&known].into_iter(), at(10));
+        tree.ctimes = crate::inode::Ctimes::found([&known].into_iter(), None, at(10));
         let ahead = 100 + crate::limits::CTIME_AHEAD.as_secs() as i64;
         for (n, (homes, shown)) in [(50, 50), (104, 104), (1000, ahead)].into_iter().enumerate() {
             let there = Attr { ctime: at(homes), ..attr(Kind::File, 3 + n as u64) };

@@ -524,7 +524,7 @@ fn recover(
         Body::Change(change) => Some(change),
         _ => None,
     });
-    tree.ctimes = Ctimes::found(changes, shared.env.clock.now());
+    tree.ctimes = Ctimes::found(changes, tree.noted_floor()?, shared.env.clock.now());
     let (open, recovery) = unretired(&mut shared.replies.lock(), volume, tree, records, saved);
     let now = shared.env.clock.instant();
     for (seq, (mut change, late)) in open {

@@ -6,11 +6,15 @@
 //! after that, until its clock is later than what was counted on to.
 //!
 //! A ctime of a home whose clock is ahead is shown as of when it was heard, which no record tells before the next
-//! checkpoint or change. So after a restart it may be as late as it may have been before.
+//! checkpoint or change. So after a restart it may be as late as it may have been before. Where our clock is behind, that is
+//! the floor, which the store knows before anybody is shown it: the clock of the process after that may be later than all
+//! records, and not than that.
 
+use super::{Tree, damaged, local};
 use crate::journal::Change;
 use crate::limits;
-use home::Time;
+use home::{Result, Time};
+use oncrpc::xdr::Xdr;
 use std::time::Duration;
 
 /// What a volume knows of the ctimes that it has shown.
@@ -28,11 +32,13 @@ pub struct Ctimes {
     next: Option<(u64, Time)>,
     /// The first record of this process that shows a ctime after the floor.
     own: Option<u64>,
+    /// The latest floor that the store knows.
+    noted: Option<Time>,
 }
 
 impl Ctimes {
-    /// After a restart, at the time `now`: these changes were found.
-    pub fn found<'a>(changes: impl Iterator<Item = &'a Change>, now: Time) -> Ctimes {
+    /// After a restart, at the time `now`: these changes were found, and this note of a floor.
+    pub fn found<'a>(changes: impl Iterator<Item = &'a Change>, noted: Option<Time>, now: Time) -> Ctimes {
         let credible = later(now, limits::CLOCK_BEHIND);
         let (mut found, mut newest) = (Ctimes::default(), None);
         for change in changes {
@@ -50,7 +56,9 @@ impl Ctimes {
             found.durable = Some(change.time);
         }
         let shown = newest.map(|time| later(time, limits::CTIME_AHEAD));
-        found.floor = found.floor.max(shown.unwrap_or_default());
+        found.noted = noted.filter(|floor| *floor <= credible);
+        found.until = found.until.max(found.noted);
+        found.floor = found.floor.max(shown.unwrap_or_default()).max(found.noted.unwrap_or_default());
         found
     }
 
@@ -68,7 +76,7 @@ impl Ctimes {
 
     /// An answer of a home that is heard at this time shows no ctime later than the answer: what is yet to come is none that
     /// an earlier process may have shown.
-    pub fn heard(&self, time: Time) -> Time {
+    fn heard(&self, time: Time) -> Time {
         time.max(self.floor(time))
     }
 
@@ -100,6 +108,27 @@ impl Ctimes {
     }
 }
 
+impl Tree {
+    /// The latest ctime that is shown of what is heard from a home at this time.
+    pub fn heard(&mut self, time: Time) -> Time {
+        let heard = self.ctimes.heard(time);
+        if heard > time && self.ctimes.noted < Some(heard) {
+            let note = (self.key(b't', &[]), Some(heard.to_bytes().to_vec()));
+            match self.store.commit(vec![note]).and_then(|()| self.store.persist()) {
+                Ok(()) => self.ctimes.noted = Some(heard),
+                Err(e) => tracing::warn!("a later start may show earlier ctimes than this one: {e}"),
+            }
+        }
+        heard
+    }
+
+    /// The floor that an earlier process noted.
+    pub fn noted_floor(&self) -> Result<Option<Time>> {
+        let bytes = self.store.get(&self.key(b't', &[])).map_err(local)?;
+        bytes.map(|b| Time::from_bytes(b).map_err(|_| damaged("ctimes"))).transpose()
+    }
+}
+
 fn later(time: Time, by: Duration) -> Time {
     let nsec = time.nsec + by.subsec_nanos();
     let sec = time.sec.saturating_add(by.as_secs() as i64).saturating_add(i64::from(nsec / 1_000_000_000));
@@ -109,8 +138,10 @@ fn later(time: Time, by: Duration) -> Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::{MemStore, MetaStore};
     use home::op::SetAttr;
     use home::{Attr, Op};
+    use std::sync::Arc;
 
     fn change(time: Time, ctime: Time) -> Change {
         let attr = crate::inode::tests::attr(home::Kind::File, 2);
@@ -120,7 +151,7 @@ mod tests {
     }
 
     fn floor(changes: &[Change], now: Time) -> Option<Time> {
-        let floor = Ctimes::found(changes.iter(), now).floor(now);
+        let floor = Ctimes::found(changes.iter(), None, now).floor(now);
         (floor.sec > i64::MIN).then_some(floor)
     }
 
@@ -140,5 +171,24 @@ mod tests {
         assert!(floor(&twice, counted.next()) > twice.last().unwrap().after.map(|after| after.ctime));
         let own = [&before[..], &[change(at(98), at(1000)), change(at(98), at(1000).next())]].concat();
         assert_eq!(floor(&own, at(103)), None, "another file's");
+    }
+
+    /// No record tells it.
+    #[test]
+    fn what_was_shown_of_a_home_while_the_clock_was_behind_is_known_to_the_next_process() {
+        let store: Arc<dyn MetaStore> = Arc::new(MemStore::new());
+        let at = |sec| Time { sec, nsec: 0 };
+        let before = [change(at(100), at(100))];
+        let start = |now| {
+            let mut tree = Tree::open(1, store.clone()).unwrap();
+            tree.ctimes = Ctimes::found(before.iter(), tree.noted_floor().unwrap(), now);
+            tree
+        };
+        assert_eq!(start(at(101)).heard(at(101)), at(101));
+        assert_eq!(start(at(101)).heard(at(101)), at(101), "it was not behind");
+        let shown = start(at(50)).heard(at(50));
+        assert!(shown > at(101));
+        assert_eq!(start(at(101)).heard(at(101)), shown);
+        assert_eq!(start(shown.next()).heard(shown.next()), shown.next(), "the clock is later than that");
     }
 }

@@ -80,6 +80,19 @@ fn an_object_of_many_names_is_told_in_few_words() {
 }
 
 #[test]
+fn a_removed_file_that_was_found_again_is_there_after_a_restart() {
+    let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+    let object = tree.bind(ROOT_ID, &name(1), &attr(Kind::File, 50), None).unwrap();
+    let found = tree.binding(object).unwrap();
+    tree.unlink(ROOT_ID, &name(1), object);
+    let removed = tree.binding(object).unwrap();
+    tree.restore(&removed);
+    assert!(tree.get(object).unwrap().gone);
+    tree.restore(&found);
+    assert!(!tree.get(object).unwrap().gone, "the home has it by the name that it had");
+}
+
+#[test]
 fn ids_are_never_given_twice() {
     let store = Arc::new(MemStore::new());
     let mut tree = Tree::open(1, store.clone()).unwrap();

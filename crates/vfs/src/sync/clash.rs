@@ -151,7 +151,7 @@ impl Volume {
             return Ok(None);
         }
         let id = tree.bind(dir, name, attr, None)?;
-        let heard = tree.ctimes.heard(self.env.clock.now());
+        let heard = tree.heard(self.env.clock.now());
         let inode = tree.get(id)?;
         if known.is_none() {
             meta::adopt(inode, attr, self.env.clock.instant(), heard);

@@ -109,7 +109,7 @@ impl Volume {
     }
 
     fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, change: &Change) {
-        let (at, heard) = (self.env.clock.instant(), tree.ctimes.heard(self.env.clock.now()));
+        let (at, heard) = (self.env.clock.instant(), tree.heard(self.env.clock.now()));
         let version = attr.version();
         let written = matches!(change.op, Op::Write { .. });
         let laid = !tree.unlaid.contains(&id);
@@ -167,7 +167,7 @@ impl Volume {
         if !change.plain {
             return;
         }
-        let (at, heard) = (self.env.clock.instant(), tree.ctimes.heard(self.env.clock.now()));
+        let (at, heard) = (self.env.clock.instant(), tree.heard(self.env.clock.now()));
         for attr in &done.dirs {
             let Some(dir) = tree.find_home(&attr.id) else { continue };
             if let Ok(inode) = tree.get(dir)
