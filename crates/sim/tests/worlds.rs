@@ -184,8 +184,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&crowded, &[7041]),
         // A part of such a write, which the full disk let happen.
         (&crowded, &[5152]),
-        // What a killed agent had begun, and was refused when it went again.
-        (&refusals, &[309, 452, 1082]),
+        // What a killed agent had begun, and was refused when it went again; the links of what a refused move was to replace.
+        (&refusals, &[309, 452, 1082, 12174]),
     ];
     hold(100, &longer);
 }

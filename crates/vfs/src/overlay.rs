@@ -184,14 +184,14 @@ fn touch_dir(tree: &mut Tree, dir: u64, time: Time, links: i32) -> Result<()> {
     Ok(())
 }
 
-/// Lays what unsent operations do to the attributes of an object over an answer of the home that contains the
-/// operations up to `applied`. After a restart that is the first that is known of them. `moves_ctime`: since
+/// Lays what unsent operations do to the attributes of an object over an answer of the home that contains what was
+/// executed up to `applied`. After a restart that is the first that is known of them. `moves_ctime`: since
 /// that answer another ctime is shown.
 pub fn overlay_attributes(tree: &mut Tree, id: u64, applied: u64, moves_ctime: bool) -> Result<()> {
     let (later, late): (Vec<Change>, Vec<bool>) = tree
         .queue
         .iter()
-        .filter(|(seq, p)| *seq > applied && p.overlaid)
+        .filter(|(seq, p)| !tree.queue.is_contained(*seq, p, applied) && p.overlaid)
         .filter(|(_, p)| objects(&p.change).any(|o| o == id))
         .map(|(_, p)| (p.change.clone(), p.late || p.parked.is_some()))
         .unzip();

@@ -318,6 +318,12 @@ impl Queue {
         self.under_way.contains(&seq) || self.lost.contains(&seq)
     }
 
+    /// Whether an answer of the home that contains what was executed up to the number `applied` contains this one, which has
+    /// no outcome. What was refused, or waited for such a one, comes after its number.
+    pub fn is_contained(&self, seq: u64, op: &Pending, applied: u64) -> bool {
+        seq <= applied && op.parked.is_none() && (!op.late || self.is_under_way(seq))
+    }
+
     /// Whether operations may have been executed whose answers are lost.
     pub fn is_in_doubt(&self) -> bool {
         let mut sent = self.under_way.iter().chain(&self.lost);

@@ -49,6 +49,25 @@ fn a_write_may_have_been_executed_from_when_it_is_sent_until_it_has_an_outcome()
     assert!(!queue.is_writing(7));
 }
 
+/// Else what the home has of an object was counted as what is left of it after a change that it refused.
+#[test]
+fn an_answer_does_not_contain_what_was_refused_before_later_changes_were_done() {
+    let mut queue = Queue::default();
+    let late = Pending { late: true, ..created(2) };
+    let parked = Pending { parked: Some(ErrorKind::Access), ..created(3) };
+    for (seq, op) in [(1, created(1)), (2, late), (3, parked)] {
+        queue.push(seq, op);
+    }
+    let contained = |queue: &Queue, applied| {
+        let found = queue.iter().filter(|(seq, op)| queue.is_contained(*seq, op, applied));
+        found.map(|(seq, _)| seq).collect::<Vec<_>>()
+    };
+    assert_eq!(contained(&queue, 0), Vec::<u64>::new());
+    assert_eq!(contained(&queue, 4), [1]);
+    queue.begin([2]);
+    assert_eq!(contained(&queue, 4), [1, 2], "it may have been done");
+}
+
 #[test]
 fn a_claim_asks_again_for_what_was_looked_for_and_not_found() {
     let mut queue = Queue::default();
