@@ -214,7 +214,11 @@ impl Gateway {
         let ours = there.filter(|a| op.resent && (is_begun || is_ours(a)));
         match (ours, op.change) {
             (Some(attr), Change::Write(_) | Change::Save(_) | Change::Append(_)) => {
-                op.object.map(|obj| self.versions.insert(obj, attr.version()));
+                let base = op.object.and_then(|obj| self.versions.insert(obj, attr.version()));
+                // It was made to that already: somebody has the file open for writing there.
+                if base.is_some_and(|base| Version { ctime: attr.ctime, ..base } == attr.version()) {
+                    self.ops[n].state = State::Reported("conflict".into());
+                }
             }
             (Some(attr), _) => self.done(n, Some(attr)),
             (None, _) => self.ops[n].state = State::Reported("conflict".into()),
