@@ -208,7 +208,9 @@ fn ours(facts: &Facts, gateway: &Gateway, image: &Fs) -> Check {
         return Err(format!("I2: {token} is there {n} times"));
     }
     let kept = gateway.tree(false).tokens();
-    let wanted: Tokens = gateway.tokens().intersection(&kept).cloned().collect();
+    let removed = gateway.removed_by_both(|path| facts.outside.acts.iter().any(|act| act.takes(path)));
+    let wanted: Tokens =
+        gateway.tokens().intersection(&kept).filter(|t| !removed.contains(*t)).cloned().collect();
     let lost: Vec<&String> =
         wanted.iter().filter(|t| !count.contains_key(*t) && !facts.outside.excused.contains(*t)).collect();
     if lost.is_empty() { Ok(()) } else { Err(format!("I5: {lost:?} was acknowledged and is lost")) }

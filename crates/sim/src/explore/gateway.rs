@@ -2,6 +2,7 @@
 //! `place`, `settle` and `told` for operations that are sent one by one: nothing is coalesced, and what is a conflict or
 //! refused is reported and given up, with what becomes impossible by that.
 
+use super::resume::is_write;
 use super::tree::{Change, MODE, Obj, Path, Sort, TARGET, Tree, XATTR, stamp, time, token};
 use bytes::Bytes;
 use home::op::{New, SetAttr, SetTime};
@@ -184,8 +185,22 @@ impl Gateway {
                 (attr.size, attr.mtime) = (0, time(self.shift + n));
             }
             self.ids.insert(obj, attr.id);
-            self.versions.insert(obj, attr.version());
+            if !self.is_foreign(n, obj, &attr) {
+                self.versions.insert(obj, attr.version());
+            }
         }
+    }
+
+    /// Whether the outcome of an operation that leaves a content as it is shows another one: what is unsent was not made to
+    /// that.
+    fn is_foreign(&self, n: usize, obj: Obj, attr: &Attr) -> bool {
+        let change = self.ops[n].change;
+        let is_content = matches!(change, Change::Create(_)) || is_write(change);
+        let sets =
+            |time| matches!(change, Change::Utimes(_)) && self.after(n).is_some_and(|after| after.2 == time);
+        let differs =
+            |base: &Version| base.size != attr.size || base.mtime != attr.mtime && !sets(attr.mtime);
+        attr.kind == Kind::File && !is_content && self.versions.get(&obj).is_some_and(differs)
     }
 
     /// What an operation leaves of its object, for who looks at type, length and time.
@@ -272,14 +287,38 @@ impl Gateway {
 
     /// The tokens that operations wrote which are done.
     pub fn tokens(&self) -> BTreeSet<String> {
-        let writes =
-            |op: &Pending| matches!(op.change, Change::Write(_) | Change::Save(_) | Change::Append(_));
-        let done = self.ops.iter().enumerate().filter(|(_, op)| op.state == State::Done && writes(op));
-        done.flat_map(|(n, op)| {
-            let second = matches!(op.change, Change::Write(_)).then(|| token(self.shift + n, 1));
-            [Some(token(self.shift + n, 0)), second].into_iter().flatten()
-        })
-        .collect()
+        (0..self.ops.len()).flat_map(|n| self.tokens_of(n)).collect()
+    }
+
+    /// The tokens that an operation wrote, if it is done.
+    fn tokens_of(&self, n: usize) -> impl Iterator<Item = String> + use<> {
+        let op = &self.ops[n];
+        let first = (op.state == State::Done && is_write(op.change)).then(|| token(self.shift + n, 0));
+        let second = first.is_some() && matches!(op.change, Change::Write(_));
+        first.into_iter().chain(second.then(|| token(self.shift + n, 1)))
+    }
+
+    /// The tokens in files that had several names, of which the batch took one away afterwards and somebody else all others,
+    /// which are `taken`. On one machine they would be lost as well.
+    pub fn removed_by_both(&self, taken: impl Fn(&str) -> bool) -> BTreeSet<String> {
+        let (mut tree, left) = (Tree::begin(), self.tree(false));
+        let mut removed = BTreeSet::new();
+        for (n, op) in self.ops.iter().enumerate() {
+            let obj = match op.change {
+                Change::Remove(p) | Change::Rename(_, p) => tree.at(p),
+                _ => None,
+            };
+            if op.state != State::Done || tree.apply(op.change, self.shift + n).is_none() {
+                tree.skip(op.change);
+                continue;
+            }
+            let Some(obj) = obj.filter(|obj| tree.links(*obj) > 0) else { continue };
+            if left.names.iter().filter(|(_, o)| **o == obj).all(|(path, _)| taken(path)) {
+                let before = (0..n).filter(|n| self.ops[*n].object == Some(obj));
+                removed.extend(before.flat_map(|n| self.tokens_of(n)));
+            }
+        }
+        removed
     }
 }
 

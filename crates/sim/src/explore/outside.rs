@@ -64,6 +64,11 @@ impl Act {
         })
     }
 
+    /// Whether it takes this name away from what has it.
+    pub fn takes(self, path: &str) -> bool {
+        matches!(self, Act::Replace(p) | Act::Remove(p) if p == path)
+    }
+
     /// All that it may do to names.
     pub fn all(names: impl IntoIterator<Item = Path>) -> Vec<Act> {
         let file = [Act::Write, Act::Append, Act::Replace, Act::Remove, Act::Create, Act::Away, Act::Hold];

@@ -38,7 +38,8 @@ impl Trace {
     }
 }
 
-fn is_write(change: Change) -> bool {
+/// Whether it changes what a file contains.
+pub(super) fn is_write(change: Change) -> bool {
     matches!(change, Change::Write(_) | Change::Save(_) | Change::Append(_))
 }
 
