@@ -140,8 +140,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&outsider, &[604, 1335, 1393, 1707, 2554, 4122, 515, 5236, 8511]),
         // What another program did before anything of ours was sent, or wrote over what an append found, or to a file just
         // made; what a copy was written after its first name was removed, or a file that was found again after its removal;
-        // a time that was heard while the clock was behind.
-        (&outsider, &[489, 5054, 5316, 4728, 8683, 7042, 8001, 9582, 4235, 8698, 11277, 1963]),
+        // a time that was heard while the clock was behind; a write that began with the length that its file had.
+        (&outsider, &[489, 5054, 5316, 4728, 8683, 7042, 8001, 9582, 4235, 8698, 11277, 1963, 19671]),
         // What another program made after the power had failed in place of what was unsent, where that had not been seen,
         // or wrote then, or to what ours was known to be in; what was written once more, or a name proved of no content.
         (&cut, &[13, 894, 1315, 138, 192, 246, 358, 410, 1086, 1033, 1970]),

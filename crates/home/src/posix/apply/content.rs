@@ -221,9 +221,16 @@ impl<S: Sys> Batch<'_, S> {
             }
         }
         let end = sole_append(old.size, pieces).filter(|_| guarded && !leased);
+        // A length that it has would move its time alone, and who comes after a kill there could not tell that from a change by
+        // somebody else.
+        let is_moot = |to: u64| to == now.size && !placed.plain;
+        let needed = match pieces {
+            [Piece::Truncate(to), rest @ ..] if is_moot(*to) => rest,
+            all => all,
+        };
         let written = match end {
             Some(data) => self.append_all(fd, old.size, data),
-            None => self.write_pieces(fd, pieces),
+            None => self.write_pieces(fd, needed),
         };
         if let Err(e) = written {
             if is_append(old.size, pieces) && (leased || !guarded) {

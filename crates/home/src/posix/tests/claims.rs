@@ -67,7 +67,11 @@ pub(super) fn batch(home: &Posix) -> Vec<Placed> {
         }
         other => other,
     };
-    let linked = write("w/linked", version("w/linked"), 4, b"HERE");
+    let mut linked = write("w/linked", version("w/linked"), 4, b"HERE");
+    if let Op::Write { pieces, .. } = &mut linked {
+        // The length that it has.
+        pieces.insert(0, Piece::Truncate(13));
+    }
     let mut sparse = write("w/sparse", version("w/sparse"), 30, b"and more");
     if let Op::Write { pieces, .. } = &mut sparse {
         pieces.insert(0, Piece::Truncate(40));
