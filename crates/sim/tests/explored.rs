@@ -17,6 +17,7 @@ const BOUNDS: Bounds = Bounds {
     gateways: false,
     events: 1,
     variant: None,
+    engine: false,
     keep_going: false,
     jobs: 2,
 };
@@ -43,6 +44,25 @@ fn pairs_keep_every_promise_when_agents_are_killed_or_others_act() {
 }
 
 #[test]
+fn the_engine_keeps_every_promise() {
+    let engine = Bounds { engine: true, ..BOUNDS };
+    let singles: Vec<_> = batches(1, &alphabet(true)).into_iter().step_by(10).collect();
+    let pairs: Vec<_> = batches(2, &alphabet(false)).into_iter().step_by(40).collect();
+    let (one, two) = (explore_these(&engine, &singles), explore_these(&engine, &pairs));
+    holds(&one);
+    holds(&two);
+    assert!(one.runs > 500 && two.runs > 1_000, "{one:?} {two:?}");
+}
+
+#[test]
+fn what_an_agent_leaves_out_is_missed_with_the_engine() {
+    for (variant, change) in [(Variant::BlindRename, Write("f")), (Variant::NoMarker, Write("f"))] {
+        let bounds = Bounds { engine: true, variant: Some(variant), ..BOUNDS };
+        assert!(!explore_these(&bounds, &[vec![change]]).broken.is_empty(), "{variant:?}");
+    }
+}
+
+#[test]
 fn agents_that_are_left_behind_do_no_harm() {
     let bounds = Bounds { outsider: 0, crashes: 0, switches: 2, events: 2, ..BOUNDS };
     let counts = explore_these(&bounds, &[vec![Create("n")], vec![Append("f")]]);
@@ -65,7 +85,7 @@ fn what_was_mended_stays_mended() {
     let both = Bounds { events: 2, ..kills };
     let twice = Bounds { outsider: 2, crashes: 0, events: 2, ..BOUNDS };
     let cuts = Bounds { outsider: 0, ..BOUNDS };
-    let all: [(Bounds, &[Change]); 11] = [
+    let all: [(Bounds, &[Change]); 13] = [
         // Who appends before a killed agent's successor comes; a folder that is moved meanwhile.
         (both, &[Append("f")]),
         (both, &[Remove("d/l")]),
@@ -83,6 +103,9 @@ fn what_was_mended_stays_mended() {
         (cuts, &[Create("n"), Rename("f", "n")]),
         (cuts, &[Append("f"), Rename("f", "g")]),
         (cuts, &[Append("f"), Rename("f", "n")]),
+        // What another program wrote before a name was made; a file that it removes together with the batch.
+        (kills, &[Link("f", "n"), Remove("f"), Write("n")]),
+        (kills, &[Link("f", "n"), Write("f"), Remove("f")]),
     ];
     for (bounds, batch) in all {
         holds(&explore_these(&bounds, &[batch.to_vec()]));

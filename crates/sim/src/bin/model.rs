@@ -33,6 +33,9 @@ struct Args {
     /// All of these together, at most
     #[arg(long, default_value_t = 2)]
     events: usize,
+    /// The engine itself sends the batches, which takes longer; not with `--switches` or `--gateways`
+    #[arg(long, conflicts_with_all = ["switches", "gateways"])]
+    engine: bool,
     /// Explores agents that leave out what they must not
     #[arg(long)]
     variant: Option<Variant>,
@@ -50,7 +53,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(path) = &args.replay {
-        return replay(path, args.variant);
+        return replay(path, args.variant, args.engine);
     }
     let bounds = Bounds {
         depth: args.depth,
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         gateways: args.gateways,
         events: args.events,
         variant: args.variant,
+        engine: args.engine,
         keep_going: args.keep_going,
         jobs: args.jobs,
     };
@@ -92,12 +96,15 @@ fn main() -> ExitCode {
     if counts.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn replay(path: &str, variant: Option<Variant>) -> ExitCode {
+fn replay(path: &str, variant: Option<Variant>, engine: bool) -> ExitCode {
     let Some((batch, schedule)) = parse(path) else {
         println!("this is no schedule: {path}");
         return ExitCode::FAILURE;
     };
-    let report = run(&batch, &schedule, variant, None);
+    let report = match engine {
+        true => sim::explore::engine::run(&batch, &schedule, variant),
+        false => run(&batch, &schedule, variant, None),
+    };
     for (n, step) in report.steps.iter().enumerate() {
         for at in schedule.iter().filter(|at| at.step == n) {
             println!("      >>> {at}");

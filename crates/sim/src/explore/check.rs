@@ -87,7 +87,7 @@ pub fn all(facts: &Facts) -> Result<u64, String> {
     }
     theirs(facts, &image)?;
     for gateway in [Some(facts.gateway), facts.other].into_iter().flatten() {
-        ours(facts, gateway, &image)?;
+        ours(facts, gateway, &image, alone)?;
     }
     durable(facts, &image, alone)?;
     leftovers(facts, &image, alone)?;
@@ -191,8 +191,8 @@ fn theirs(facts: &Facts, image: &Fs) -> Check {
     if lost.is_empty() { Ok(()) } else { Err(format!("I4: {lost:?} of another program is lost")) }
 }
 
-/// What was done is there, once.
-fn ours(facts: &Facts, gateway: &Gateway, image: &Fs) -> Check {
+/// What was done is there; once, where there are no copies of what others changed.
+fn ours(facts: &Facts, gateway: &Gateway, image: &Fs, alone: bool) -> Check {
     let mut count: BTreeMap<String, usize> = BTreeMap::new();
     let mut inos = BTreeSet::new();
     for (_, (ino, node)) in shown(image) {
@@ -204,7 +204,7 @@ fn ours(facts: &Facts, gateway: &Gateway, image: &Fs) -> Check {
             }
         }
     }
-    if let Some((token, n)) = count.iter().find(|(_, n)| **n > 1) {
+    if let Some((token, n)) = count.iter().find(|(_, n)| **n > 1 && (alone || !gateway.keeps_both())) {
         return Err(format!("I2: {token} is there {n} times"));
     }
     let kept = gateway.tree(false).tokens();
@@ -237,7 +237,7 @@ fn durable(facts: &Facts, image: &Fs, alone: bool) -> Check {
 /// Nothing of ours is left.
 fn leftovers(facts: &Facts, image: &Fs, alone: bool) -> Check {
     for path in shown(image).keys() {
-        let saved = path.contains(".trellis-saved-");
+        let saved = path.contains(".trellis-saved-") || path.contains(".trellis-conflict-");
         if path.contains("trellis") && (alone || !saved) {
             return Err(format!("I6: {path} is left"));
         }

@@ -53,6 +53,8 @@ pub struct Gateway {
     pub(super) versions: HashMap<Obj, Version>,
     /// Those that were sent last: their places in the batch.
     sent: Vec<usize>,
+    /// Whether what it accepts bears the times of the model.
+    timed: bool,
 }
 
 fn name(path: &str) -> Result<Name> {
@@ -84,7 +86,27 @@ impl Gateway {
             ids.insert(obj, attr.id);
             versions.insert(obj, attr.version());
         }
-        Ok(Gateway { number, shift: 10 * number as usize, ops, ids, versions, sent: Vec::new() })
+        Ok(Gateway { number, shift: 10 * number as usize, ops, ids, versions, sent: Vec::new(), timed: true })
+    }
+
+    /// A gateway that has done a batch, by its own clock, or of which a person is told that a part was not done.
+    pub fn of_engine(number: u64, batch: &[Change], reported: bool) -> Gateway {
+        let mut tree = Tree::begin();
+        let shift = 10 * number as usize;
+        let ops = batch.iter().enumerate().map(|(n, change)| {
+            let object = tree.object(*change);
+            let _ = tree.apply(*change, shift + n);
+            let state = if reported { State::Reported("refused".into()) } else { State::Done };
+            Pending { change: *change, state, resent: false, object }
+        });
+        let ops = ops.collect();
+        let (ids, versions, sent) = (HashMap::new(), HashMap::new(), Vec::new());
+        Gateway { number, shift, ops, ids, versions, sent, timed: false }
+    }
+
+    /// Whether it makes copies of what it cannot write to.
+    pub fn keeps_both(&self) -> bool {
+        !self.timed
     }
 
     /// The numbers of operations that were sent and have no outcome.
@@ -105,6 +127,11 @@ impl Gateway {
             if !counts || tree.apply(op.change, self.shift + n).is_none() {
                 tree.skip(op.change);
             }
+        }
+        if !self.timed {
+            // What it set is known.
+            let set: Vec<_> = (0..self.ops.len()).map(|n| stamp(self.shift + n)).collect();
+            tree.nodes.iter_mut().for_each(|node| node.mtime = node.mtime.filter(|time| set.contains(time)));
         }
         tree
     }

@@ -13,6 +13,7 @@
 //!   while it is being mended.
 //! - A power cut keeps any prefix of the changes of metadata that were not synced. Of content that was not, all, nothing or
 //!   every other part of eight bytes is kept in all files of the tree alike, and all or nothing in those of the log.
+//! - With [`Bounds::engine`] nothing sets an extended attribute: to accept that the home is asked.
 //!
 //! # What is left out because it is the same
 //! - A process is killed, and the power fails, only before calls that change something: a look leaves no trace.
@@ -21,10 +22,11 @@
 //!   still do is the same, too.
 //!
 //! # Layout
-//! [`tree`]: what was wanted. [`gateway`], [`resume`]: what the engine makes of it. [`outside`]: another program.
-//! [`run`]: one run. [`check`]: what has to hold in the end.
+//! [`tree`]: what was wanted. [`gateway`], [`resume`]: what the engine makes of it, in short. [`outside`]: another program.
+//! [`run`]: one run, and [`engine`]: one with the engine itself. [`check`]: what has to hold in the end.
 
 pub mod check;
+pub mod engine;
 pub mod gateway;
 pub mod outside;
 pub mod resume;
@@ -61,6 +63,8 @@ pub struct Bounds {
     pub events: usize,
     /// What the agent leaves out.
     pub variant: Option<Variant>,
+    /// The engine itself sends the batch; no agents are left behind then, and there is no other gateway.
+    pub engine: bool,
     /// Goes on after a violation.
     pub keep_going: bool,
     /// Runs at a time.
@@ -203,7 +207,10 @@ impl Explorer<'_> {
         let left =
             [self.bounds.outsider - used.acts, self.bounds.crashes - used.crashes, usize::from(further)];
         let left = left.iter().fold(used.switches, |sum, n| sum << 8 | n) as u64;
-        let report = run::run(self.batch, &schedule, self.bounds.variant, Some((&self.seen, left)));
+        let report = match self.bounds.engine {
+            true => engine::run(self.batch, &schedule, self.bounds.variant),
+            false => run::run(self.batch, &schedule, self.bounds.variant, Some((&self.seen, left))),
+        };
         self.counts.runs += 1;
         self.counts.steps += report.steps.len() as u64;
         match report.end {

@@ -130,18 +130,22 @@ pub struct Report {
 /// States after which all was explored.
 pub type Seen = Mutex<HashSet<u64>>;
 
-struct Script {
+/// What is to happen around the steps of agents.
+pub(super) struct Script {
     machine: Weak<Machine>,
     state: Mutex<State>,
 }
 
+/// How far it came.
 #[derive(Default)]
-struct State {
-    active: bool,
+pub(super) struct State {
+    /// Whether steps count.
+    pub active: bool,
     steps: Vec<Step>,
     schedule: Schedule,
     next: usize,
-    outside: Outside,
+    /// The other program.
+    pub outside: Outside,
     removes: bool,
     impossible: bool,
     /// What power cuts left before anybody else did something.
@@ -171,7 +175,68 @@ impl Around for Script {
     }
 }
 
+impl Script {
+    /// For the agents of a machine.
+    pub fn new(machine: &Arc<Machine>, batch: &[Change], schedule: &[At]) -> Arc<Script> {
+        let mut tree = Tree::begin();
+        let mut removes = false;
+        for (n, change) in batch.iter().enumerate() {
+            removes |= tree.destroys(*change);
+            let _ = tree.apply(*change, n);
+        }
+        let state = State { schedule: schedule.to_vec(), removes, ..State::default() };
+        Arc::new(Script { machine: Arc::downgrade(machine), state: Mutex::new(state) })
+    }
+
+    /// Looks at how far it came.
+    pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
+        look(&mut self.state.lock())
+    }
+
+    /// What is known of the run when it ended so.
+    pub fn report(&self, end: End) -> Report {
+        let mut state = self.state.lock();
+        let end = if state.impossible || state.next < state.schedule.len() && end != End::Seen {
+            match end {
+                End::Broken(why) if !state.impossible => End::Broken(why),
+                _ => End::Impossible,
+            }
+        } else {
+            end
+        };
+        state.outside = Outside::default();
+        Report { steps: std::mem::take(&mut state.steps), end }
+    }
+}
+
 impl State {
+    /// Everything is sent: whether all holds.
+    pub fn judge(
+        &mut self,
+        machine: &Arc<Machine>,
+        gateways: (&Gateway, Option<&Gateway>),
+        clock: &Clock,
+    ) -> End {
+        self.active = false;
+        if self.steps.len() >= STEPS_MAX {
+            return End::Broken("L1: it does not end".into());
+        }
+        self.outside.finish(machine, self.removes);
+        clock.advance(std::time::Duration::from_secs(2 * home::limits::STAGING_SECONDS as u64));
+        let facts = check::Facts {
+            machine,
+            gateway: gateways.0,
+            other: gateways.1,
+            outside: &self.outside,
+            images: &self.images,
+            crashed: self.cuts > 0,
+        };
+        match check::all(&facts) {
+            Ok(digest) => End::Holds(digest),
+            Err(why) => End::Broken(why),
+        }
+    }
+
     /// Counts a step, and lets happen what is to happen before it; whether another process goes on first.
     fn step(&mut self, machine: &Arc<Machine>, call: Call) -> (Fate, bool) {
         if !self.active || self.steps.len() >= STEPS_MAX {
@@ -225,7 +290,7 @@ struct World<'a> {
 }
 
 /// Makes the tree that each batch finds.
-fn plant(machine: &Arc<Machine>) -> Sysult<()> {
+pub(super) fn plant(machine: &Arc<Machine>) -> Sysult<()> {
     let sys = process(machine);
     let tree = Tree::begin();
     let home = sys.open_root(b"/home/ann")?;
@@ -264,14 +329,7 @@ pub fn run(
 ) -> Report {
     let clock = Clock::new(0, 1_000_000);
     let machine = Machine::new(1, clock.clone());
-    let mut tree = Tree::begin();
-    let mut removes = false;
-    for (n, change) in batch.iter().enumerate() {
-        removes |= tree.destroys(*change);
-        let _ = tree.apply(*change, n);
-    }
-    let state = State { schedule: schedule.to_vec(), removes, ..State::default() };
-    let script = Arc::new(Script { machine: Arc::downgrade(&machine), state: Mutex::new(state) });
+    let script = Script::new(&machine, batch, schedule);
     let takes_turns = schedule.iter().any(|at| matches!(at.event, Event::Switch | Event::Other(_)));
     let world = World {
         machine: machine.clone(),
@@ -286,17 +344,7 @@ pub fn run(
         Ok(()) => world.live(batch, &clock),
         Err(e) => End::Broken(format!("no tree: {e}")),
     };
-    let mut state = script.state.lock();
-    let end = if state.impossible || state.next < state.schedule.len() && end != End::Seen {
-        match end {
-            End::Broken(why) if !state.impossible => End::Broken(why),
-            _ => End::Impossible,
-        }
-    } else {
-        end
-    };
-    state.outside = Outside::default();
-    Report { steps: std::mem::take(&mut state.steps), end }
+    script.report(end)
 }
 
 impl World<'_> {
@@ -387,26 +435,7 @@ impl World<'_> {
         }
         let other = self.other.borrow_mut().take();
         let other = other.as_ref().map(|other| other.lock());
-        let mut state = self.script.state.lock();
-        state.active = false;
-        if state.steps.len() >= STEPS_MAX {
-            return End::Broken("L1: it does not end".into());
-        }
-        let removes = state.removes;
-        state.outside.finish(&self.machine, removes);
-        clock.advance(std::time::Duration::from_secs(2 * home::limits::STAGING_SECONDS as u64));
-        let facts = check::Facts {
-            machine: &self.machine,
-            gateway: &gateway,
-            other: other.as_deref(),
-            outside: &state.outside,
-            images: &state.images,
-            crashed: state.cuts > 0,
-        };
-        match check::all(&facts) {
-            Ok(digest) => End::Holds(digest),
-            Err(why) => End::Broken(why),
-        }
+        self.script.with(|state| state.judge(&self.machine, (&gateway, other.as_deref()), clock))
     }
 
     /// Sends until every operation has an outcome.
