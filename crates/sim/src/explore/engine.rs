@@ -340,7 +340,8 @@ async fn begin(home: &Arc<Direct>, batch: &[Change], clock: &Clock) -> Result<Cl
     Ok(client)
 }
 
-/// What the home refused, because another program has taken away what it is about, waits for a person.
+/// What the home refused, because another program has taken away what it is about, waits for a person; then what the batch
+/// wrote is not looked for at the home.
 fn judge(
     machine: &Arc<Machine>,
     state: &mut State,
