@@ -15,6 +15,8 @@ pub const BEGUN_MAX: usize = 2 * OUTCOMES_KEPT;
 pub const LOG_BYTES: u64 = 4 << 20;
 /// Bytes that such a log has in reserve for when its disk is full.
 pub const LOG_RESERVE: u64 = 64 << 10;
+/// Bytes of a file, and of what is to be written to it, that such a log tells before the file is changed in place.
+pub const IMAGE_MAX: u64 = 32 << 10;
 /// Length of such a log beyond which it is not read any more, in bytes.
 pub const LOG_BYTES_MAX: u64 = 64 << 20;
 /// How often a fence that somebody else has locked is tried, with a pause of [`FENCE_PAUSE`] before each further attempt.

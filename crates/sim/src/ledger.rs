@@ -39,11 +39,12 @@ pub fn tokens(data: &[u8]) -> Tokens {
     data.windows(8).filter(is_token).map(|p| String::from_utf8_lossy(p).into_owned()).collect()
 }
 
-/// The tokens in all files of an image; `shown`: only those that a person finds.
+/// The tokens in all files of an image but an agent's log; `shown`: only those that a person finds.
 pub fn tokens_in(image: &Fs, shown: bool) -> Tokens {
     let mut found = Tokens::new();
     for (path, ino) in image.walk(ROOT) {
-        let hidden = shown && path.starts_with("/home/ann/.cache/");
+        let is_log = path.starts_with("/home/ann/.cache/trellis/volumes/");
+        let hidden = is_log || shown && path.starts_with("/home/ann/.cache/");
         if let Some(node) = image.get(ino).filter(|n| n.kind == FileType::File && !hidden) {
             found.extend(tokens(&node.data));
         }

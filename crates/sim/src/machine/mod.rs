@@ -204,12 +204,13 @@ impl Machine {
         state.now.get(ino).filter(|n| n.kind == FileType::File).map(|n| (ino, n.data.clone()))
     }
 
-    /// The contents of all files that have a name which a person would see: not in a staging directory.
+    /// The contents of all files that have a name which a person would see: not in a staging directory, nor in what we keep there.
     pub fn files(&self) -> Vec<(Ino, Arc<Vec<u8>>)> {
         let state = self.state.lock();
         let (mut files, mut dirs) = (BTreeMap::new(), vec![ROOT]);
         while let Some(node) = dirs.pop().and_then(|dir| state.now.get(dir)) {
-            for (_, child) in node.names.iter().filter(|(name, _)| !name.starts_with(STAGING)) {
+            let is_shown = |name: &[u8]| name != b".cache" && !name.starts_with(STAGING);
+            for (_, child) in node.names.iter().filter(|(name, _)| is_shown(name)) {
                 match state.now.get(*child) {
                     Some(n) if n.kind == FileType::Dir => dirs.push(*child),
                     Some(n) if n.kind == FileType::File => drop(files.insert(*child, n.data.clone())),

@@ -1,6 +1,5 @@
 //! Changes of content: which way to take, and the way in place.
 
-use super::super::claim::Intent;
 use super::super::sys::{Mode, Stamp, Sys, Sysult};
 use super::{Act, Batch, Fail};
 use crate::attr::{Attr, HomeId, Kind, Version};
@@ -9,10 +8,9 @@ use crate::op::{Done, Payload, Piece, Placed};
 use crate::posix::lock;
 use crate::posix::resolve::Found;
 use crate::posix::step::Step;
-use crate::{HomePath, Loc, Name, limits};
+use crate::{HomePath, Loc, Name};
 use bytes::Bytes;
 use rustix::io::Errno;
-use std::ops::Range;
 
 /// A file whose content is to change.
 pub(super) struct Target<S: Sys> {
@@ -214,11 +212,9 @@ impl<S: Sys> Batch<'_, S> {
         if guarded && !now.version().same_content(&old.version()) {
             return Err(Fail::Conflict(Some(now)));
         }
+        let image = if placed.plain { None } else { self.image(placed, (fd, &now), pieces) };
         if let Some(claim) = &mut self.claim {
-            match is_append(old.size, pieces) {
-                true => claim.intend(&self.home.sys, Intent::InPlace(old.id)),
-                false => claim.intend_in_place(&self.home.sys, old.id),
-            }
+            claim.intend_in_place(&self.home.sys, old.id, !is_append(old.size, pieces), image);
         }
         let end = sole_append(old.size, pieces).filter(|_| guarded && !leased);
         // A length that it has would move its time alone, and who comes after a kill there could not tell that from a change by
@@ -363,142 +359,6 @@ impl<S: Sys> Batch<'_, S> {
         Ok(())
     }
 
-    /// Whether an earlier execution of this very operation left the file as it is.
-    fn is_done(&self, placed: &Placed, base: &Version, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
-        let (attr, size) = (&file.attr, final_size(base.size, pieces));
-        attr.size == size
-            && attr.mtime == placed.time
-            && self.holds(file, pieces, 0, size)
-            && cut_away(base.size, pieces).into_iter().all(|range| self.is_zero(file, range))
-    }
-
-    /// Whether an earlier execution wrote a part of what is wanted into the file and then died, or a power cut left a part
-    /// of it: it was about to, or the file has the mark of the operation, or a part of what it appends.
-    fn is_half_done(
-        &self,
-        placed: &Placed,
-        base: &Version,
-        file: &Found<S>,
-        pieces: &[Piece<Bytes>],
-    ) -> bool {
-        // What the gateway knows to be somebody else's has a base that nothing has.
-        if base.id == HomeId::default() {
-            return false;
-        }
-        let (attr, size) = (&file.attr, final_size(base.size, pieces));
-        // Of bytes that were added at the end others may have added theirs behind a part, but not where the length came first.
-        let length_first = matches!(pieces, [Piece::Truncate(to), ..] if *to == size);
-        if self.claim.as_ref().is_some_and(|claim| claim.was_torn_later(placed.id.seq, attr)) {
-            return true;
-        }
-        if let Some(claim) = &self.claim
-            && (length_first || !is_append(base.size, pieces))
-            && (claim.was_torn(placed.id.seq, attr) && self.may_be_torn(file, pieces, base.size)
-                || claim.was_in_place(placed.id.seq, attr.id)
-                    && self.has_begun(file, pieces, base.size)
-                    && self.holds_no_other(file, pieces, base.size))
-        {
-            return true;
-        }
-        let is_marked = base.id == attr.id && attr.mtime == placed.time;
-        // Of what has the old length nothing tells that it is still the old content; but an empty file has none, and of what
-        // was begun before the power failed no more than a time may be left.
-        let cut = self.claim.as_ref().is_some_and(|claim| claim.was_cut(placed.id.seq, attr));
-        let first = base.size + u64::from(base.size > 0 && !cut);
-        is_marked
-            || self.same(Some(base.id), attr.id)
-                && is_append(base.size, pieces)
-                && (first..=size).contains(&attr.size)
-                && self.holds_no_other(file, pieces, base.size)
-    }
-
-    /// Whether all that the file has behind its first `end` bytes comes from the pieces, of which the last may be missing:
-    /// their bytes, and zeros where one makes the file longer.
-    fn holds_no_other(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64) -> bool {
-        let longer = pieces.iter().zip(lengths(end, pieces)).map(|(piece, longer)| match piece {
-            Piece::Truncate(_) => longer,
-            Piece::Data(from, _) => longer.min(*from),
-        });
-        self.holds_only(file, pieces, end, longer.max().unwrap_or(end))
-    }
-
-    /// Whether all that the file has behind its first `end` bytes comes from the pieces, or is zero and before `zeros`.
-    fn holds_only(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64, zeros: u64) -> bool {
-        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
-        let longest = lengths(end, pieces).max().unwrap_or(end);
-        let mut at = end;
-        while at < file.attr.size.min(longest) {
-            let (start, stop) = match self.sys().data_range(&fd, at, file.attr.size) {
-                Ok(Some(range)) => range,
-                // Only zeros follow.
-                Ok(None) => break,
-                Err(_) => return false,
-            };
-            let part = start..stop.min(start + u64::from(limits::READ_MAX));
-            let mut there = vec![0; (part.end - part.start) as usize];
-            if self.read_all(&fd, part.start, &mut there) != Ok(there.len())
-                || !are_of(&there, part.start, pieces, zeros)
-            {
-                return false;
-            }
-            at = part.end;
-        }
-        file.attr.size <= longest
-    }
-
-    /// Whether a file that was `size` long may be what a power cut left of the pieces: any mixture of what it had and what
-    /// they write, and behind what it had nothing else but zeros where a part was not written.
-    fn may_be_torn(&self, file: &Found<S>, pieces: &[Piece<Bytes>], size: u64) -> bool {
-        file.attr.size <= size || self.holds_only(file, pieces, size, u64::MAX)
-    }
-
-    /// Whether a file that was `size` long shows that the first of the pieces was begun: else it was somebody else who changed
-    /// it. A killed process has written a page or not.
-    fn has_begun(&self, file: &Found<S>, pieces: &[Piece<Bytes>], size: u64) -> bool {
-        match pieces {
-            [] => false,
-            // A length that it had before shows nothing.
-            [Piece::Truncate(to), rest @ ..] => {
-                *to != size && file.attr.size == *to || self.has_begun(file, rest, size)
-            }
-            [Piece::Data(at, data), ..] => {
-                let end = (at + data.len() as u64).min(at + limits::PAGE - at % limits::PAGE);
-                file.attr.size >= end
-                    && (self.holds(file, &pieces[..1], *at, end) || self.holds(file, pieces, *at, end))
-            }
-        }
-    }
-
-    /// Whether the file has the bytes of the pieces between two offsets. Where pieces overlap, only the last
-    /// one counts.
-    fn holds(&self, file: &Found<S>, pieces: &[Piece<Bytes>], from: u64, to: u64) -> bool {
-        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
-        pieces.iter().enumerate().all(|(n, piece)| {
-            let Piece::Data(at, data) = piece else { return true };
-            let end = at + data.len() as u64;
-            let overwritten = pieces[n + 1..].iter().any(|later| match later {
-                Piece::Truncate(size) => *size < end,
-                Piece::Data(start, d) => *start < end && start + d.len() as u64 > *at,
-            });
-            let (start, stop) = ((*at).max(from), end.min(to));
-            overwritten || start >= stop || {
-                let wanted = &data[(start - at) as usize..(stop - at) as usize];
-                let mut there = vec![0; wanted.len()];
-                self.read_all(&fd, start, &mut there) == Ok(there.len()) && there == wanted
-            }
-        })
-    }
-
-    /// Whether the file has nothing but zeros there. A power cut may keep a length and not what was done on the way to it.
-    fn is_zero(&self, file: &Found<S>, range: Range<u64>) -> bool {
-        let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
-        let part = u64::from(limits::READ_MAX);
-        range.clone().step_by(part as usize).all(|at| {
-            let mut there = vec![0; part.min(range.end - at) as usize];
-            self.read_all(&fd, at, &mut there) == Ok(there.len()) && there.iter().all(|b| *b == 0)
-        })
-    }
-
     /// Reads until the buffer is full or the file ends.
     pub(super) fn read_all(&self, fd: &S::Fd, at: u64, buf: &mut [u8]) -> Sysult<usize> {
         let mut have = 0;
@@ -512,27 +372,13 @@ impl<S: Sys> Batch<'_, S> {
     }
 }
 
-/// Whether these bytes, which a file has at an offset, all come from the pieces; up to `zeros` they may be zeros.
-fn are_of(there: &[u8], at: u64, pieces: &[Piece<Bytes>], zeros: u64) -> bool {
-    let within = |offset: u64| (offset.saturating_sub(at) as usize).min(there.len());
-    let mut ours: Vec<bool> = there.iter().zip(at..).map(|(byte, at)| *byte == 0 && at < zeros).collect();
-    for piece in pieces {
-        let Piece::Data(from, data) = piece else { continue };
-        let range = within(*from)..within(from + data.len() as u64);
-        let skipped = at.saturating_sub(*from).min(data.len() as u64) as usize;
-        let compared = ours[range.clone()].iter_mut().zip(&there[range]).zip(&data[skipped..]);
-        compared.for_each(|((ours, there), wanted)| *ours |= there == wanted);
-    }
-    ours.into_iter().all(|ours| ours)
-}
-
 /// Only the owner may set times; a group member's write keeps the time of the write.
 fn not_ours(e: Errno) -> Sysult<()> {
     if e == Errno::PERM { Ok(()) } else { Err(e) }
 }
 
 /// Whether the pieces leave the first `size` bytes alone.
-fn is_append(size: u64, pieces: &[Piece<Bytes>]) -> bool {
+pub(super) fn is_append(size: u64, pieces: &[Piece<Bytes>]) -> bool {
     pieces.iter().all(|piece| match piece {
         Piece::Truncate(to) => *to >= size,
         Piece::Data(at, _) => *at >= size,
@@ -547,29 +393,6 @@ fn sole_append(size: u64, pieces: &[Piece<Bytes>]) -> Option<&Bytes> {
     }
 }
 
-/// Where a file of `size` bytes has zeros after the pieces, because they cut away what it had there and made it longer again.
-fn cut_away(mut size: u64, pieces: &[Piece<Bytes>]) -> Vec<Range<u64>> {
-    let (mut zeros, mut longest) = (Vec::new(), size);
-    for piece in pieces {
-        // What is written, and how long the file is then.
-        let (from, to, end) = match piece {
-            Piece::Truncate(to) => (*to, u64::MAX, *to),
-            Piece::Data(_, data) if data.is_empty() => continue,
-            Piece::Data(at, data) => (*at, at + data.len() as u64, size.max(at + data.len() as u64)),
-        };
-        zeros.push(size..from.min(longest));
-        let left = |zero: Range<u64>| [zero.start..zero.end.min(from), zero.start.max(to)..zero.end];
-        zeros = zeros.into_iter().flat_map(left).filter(|zero| !zero.is_empty()).collect();
-        (size, longest) = (end, longest.max(end));
-    }
-    zeros
-}
-
-/// The lengths that a file of `size` bytes has after each of the pieces.
-fn lengths(size: u64, pieces: &[Piece<Bytes>]) -> impl Iterator<Item = u64> {
-    (1..=pieces.len()).map(move |n| final_size(size, &pieces[..n]))
-}
-
 /// The length of a file of `size` bytes after the pieces.
 pub(super) fn final_size(size: u64, pieces: &[Piece<Bytes>]) -> u64 {
     pieces.iter().fold(size, |size, piece| match piece {
@@ -577,29 +400,4 @@ pub(super) fn final_size(size: u64, pieces: &[Piece<Bytes>]) -> u64 {
         Piece::Data(_, data) if data.is_empty() => size,
         Piece::Data(at, data) => size.max(at + data.len() as u64),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_of_the_pieces_or_zeros_where_one_makes_the_file_longer() {
-        let data = |at, bytes: &'static [u8]| Piece::Data(at, Bytes::from_static(bytes));
-        let pieces = [Piece::Truncate(8), data(2, b"abc"), data(3, b"xy")];
-        for (there, at, is_ours) in [
-            (&b"\0\0abc\0\0\0"[..], 0, true),
-            (b"\0\0axy\0\0\0", 0, true),
-            // A part, and what came after it.
-            (b"\0\0\0xy\0", 0, true),
-            (b"bc\0", 3, true),
-            (b"\0\0abd\0\0", 0, false),
-            (b"others!!", 0, false),
-            (b"\0\0abc\0\0o", 0, false),
-            // Behind what any piece makes of it.
-            (b"\0\0", 7, false),
-        ] {
-            assert_eq!(are_of(there, at, &pieces, 8), is_ours, "{there:?} at {at}");
-        }
-    }
 }

@@ -4,6 +4,7 @@
 //! - this file: the order of a batch, what is synced and restored at its end.
 //! - [`create`]: new objects and further names.
 //! - [`content`]: changes of content: which way, and in place.
+//! - [`half_done`]: what an earlier execution left of a change of content.
 //! - [`exchange`]: changes of content in a copy that then takes the file's place.
 //! - [`names`]: removal and renaming.
 //! - [`attrs`]: mode, group and times. [`xattrs`]: extended attributes.
@@ -22,6 +23,7 @@ pub(super) mod attrs;
 pub(super) mod content;
 pub(super) mod create;
 pub(super) mod exchange;
+pub(super) mod half_done;
 pub(super) mod names;
 pub(super) mod recover;
 pub(super) mod staging;

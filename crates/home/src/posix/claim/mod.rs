@@ -27,7 +27,7 @@ use crate::limits;
 use crate::{Claimed, Done, OpId, Outcome};
 use bytes::Bytes;
 use progress::Progress;
-pub(super) use record::{Ended, Intent, Stage, Swap, TakeOut};
+pub(super) use record::{Ended, Image, Intent, Run, Stage, Swap, TakeOut};
 use record::{HEAD, Record, Unknown, decode, encode, in_place};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashSet, VecDeque};
@@ -58,6 +58,8 @@ pub(super) struct Claim<S: Sys> {
     unsettled: HashSet<u64>,
     /// Operations that were begun and not ended, each with what it was about to do.
     doubt: BTreeMap<u64, Option<Intent>>,
+    /// What files had in them before operations that may not have been ended.
+    images: BTreeMap<u64, Image>,
     /// The one that was begun last, and what it was about to do when it was begun before and not ended.
     current: u64,
     before: Option<Option<Intent>>,
@@ -213,6 +215,7 @@ impl<S: Sys> Claim<S> {
             left: VecDeque::new(),
             unsettled: HashSet::new(),
             doubt: BTreeMap::new(),
+            images: BTreeMap::new(),
             current: 0,
             before: None,
             stages: Vec::new(),
@@ -313,6 +316,7 @@ impl<S: Sys> Claim<S> {
             }
             Record::Staged(stage) => self.stages.push(stage),
             Record::Left(version) => self.keep_left(version),
+            Record::Image(image) => drop(self.images.insert(image.seq, image)),
             Record::Unknown(all) => self.unknown.extend(all.into_iter().map(|one| (one.seq, one.in_place))),
         }
     }
@@ -377,6 +381,7 @@ impl<S: Sys> Claim<S> {
             let unknown = lost.into_iter().filter(is_new).map(|seq| (seq, old.get(&seq).copied().flatten()));
             self.unknown = unknown.collect();
         }
+        self.images.retain(|seq, _| self.doubt.contains_key(seq) || self.unknown.contains_key(seq));
         let unknown: Vec<u64> = self.unknown.keys().copied().collect();
         let is_torn = |(seq, file): (&u64, &Option<HomeId>)| file.map(|_| *seq);
         let torn = self.unknown.iter().filter_map(is_torn).collect();
@@ -491,6 +496,9 @@ impl<S: Sys> Claim<S> {
             bytes.extend(encode(&Record::Begun(*seq)));
             bytes.extend(intent.iter().flat_map(|intent| encode(&Record::Intent(intent.clone()))));
         }
+        let wanted = |seq: &u64| self.doubt.contains_key(seq) || self.unknown.contains_key(seq);
+        let images = self.images.values().filter(|image| wanted(&image.seq));
+        images.for_each(|image| bytes.extend(encode(&Record::Image(image.clone()))));
         bytes
     }
 
@@ -514,11 +522,18 @@ impl<S: Sys> Claim<S> {
         self.append(sys, &Record::Intent(intent));
     }
 
-    /// The operation that has begun is about to overwrite this file in place: known even after a power cut, since what it
-    /// leaves of the file then is neither what was there nor what is wanted.
-    pub fn intend_in_place(&mut self, sys: &S, file: HomeId) {
-        self.append(sys, &Record::Intent(Intent::InPlace(file)));
-        self.sync(sys);
+    /// The operation that has begun is about to change this file in place: known even after a power cut if it overwrites, since what
+    /// it leaves of the file then is neither what was there nor what is wanted, or if there is something to be told of the file, in
+    /// front of which nothing is done.
+    pub fn intend_in_place(&mut self, sys: &S, file: HomeId, overwrites: bool, image: Option<Image>) {
+        let image = image.map(|image| encode(&Record::Image(image)));
+        let told = image.filter(|image| self.log.as_mut().is_some_and(|log| log.has_room(sys, image.len())));
+        let mut records = told.clone().unwrap_or_default();
+        records.extend(encode(&Record::Intent(Intent::InPlace(file))));
+        self.append_bytes(sys, &records);
+        if overwrites || told.is_some() {
+            self.sync(sys);
+        }
     }
 
     /// The operation that has begun leaves a file so, though it may not be done: what is done to the file later must not take
@@ -532,6 +547,15 @@ impl<S: Sys> Claim<S> {
     pub fn leaves_durably(&mut self, sys: &S, version: Version) {
         self.leaves(sys, version);
         self.sync(sys);
+    }
+
+    /// What a file had in it before what was not ended; nothing where that is not known of all of it.
+    pub fn images(&self, file: HomeId) -> Vec<&Image> {
+        let in_place = |intent: &Option<Intent>| *intent == Some(Intent::InPlace(file));
+        let doubted = self.doubt.iter().filter(|(_, intent)| in_place(intent)).map(|(seq, _)| seq);
+        let torn = self.unknown.iter().filter(|(_, torn)| **torn == Some(file)).map(|(seq, _)| seq);
+        let image = |seq| self.images.get(seq).filter(|image| image.file == file);
+        doubted.chain(torn).map(image).collect::<Option<_>>().unwrap_or_default()
     }
 
     /// Whether an earlier agent was about to write this file in place for an operation that it did not end: this one, or
@@ -636,7 +660,11 @@ impl<S: Sys> Claim<S> {
 
     /// A log that tells a part would tell a lie: where a record cannot be added there is none from then on.
     fn append(&mut self, sys: &S, record: &Record) {
-        if self.log.as_mut().is_some_and(|log| log.append(sys, &encode(record)).is_err()) {
+        self.append_bytes(sys, &encode(record));
+    }
+
+    fn append_bytes(&mut self, sys: &S, records: &[u8]) {
+        if self.log.as_mut().is_some_and(|log| log.append(sys, records).is_err()) {
             self.give_up_log(sys);
         }
     }
@@ -660,14 +688,19 @@ impl<S: Sys> Claim<S> {
 }
 
 impl<S: Sys> Log<S> {
+    /// Whether there is room behind so many more bytes for what is refused; made if need be, as long as the disk has any.
+    fn has_room(&mut self, sys: &S, bytes: usize) -> bool {
+        let wanted = self.end + bytes as u64 + limits::LOG_RESERVE / 2;
+        let more = bytes as u64 + limits::LOG_RESERVE;
+        if wanted > self.size && zero(sys, &self.fd, self.size, more).is_ok() {
+            self.size += more;
+        }
+        wanted <= self.size
+    }
+
     fn append(&mut self, sys: &S, bytes: &[u8]) -> Sysult<()> {
         let end = self.end + bytes.len() as u64;
-        // As long as there is room, more is kept for when there is none.
-        if end + limits::LOG_RESERVE / 2 > self.size
-            && zero(sys, &self.fd, self.size, limits::LOG_RESERVE).is_ok()
-        {
-            self.size += limits::LOG_RESERVE;
-        }
+        self.has_room(sys, bytes.len());
         write_all(sys, &self.fd, self.end, bytes)?;
         (self.end, self.size) = (end, self.size.max(end));
         Ok(())

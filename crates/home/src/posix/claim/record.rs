@@ -31,6 +31,32 @@ oncrpc::xdr! {
         Left(Version) = 8,
         /// What the log tells instead of all before it: records as they stand in a file.
         Anew(Bytes) = 9,
+        /// What the operation that has begun is about to change in place.
+        Image(Image) = 10,
+    }
+
+    /// What is known of a file before its content is changed in place.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Image {
+        /// The operation that will change it.
+        pub seq: u64,
+        /// The file.
+        pub file: HomeId,
+        /// Where it is cut, or its length: from there on it may have zeros.
+        pub cut: u64,
+        /// What it has: all, or what will be overwritten.
+        pub old: Vec<Run>,
+        /// What it will have, but for what comes behind its end.
+        pub new: Vec<Run>,
+    }
+
+    /// Bytes of a file.
+    #[derive(Debug, Clone, PartialEq)]
+    pub struct Run {
+        /// Their offset.
+        pub at: u64,
+        /// The bytes.
+        pub data: Bytes,
     }
 
     /// An operation that may have been executed before the log begins.
@@ -265,6 +291,7 @@ mod tests {
             made: false,
             succeeds: Some(id),
         };
+        let run = |at| Run { at, data: Bytes::from_static(b"abcd") };
         let records = [
             Record::Taken(Bytes::from_static(b"boot")),
             Record::Begun(7),
@@ -273,15 +300,16 @@ mod tests {
             Record::Intent(Intent::InPlace(id)),
             Record::Left(version),
             Record::Ended(ended),
+            Record::Image(Image { seq: 7, file: id, cut: 4, old: vec![run(0)], new: vec![run(2), run(3)] }),
             Record::Durable,
         ];
         let parts: Vec<Vec<u8>> = records.iter().map(encode).collect();
         let file = parts.concat();
         assert_eq!(decode(file.clone().into()), (records.to_vec(), file.len() as u64));
-        let last = (file.len() - parts[7].len()) as u64;
-        for cut in 1..parts[7].len() {
+        let last = (file.len() - parts[8].len()) as u64;
+        for cut in 1..parts[8].len() {
             let torn = Bytes::copy_from_slice(&file[..file.len() - cut]);
-            assert_eq!(decode(torn), (records[..7].to_vec(), last));
+            assert_eq!(decode(torn), (records[..8].to_vec(), last));
         }
         for byte in parts[0].len()..file.len() {
             let mut damaged = file.clone();

@@ -6,48 +6,121 @@ use super::*;
 use crate::op::SetAttr;
 use std::os::unix::fs::MetadataExt;
 
-/// Of what is not known of, a power cut may leave a time and no length; else what has the length of before is theirs.
-#[test]
-fn only_after_a_power_cut_a_new_time_may_be_all_that_is_left_of_an_append() {
-    for (cut, agents) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+/// An agent dies before its call number `calls` while it appends to a file, and the power fails. `None` if it was done before.
+fn appended(place: &Place, calls: usize) -> Option<Placed> {
+    let home = place.open(Meddler::new(Lacks::default()));
+    let end = place.read("w/log").len() as u64;
+    let append = placed(write("w/log", Some(version(&home, "w/log")), end, b", and grows"));
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    home.sys.after(calls, Event::Death);
+    let _ = home.apply(vec![append.clone()]);
+    home.sys.happened().then_some(Placed { resent: true, ..append })
+}
+
+/// Before which call an agent dies that has noted what it is about to append to, and has not begun.
+fn noted() -> usize {
+    let is_noted = |calls: &usize| {
         let place = begin();
-        let home = place.open(Linux::default());
-        let append = write("w/log", Some(version(&home, "w/log")), 5, b", and grows");
-        let [first, append] = [create("w", "g", 0o600), append].map(placed);
-        let lost = vec![append.id.seq];
-        if cut {
-            home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let append = appended(&place, *calls).unwrap();
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        !next.claim(GATEWAY, VOLUME, numbers(&[append])).unwrap().unwrap().torn.is_empty()
+    };
+    (0..).find(is_noted).unwrap()
+}
+
+/// What has the length of before is what was there with another time, or theirs: that can be told of a short file.
+#[test]
+fn a_new_time_may_be_all_that_a_power_cut_leaves_of_an_append() {
+    let noted = noted();
+    let table = [
+        (Some("grows"), 1),
+        (Some("grows"), 2),
+        (Some("their"), 1),
+        (Some("their"), 2),
+        (None, 1),
+        (None, 2),
+    ];
+    for (left, agents) in table {
+        let place = begin();
+        let long = "grows".repeat(limits::IMAGE_MAX as usize / 4);
+        if left.is_none() {
+            place.write("w/log", long.as_bytes());
         }
-        place.write("w/log", if cut { b"grows" } else { b"their" });
-        for agent in 0..agents {
-            let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
-            let next = place.open(sys);
-            let known = next.claim(GATEWAY, VOLUME, lost.clone()).unwrap().unwrap();
-            assert_eq!(known.unknown, lost);
-            if agent + 1 < agents {
+        let append = appended(&place, noted).unwrap();
+        let left = left.unwrap_or(&long);
+        place.write("w/log", left.as_bytes());
+        for agent in 1..=agents {
+            let next = place.open(Meddler::restarted(Lacks::default()));
+            let known = next.claim(GATEWAY, VOLUME, numbers(&[append.clone()])).unwrap().unwrap();
+            assert_eq!(known.unknown, numbers(&[append.clone()]));
+            if agent < agents {
                 // With its first batch it begins a log of its own.
-                all_done(&next.apply(vec![first.clone()]).unwrap(), std::slice::from_ref(&first), "another");
+                let first = placed(create("w", "g", 0o600));
+                all_done(&next.apply(vec![first.clone()]).unwrap(), &[first], "another");
                 continue;
             }
-            let again = Placed { resent: true, ..append.clone() };
-            let outcome = next.apply(vec![again]).unwrap().remove(0);
-            let wanted = if cut { (true, &b"grows, and grows"[..]) } else { (false, &b"their"[..]) };
-            let is_done = matches!(outcome, Outcome::Done(_));
-            assert_eq!((is_done, &place.read("w/log")[..]), wanted, "{outcome:?}");
+            let outcome = next.apply(vec![append.clone()]).unwrap().remove(0);
+            let wanted = if left == "their" { left.into() } else { format!("{left}, and grows") };
+            assert_eq!(matches!(outcome, Outcome::Done(_)), left != "their", "{outcome:?}");
+            assert!(place.read("w/log") == wanted.as_bytes(), "{outcome:?}");
         }
+    }
+}
+
+/// What was not begun left no time: somebody else did.
+#[test]
+fn a_new_time_on_what_was_not_begun_is_another_programs() {
+    for cut in [false, true] {
+        let place = begin();
+        let append = appended(&place, 0).unwrap();
+        place.write("w/log", b"grows");
+        let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
+        let next = place.open(sys);
+        next.claim(GATEWAY, VOLUME, numbers(&[append.clone()])).unwrap().unwrap();
+        let outcome = next.apply(vec![append]).unwrap().remove(0);
+        assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}, cut: {cut}");
+        assert_eq!(place.read("w/log"), b"grows");
+    }
+}
+
+/// Another program writes into what is being overwritten in place: what its agent, or the power, leaves of both is nobody's.
+#[test]
+fn what_another_program_wrote_into_a_torn_file_stays() {
+    let theirs = [&b"has HERE nameX"[..], b"Xas HEREnames", b"has HXREnames", b"has two nameX", b"has HERE"];
+    for (theirs, cut) in theirs.into_iter().flat_map(|t| [(t, false), (t, true)]) {
+        let mut torn = 0;
+        for calls in 0.. {
+            let place = begin();
+            let home = place.open(Meddler::new(Lacks::default()));
+            let linked = placed(write("w/linked", Some(version(&home, "w/linked")), 4, b"HERE"));
+            home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+            home.sys.after(calls, Event::Death);
+            let _ = home.apply(vec![linked.clone()]);
+            if !home.sys.happened() {
+                break;
+            }
+            drop(home);
+            place.write("w/linked", theirs);
+            let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
+            let next = place.open(sys);
+            next.claim(GATEWAY, VOLUME, numbers(&[linked.clone()])).unwrap().unwrap();
+            let outcome = next.apply(vec![Placed { resent: true, ..linked }]).unwrap().remove(0);
+            // It may have been done before they came.
+            torn += usize::from(matches!(outcome, Outcome::Conflict(Some(_))));
+            assert_eq!(place.read("w/linked"), theirs, "{outcome:?} after {calls} calls, cut: {cut}");
+        }
+        assert!(torn > 2, "only {torn} times");
     }
 }
 
 /// The disk is full when what the power cut left of a file is to be put right: who does it later knows of it, too.
 #[test]
 fn what_a_power_cut_left_is_still_known_when_its_operation_was_refused() {
-    let mut refused = 0;
+    let (mut refused, noted) = (0, noted());
     for calls in 0.. {
         let place = begin();
-        let home = place.open(Linux::default());
-        let append = placed(write("w/log", Some(version(&home, "w/log")), 5, b", and grows"));
-        let (append, lost) = (Placed { resent: true, ..append.clone() }, vec![append.id.seq]);
-        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let append = appended(&place, noted).unwrap();
+        let lost = numbers(&[append.clone()]);
         place.write("w/log", b"grows");
         let full = place.open(Meddler::restarted(Lacks::default()));
         full.claim(GATEWAY, VOLUME, lost.clone()).unwrap();
