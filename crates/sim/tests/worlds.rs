@@ -190,6 +190,37 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     hold(100, &longer);
 }
 
+/// Worlds in which all of these troubles come together.
+#[test]
+fn what_was_mended_among_all_troubles_stays_mended() {
+    use Trouble::{
+        AgentKill, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, Neighbour, OldAgents, Outsider, Refusals,
+        Slow,
+    };
+    let all = [
+        GatewayKill,
+        GatewayCut,
+        Lost,
+        Hangup,
+        Slow,
+        AgentKill,
+        OldAgents,
+        HomeCut,
+        Outsider,
+        Refusals,
+        Neighbour,
+    ];
+    let worlds: [(&[Trouble], &[u64]); 3] = [
+        // What it had written over a file that ours was to be added to, and that has its old length after a power cut.
+        (&all, &[534, 948, 1284, 4542, 8519]),
+        // What is in a folder whose move waits for what was refused.
+        (&all, &[8500, 7747]),
+        // What was written to a file after the only name that the home had for it was taken away.
+        (&all, &[5837]),
+    ];
+    hold(100, &worlds);
+}
+
 /// What has to be caught is.
 #[test]
 fn every_step_that_is_left_out_is_missed() {

@@ -72,6 +72,7 @@ impl Volume {
             Resolution::Merge => {
                 self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
             }
+            Resolution::Drop if self.made_anew(one, object)? => Ok(()),
             Resolution::Drop => {
                 self.drop_ours(one)?;
                 self.reveal(one, object)
@@ -300,17 +301,7 @@ impl Volume {
             Resolution::Recreate => name.clone(),
             _ => conflict::copy_name(&name, self.shared.gateway, change.time, seq),
         };
-        self.write_all_again(&mut tree, object, &attr, (attr.size, filled))?;
-        for (name, value) in tree.take_xattrs(object)? {
-            let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
-            self.submit_again(&mut tree, object, &attr, op)?;
-        }
-        let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
-        tree.detach(object);
-        self.amend(&mut tree, seq, create)?;
-        if copy != name {
-            self.follow(&mut tree, seq, object, (dir, name.clone()), copy.clone())?;
-        }
+        self.make_anew(&mut tree, (seq, object), (&attr, filled), (dir, &name), &copy)?;
         if takes_name {
             let lost = Lost { object, place: (dir, name), copy, made: (change.time, seq) };
             self.take_lost_name(&mut tree, lost, theirs, how)?;
@@ -319,6 +310,58 @@ impl Volume {
         tree.get(object)?.attr = Some(attr);
         tree.notes.content(object, 0);
         Ok(())
+    }
+
+    /// An operation makes a new file of all that an object has here, as a copy of what has the name `place`.
+    fn make_anew(
+        &self,
+        tree: &mut Tree,
+        (seq, object): (u64, u64),
+        (attr, filled): (&Attr, u64),
+        (dir, name): (u64, &Name),
+        copy: &Name,
+    ) -> Result<()> {
+        self.write_all_again(tree, object, attr, (attr.size, filled))?;
+        for (name, value) in tree.take_xattrs(object)? {
+            let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
+            self.submit_again(tree, object, attr, op)?;
+        }
+        let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
+        tree.detach(object);
+        self.amend(tree, seq, create)?;
+        if copy != name {
+            self.follow(tree, seq, object, (dir, name.clone()), copy.clone())?;
+        }
+        Ok(())
+    }
+
+    /// A file that the home has no name for, and so no place for what is unsent of its content, was to get a name: it is made anew
+    /// beside that one. Answers whether it was so.
+    fn made_anew(&self, one: &Ready, object: u64) -> Result<bool> {
+        let mut tree = self.tree.lock();
+        let Some(seq) = one.group.seqs.first().copied() else { return Ok(false) };
+        let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(false) };
+        let Op::Rename { from, name, to, new_name, .. } = &change.op else { return Ok(false) };
+        let inode = tree.get(object)?;
+        let Some(attr) = inode.attr.filter(|attr| attr.kind == Kind::File && !inode.gone) else {
+            return Ok(false);
+        };
+        let nameless = inode.binding.is_none();
+        let is_content = |c: &Change| c.object == object && matches!(c.op, Op::Write { .. });
+        if !nameless || !tree.queue.iter().any(|(later, p)| later > seq && is_content(&p.change)) {
+            return Ok(false);
+        }
+        let copy = conflict::copy_name(new_name, self.shared.gateway, change.time, seq);
+        self.make_anew(&mut tree, (seq, object), (&attr, 0), (*to, new_name), &copy)?;
+        let node = tree.names_mut(*from)?;
+        if node.slot(name).is_some_and(|slot| slot.pending == 0) {
+            node.forget(name);
+        }
+        node.complete = false;
+        tree.unsaved(*from);
+        tree.notes.entry(*from, name, 0);
+        tree.notes.content(object, 0);
+        Ok(true)
     }
 
     /// Whether an object that has a name here would be left without any at the home, because what is queued behind `seq`

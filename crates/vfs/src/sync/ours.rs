@@ -104,10 +104,16 @@ impl Volume {
         if states.work(there.size, limits::COMPARED_PART as u64) > limits::COMPARED_WORK {
             return Ok(false);
         }
+        // An agent knows what a short file had before it added to it: what it does not take for ours is not where nothing of
+        // ours is seen.
+        let shows_none = !self.is_sftp() && one.base().is_some_and(|base| there.size <= base.size);
         let mut at = 0;
         while at < there.size {
             let next = at..there.size.min(at + limits::FETCH_CHUNK);
             if !self.is_known(object, &states, &next, unseen(one, there)) {
+                if shows_none && there.size <= home::limits::IMAGE_MAX {
+                    return Ok(false);
+                }
                 at = next.end;
                 continue;
             }

@@ -495,19 +495,20 @@ impl Volume {
 }
 
 /// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
-/// never seen to have it, because nothing is there. All up to `last` was done. What is to be made only now and then to
+/// never seen to have it, because nothing is there. All up to `last` was done but what is late. What is to be made only now and then to
 /// replace another, is not among them, nor what has a place in a directory that may not have come there: it may be where
 /// that was.
 fn nowhere(traces: &[Trace], last: u64, known: impl Fn(u64) -> Option<home::HomeId>) -> HashSet<u64> {
     let mut somewhere = HashSet::new();
-    let to_be_made = |t: &&Trace| t.seq > last && matches!(t.change.op, Op::Create { .. });
+    let may_be_due = |t: &Trace| t.seq > last || t.late;
+    let to_be_made = |t: &&Trace| may_be_due(t) && matches!(t.change.op, Op::Create { .. });
     let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
     let mut moved: Vec<&HomePath> = Vec::new();
     for t in traces {
         let is_there = t.shows(known(t.change.object));
         let mut places = t.place.iter().chain(&t.old_place);
         let is_led_astray = places.any(|place| moved.iter().any(|dir| *dir != place && dir.contains(place)));
-        moved.extend(t.place.iter().filter(|_| t.seq > last && matches!(t.change.op, Op::Rename { .. })));
+        moved.extend(t.place.iter().filter(|_| may_be_due(t) && matches!(t.change.op, Op::Rename { .. })));
         if is_there || is_led_astray || replaced(&t.change).is_some() && to_be_made.contains(&t.change.object)
         {
             somewhere.insert(t.change.object);

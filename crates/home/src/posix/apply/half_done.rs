@@ -9,6 +9,7 @@ use crate::limits;
 use crate::op::{Piece, Placed};
 use crate::posix::resolve::Found;
 use bytes::Bytes;
+use std::iter::once;
 use std::ops::Range;
 
 impl<S: Sys> Batch<'_, S> {
@@ -107,9 +108,9 @@ impl<S: Sys> Batch<'_, S> {
             || pieces.iter().filter_map(|p| if let Piece::Data(at, d) = p { Some((*at, d)) } else { None });
         let cuts = pieces.iter().filter_map(|p| if let Piece::Truncate(to) = p { Some(*to) } else { None });
         let cut = cuts.fold(size, u64::min);
-        let overwritten = || data().map(|(at, d)| at..at + d.len() as u64).chain([cut..size]);
+        let overwritten = || data().map(|(at, d)| at..at + d.len() as u64).chain(once(cut..size));
         let old: Vec<Range<u64>> = match size <= limits::IMAGE_MAX {
-            true => vec![0..size],
+            true => once(0..size).collect(),
             false if appends => return None,
             false => overwritten().map(|r| r.start.min(size)..r.end.min(size)).collect(),
         };

@@ -23,7 +23,7 @@ fn noted() -> usize {
         let place = begin();
         let append = appended(&place, *calls).unwrap();
         let next = place.open(Meddler::restarted(Lacks::default()));
-        !next.claim(GATEWAY, VOLUME, numbers(&[append])).unwrap().unwrap().torn.is_empty()
+        !next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap().torn.is_empty()
     };
     (0..).find(is_noted).unwrap()
 }
@@ -51,8 +51,8 @@ fn a_new_time_may_be_all_that_a_power_cut_leaves_of_an_append() {
         place.write("w/log", left.as_bytes());
         for agent in 1..=agents {
             let next = place.open(Meddler::restarted(Lacks::default()));
-            let known = next.claim(GATEWAY, VOLUME, numbers(&[append.clone()])).unwrap().unwrap();
-            assert_eq!(known.unknown, numbers(&[append.clone()]));
+            let known = next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap();
+            assert_eq!(known.unknown, numbers(std::slice::from_ref(&append)));
             if agent < agents {
                 // With its first batch it begins a log of its own.
                 let first = placed(create("w", "g", 0o600));
@@ -76,7 +76,7 @@ fn a_new_time_on_what_was_not_begun_is_another_programs() {
         place.write("w/log", b"grows");
         let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
         let next = place.open(sys);
-        next.claim(GATEWAY, VOLUME, numbers(&[append.clone()])).unwrap().unwrap();
+        next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap();
         let outcome = next.apply(vec![append]).unwrap().remove(0);
         assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}, cut: {cut}");
         assert_eq!(place.read("w/log"), b"grows");
@@ -103,7 +103,7 @@ fn what_another_program_wrote_into_a_torn_file_stays() {
             place.write("w/linked", theirs);
             let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
             let next = place.open(sys);
-            next.claim(GATEWAY, VOLUME, numbers(&[linked.clone()])).unwrap().unwrap();
+            next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&linked))).unwrap().unwrap();
             let outcome = next.apply(vec![Placed { resent: true, ..linked }]).unwrap().remove(0);
             // It may have been done before they came.
             torn += usize::from(matches!(outcome, Outcome::Conflict(Some(_))));
@@ -120,7 +120,7 @@ fn what_a_power_cut_left_is_still_known_when_its_operation_was_refused() {
     for calls in 0.. {
         let place = begin();
         let append = appended(&place, noted).unwrap();
-        let lost = numbers(&[append.clone()]);
+        let lost = numbers(std::slice::from_ref(&append));
         place.write("w/log", b"grows");
         let full = place.open(Meddler::restarted(Lacks::default()));
         full.claim(GATEWAY, VOLUME, lost.clone()).unwrap();

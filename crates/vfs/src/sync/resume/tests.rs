@@ -40,6 +40,8 @@ fn what_is_in_a_directory_that_was_not_moved_is_somewhere() {
     let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
     assert!(!nowhere(&traces, 0, known).contains(&7), "it may still be old/f");
     assert!(nowhere(&traces, 3, known).contains(&7), "it would be new/f");
+    traces[0].late = true;
+    assert!(!nowhere(&traces, 3, known).contains(&7), "later ones may have passed the move");
     traces[1].old_place = HomePath::parse(b"new").ok();
     assert!(nowhere(&traces, 0, known).contains(&7), "the directory itself is no place in it");
 }
