@@ -69,8 +69,7 @@ pub enum Trouble {
     FullDisks,
     /// The home refuses every change of some file or directory for a while.
     Refusals,
-    /// Another home is well, and its client must not feel what becomes of the first one. Not with small caches, which all
-    /// homes share.
+    /// Another home is well, and its client must not feel what becomes of the first one.
     Neighbour,
 }
 
@@ -86,10 +85,6 @@ impl Trouble {
 impl Plan {
     fn has(&self, trouble: Trouble) -> bool {
         self.troubles.contains(&trouble)
-    }
-
-    fn has_neighbour(&self) -> bool {
-        self.has(Trouble::Neighbour) && !self.has(Trouble::SmallCache)
     }
 }
 
@@ -171,7 +166,7 @@ impl World {
         let machine = Machine::new(rng.random(), clock.clone());
         let faults = faults(&mut rng, &plan);
         let net = Net::new("home", machine.clone(), rng.random(), trace.clone(), coverage, plan.variant);
-        let den = plan.has_neighbour().then(|| {
+        let den = plan.has(Trouble::Neighbour).then(|| {
             let machine = Machine::new(!seed, clock.clone());
             Net::new("den", machine, !seed, trace.clone(), Arc::default(), None)
         });
@@ -225,7 +220,7 @@ impl World {
             Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone())
         });
         self.shared.iter().for_each(|(outsider, _)| self.net.meddle_with(outsider.clone()));
-        let mut neighbour = self.plan.has_neighbour().then(|| {
+        let mut neighbour = self.plan.has(Trouble::Neighbour).then(|| {
             let seed = self.rng.random();
             Neighbour::new(&self.gateway, seed, self.trace.clone())
         });
@@ -330,6 +325,9 @@ impl World {
         let (mut power, after) = (self.rng.random_bool(0.5), self.rng.random_range(0..40));
         power &= self.plan.has(Trouble::GatewayCut);
         let ends = power || self.plan.has(Trouble::GatewayKill);
+        // Where another home's client must not feel that a small cache is full, this one is away until it is.
+        let fills = self.plan.has(Trouble::Neighbour) && self.plan.has(Trouble::SmallCache);
+        let back = !fills || self.rng.random_ratio(1, 40);
         match self.rng.random_range(0..4000) {
             0..12 if ends && !self.gateway.end_is_due() => {
                 self.say(format!("the gateway will end after {after} changes, power: {power}"));
@@ -354,7 +352,7 @@ impl World {
             28..34 if self.plan.has(Trouble::ClockSteps) => self.step_a_clock(),
             34..40 if self.plan.has(Trouble::FullDisks) => self.fill_a_disk(),
             40..80 if self.plan.has(Trouble::FullDisks) => self.make_room(),
-            28..100 => self.net.set_up(true),
+            28..100 if back => self.net.set_up(true),
             100..112 if self.plan.has(Trouble::Refusals) => self.refuse_something(),
             112..120 if self.plan.has(Trouble::Refusals) => self.refuse_nothing(),
             _ => {}
@@ -362,7 +360,7 @@ impl World {
     }
 
     fn fill_a_disk(&mut self) {
-        let home = self.rng.random_bool(0.5) || self.plan.has_neighbour();
+        let home = self.rng.random_bool(0.5) || self.plan.has(Trouble::Neighbour);
         self.say(format!("the disk of the {} is full", if home { "home" } else { "gateway" }));
         if home { self.machine.set_full(true) } else { self.gateway.disk().fill_up(false) }
     }
@@ -555,7 +553,7 @@ fn faults(rng: &mut StdRng, plan: &Plan) -> Faults {
     let mut faults = Faults {
         question_lost: often(20, Trouble::Lost),
         answer_lost: often(20, Trouble::Lost),
-        stall: often(if plan.has_neighbour() { 60 } else { 10 }, Trouble::Slow),
+        stall: often(if plan.has(Trouble::Neighbour) { 60 } else { 10 }, Trouble::Slow),
         kill: often(150, Trouble::AgentKill),
         cut: often(60, Trouble::HomeCut),
         hangup: often(150, Trouble::Hangup),

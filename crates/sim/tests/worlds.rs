@@ -18,13 +18,6 @@ fn one_seed_is_one_world() {
         assert!(!first.trace.is_empty());
         assert_eq!(first.differs(&second), None, "seed {seed}");
     }
-    // With small caches there is no other home.
-    let large: Vec<Trouble> =
-        Trouble::value_variants().iter().copied().filter(|t| *t != Trouble::SmallCache).collect();
-    let plan = Plan { troubles: large, ..plan };
-    for seed in 1..=10 {
-        assert_eq!(run(seed, plan.clone()).differs(&run(seed, plan.clone())), None, "seed {seed}");
-    }
 }
 
 #[test]
@@ -61,6 +54,16 @@ fn another_homes_client_feels_nothing() {
     for seed in 1..=60 {
         let report = run(seed, plan(60, &[Neighbour, Lost, Slow, Refusals, FullDisks]));
         assert_eq!(report.result, Ok(()), "seed {seed}");
+    }
+}
+
+/// Worlds in which it would wait too long if it stood in line behind the first one's writers.
+#[test]
+fn another_homes_client_feels_nothing_of_a_small_cache() {
+    use Trouble::{AgentKill, GatewayCut, GatewayKill, Hangup, Lost, Neighbour, OldAgents, Slow, SmallCache};
+    let troubles = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Neighbour, SmallCache];
+    for seed in [8, 20, 67, 165, 178, 203] {
+        assert_eq!(run(seed, plan(1000, &troubles)).result, Ok(()), "seed {seed}");
     }
 }
 

@@ -273,7 +273,7 @@ impl Vfs {
             cache_bytes: self.shared.budget.used(),
             cache_cap: self.shared.budget.cap(),
             dirty_bytes: volumes.iter().map(|v| v.data.usage().dirty_bytes).sum(),
-            waiting: self.shared.budget.line().len() as u64,
+            waiting: self.shared.budget.waiting() as u64,
             inodes: volumes.iter().map(|v| v.tree.lock().len() as u64).sum(),
             cache_hits,
             cache_misses,

@@ -236,7 +236,14 @@ pub const ASK_AGAIN: Duration = Duration::from_millis(250);
 pub const HOLD: Duration = Duration::from_secs(10);
 /// Longest write that needs no turn while there is any room that writers may take.
 pub const SMALL_WRITE: u64 = 16 << 10;
-/// Per cent of what the cache holds for the homes from which on writers are slowed.
+/// How many times as much as is left after it a volume's unsent bytes may take of what all volumes may hold for their homes:
+/// seven eighths of what the others leave.
+pub const SHARE: u64 = 7;
+/// Segments of the data log that this is enough for, unless they would be too short.
+pub const SHARE_SEGMENTS: u64 = 4;
+/// By how much they are shorter then at most, so that there are not too many of them.
+pub const SEGMENT_SHRINKS: u64 = 16;
+/// Per cent of what a volume may hold for its home from which on writers are slowed.
 pub const SLOW_FROM: u64 = 90;
 /// Bytes per second to which one writer is slowed at most while there is room.
 pub const PACE_MIN: u64 = 512 << 10;

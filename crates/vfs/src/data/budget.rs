@@ -1,15 +1,11 @@
 //! One cap for the data logs of all volumes.
 
-use super::line::Line;
-use super::pace::{self, Drain};
-use super::{DataLog, entry};
+use super::{DataLog, Share};
 use crate::env::{Error, Result};
-use crate::limits;
 use home::Time;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 /// Bytes of a segment, unless the cap is small.
 const SEGMENT_LEN: u64 = 64 << 20;
@@ -34,8 +30,8 @@ pub struct Budget {
     used: AtomicU64,
     /// Of those, bytes of segments that may not be evicted.
     held: AtomicU64,
-    drain: Mutex<Drain>,
-    line: Line,
+    /// A lock of its own: a log that ends wakes who waits, and may end while logs are looked through.
+    shares: Mutex<Vec<Weak<Share>>>,
     logs: Mutex<Vec<Weak<DataLog>>>,
 }
 
@@ -57,8 +53,7 @@ impl Budget {
             segment_len,
             used: AtomicU64::new(0),
             held: AtomicU64::new(0),
-            drain: Mutex::default(),
-            line: Line::default(),
+            shares: Mutex::default(),
             logs: Mutex::default(),
         })
     }
@@ -73,44 +68,47 @@ impl Budget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Those who wait for room.
-    pub fn line(&self) -> &Line {
-        &self.line
+    /// How many wait for room, in all lines.
+    pub fn waiting(&self) -> usize {
+        self.shares.lock().iter().filter_map(Weak::upgrade).map(|share| share.line().len()).sum()
     }
 
-    /// Bytes of segments that may not be evicted went from `before` to `after`.
+    /// There may be room now, for the first of each line: what one volume gives back is room for all.
+    pub(super) fn wake(&self) {
+        self.shares.lock().iter().filter_map(Weak::upgrade).for_each(|share| share.line().wake());
+    }
+
+    pub(super) fn join(&self, share: &Arc<Share>) {
+        let mut shares = self.shares.lock();
+        shares.retain(|s| s.strong_count() > 0);
+        shares.push(Arc::downgrade(share));
+    }
+
+    /// Bytes of segments of some log that may not be evicted went from `before` to `after`.
     pub(super) fn holds(&self, before: u64, after: u64) {
         self.held.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
     }
 
-    /// So many bytes are at home.
-    pub(super) fn went(&self, bytes: u64, now: Duration) {
-        self.drain.lock().went(bytes, now);
+    /// Bytes of segments that may not be evicted.
+    pub(super) fn held(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
-    /// What writers may fill. The rest is for short writes, of which half of it takes some more, and for what is read.
-    fn most(&self) -> u64 {
+    /// What the writers of all volumes may fill. The rest is for short writes, and for what is read.
+    pub(super) fn most(&self) -> u64 {
         self.cap - self.rest()
+    }
+
+    /// The same for short writes.
+    pub(super) fn most_small(&self) -> u64 {
+        self.cap - self.rest() / 2
     }
 
     fn rest(&self) -> u64 {
         self.segment_len.min(self.cap / 4)
     }
 
-    /// Whether a writer may put so many bytes, if there is room for them.
-    pub fn takes_unsent(&self, bytes: u64) -> bool {
-        let held = self.held.load(Ordering::Relaxed);
-        let more = if bytes <= limits::SMALL_WRITE { self.rest() / 2 } else { 0 };
-        held == 0 || held + entry::footprint(bytes) <= self.most() + more
-    }
-
-    /// How long a writer waits before so many bytes of his are taken.
-    pub fn pause(&self, bytes: u64, now: Duration) -> Duration {
-        let held = self.held.load(Ordering::Relaxed);
-        pace::pause(bytes, held, self.most(), self.drain.lock().rate(now))
-    }
-
-    /// Bytes of a segment.
+    /// Bytes of a segment at most.
     pub(super) fn segment_len(&self) -> u64 {
         self.segment_len
     }

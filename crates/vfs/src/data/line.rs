@@ -1,4 +1,4 @@
-//! Who waits for room in the cache, and whose turn it is.
+//! Who of a volume's writers waits for room in the cache, and whose turn it is.
 //!
 //! Each file has a line of its own, and the files take turns, one call each: who writes little waits for one call of every
 //! other file, not for all that others have to write. Whoever is told to come again leaves his file's turn behind for a while,
@@ -9,9 +9,6 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use tokio::sync::Notify;
-
-/// A volume and a file of it.
-pub type Which = (u32, u64);
 
 /// Those who wait.
 #[derive(Default)]
@@ -26,7 +23,7 @@ struct Files {
 }
 
 struct File {
-    which: Which,
+    id: u64,
     /// Who comes first is woken first.
     waiting: VecDeque<Arc<Notify>>,
     /// How often others had the turn of it while nobody waited.
@@ -36,7 +33,7 @@ struct File {
 /// A place in the line, until it is dropped.
 pub struct Place {
     line: Arc<Mutex<Files>>,
-    which: Which,
+    file: u64,
     woken: Arc<Notify>,
     served: bool,
 }
@@ -53,19 +50,21 @@ impl Line {
     }
 
     /// Takes the last place of a file.
-    pub fn stand(&self, which: Which) -> Place {
+    pub fn stand(&self, file: u64) -> Place {
         let woken = Arc::new(Notify::new());
         let mut line = self.0.lock();
-        match line.files.iter_mut().find(|f| f.which == which) {
+        match line.files.iter_mut().find(|f| f.id == file) {
             Some(file) => file.waiting.push_back(woken.clone()),
-            None => line.files.push_back(File { which, waiting: VecDeque::from([woken.clone()]), missed: 0 }),
+            None => {
+                line.files.push_back(File { id: file, waiting: VecDeque::from([woken.clone()]), missed: 0 })
+            }
         }
         line.waiting += 1;
         // There may have been room since it was last tried.
         if line.is_first(&woken) {
             woken.notify_one();
         }
-        Place { line: self.0.clone(), which, woken, served: false }
+        Place { line: self.0.clone(), file, woken, served: false }
     }
 
     /// There may be room now.
@@ -128,7 +127,7 @@ impl Files {
     }
 
     fn leave(&mut self, place: &Place) {
-        let Some(at) = self.files.iter().position(|f| f.which == place.which) else { return };
+        let Some(at) = self.files.iter().position(|f| f.id == place.file) else { return };
         let Some(mut file) = self.files.remove(at) else { return };
         file.waiting.retain(|one| !Arc::ptr_eq(one, &place.woken));
         self.waiting -= 1;
@@ -160,8 +159,8 @@ mod tests {
     fn files_take_turns_and_who_came_first_to_one_is_first() {
         let line = Line::default();
         assert!(line.is_empty());
-        let (a, a2, a3) = (line.stand((1, 1)), line.stand((1, 1)), line.stand((1, 1)));
-        let b = line.stand((2, 1));
+        let (a, a2, a3) = (line.stand(1), line.stand(1), line.stand(1));
+        let b = line.stand(2);
         assert_eq!(first(&[&a, &a2, &a3, &b]), [true, false, false, false]);
         a.served();
         assert_eq!(first(&[&a2, &a3, &b]), [false, false, true]);
@@ -176,23 +175,23 @@ mod tests {
     #[test]
     fn who_comes_again_finds_the_turn_of_his_file_for_a_while() {
         let line = Line::default();
-        let (a, b) = (line.stand((1, 1)), line.stand((1, 2)));
+        let (a, b) = (line.stand(1), line.stand(2));
         drop(a);
         b.served();
-        let (b, a) = (line.stand((1, 2)), line.stand((1, 1)));
+        let (b, a) = (line.stand(2), line.stand(1));
         assert_eq!(first(&[&a, &b]), [true, false]);
         drop((a, b));
         for _ in 0..limits::ROOM_MISSED {
-            line.stand((1, 3)).served();
+            line.stand(3).served();
         }
-        let (c, late) = (line.stand((1, 3)), line.stand((1, 1)));
+        let (c, late) = (line.stand(3), line.stand(1));
         assert_eq!(first(&[&c, &late]), [true, false]);
     }
 
     #[test]
     fn turns_that_nobody_comes_back_for_are_bounded() {
         let line = Line::default();
-        let places: Vec<_> = (0..limits::ROOM_TURNS as u64 + 50).map(|n| line.stand((1, n))).collect();
+        let places: Vec<_> = (0..limits::ROOM_TURNS as u64 + 50).map(|n| line.stand(n)).collect();
         drop(places);
         assert!(line.is_empty());
         assert!(line.0.lock().files.len() <= limits::ROOM_TURNS);
@@ -205,7 +204,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn whose_turn_it_becomes_is_woken_at_once() {
         let line = Line::default();
-        let (a, b) = (line.stand((1, 1)), line.stand((1, 2)));
+        let (a, b) = (line.stand(1), line.stand(2));
         assert!(soon(&a).await, "there may have been room before he stood there");
         assert!(!soon(&a).await && !soon(&b).await);
         line.wake();

@@ -10,7 +10,8 @@
 //! - `entry`: the bytes. `docs/JOURNAL.md` shows them.
 //! - `index`: object → offset → where. `scan`: building it from the log at the start.
 //! - `read`: answers to readers, with checksums of what an earlier process wrote.
-//! - `budget`: the cap that all logs share. `line`: who waits for room. `pace`: how writers are slowed before.
+//! - `budget`: the cap that all logs share. `share`: how much of it a volume's unsent bytes may take. `line`: who waits for
+//!   room. `pace`: how writers are slowed before.
 //!
 //! Locks: the tail (one writer at a time) before the index; the index is a leaf and not held during I/O.
 
@@ -23,11 +24,13 @@ mod line;
 mod pace;
 mod read;
 mod scan;
+mod share;
 #[cfg(test)]
 mod tests;
 
 pub use budget::{Budget, Room};
 pub use read::{Part, Stamp, When};
+pub use share::Share;
 
 use crate::env::{Env, Error, File, Result};
 use crate::journal::Extent;
@@ -66,6 +69,7 @@ pub struct DataLog {
     volume: u32,
     dir: String,
     budget: Arc<Budget>,
+    share: Arc<Share>,
     tail: Mutex<Tail>,
     index: Mutex<Index>,
     /// Why nothing more can be made durable, after a failed sync.
@@ -97,6 +101,7 @@ impl DataLog {
             env: env.clone(),
             volume,
             dir,
+            share: Share::new(cap.clone()),
             budget: cap,
             tail: Mutex::new(Tail {
                 current: None,
@@ -137,7 +142,7 @@ impl DataLog {
         let kind = if pin == Pin::Dirty { Kind::Dirty } else { Kind::Clean };
         let cost = entry::footprint(len as u64);
         loop {
-            self.budget.reserve(cost, room)?;
+            self.reserve(cost, room, pin)?;
             let mut tail = self.tail.lock();
             let epoch = self.index.lock().object(object).epoch;
             let entry = Entry { kind, object, epoch, offset: at, len: len as u32, crc };
@@ -169,6 +174,15 @@ impl DataLog {
         self.note(&mut tail, Kind::Laid, object, epoch, at, extent.to_bytes());
     }
 
+    /// Finds room for so many bytes. What others hold beyond their shares keeps nobody from his first unsent bytes.
+    fn reserve(&self, bytes: u64, room: Room, pin: Pin) -> Result<()> {
+        let first = pin == Pin::Dirty && self.share.is_empty();
+        match self.budget.reserve(bytes, room) {
+            Err(Error::Full(_)) if first => self.budget.reserve(bytes, Room::Beyond),
+            reserved => reserved,
+        }
+    }
+
     fn lay(&self, object: u64, at: u64, extent: Extent, dirty: bool, verified: bool) {
         let piece = Piece { len: u64::from(extent.len), pos: extent.pos, extent, dirty, verified };
         let mut index = self.index.lock();
@@ -190,7 +204,7 @@ impl DataLog {
     /// [`crate::journal::Body::Retire`]; its segment may be evicted once that is durable.
     pub fn unpin(&self, extent: &Extent) {
         let mut tail = self.tail.lock();
-        self.budget.went(u64::from(extent.len), self.env.clock.instant());
+        self.share.went(u64::from(extent.len), self.env.clock.instant());
         let (object, at, epoch) = {
             let mut index = self.index.lock();
             let Some((object, at)) = index.unpin(extent) else { return };
@@ -281,6 +295,11 @@ impl DataLog {
         }
     }
 
+    /// What the volume's unsent bytes may take.
+    pub fn share(&self) -> &Share {
+        &self.share
+    }
+
     /// What the log takes.
     pub fn usage(&self) -> Usage {
         let index = self.index.lock();
@@ -323,12 +342,12 @@ impl DataLog {
     fn holding(&self, index: &mut Index, change: impl FnOnce(&mut Index)) {
         let before = index.held;
         change(index);
-        self.budget.holds(before, index.held);
+        self.share.holds(before, index.held);
     }
 
     /// Writes an entry at the tail.
     fn append(&self, tail: &mut Tail, entry: &Entry, data: &[Bytes]) -> Result<Extent> {
-        let fits = tail.pos + entry.footprint() <= self.budget.segment_len();
+        let fits = tail.pos + entry.footprint() <= self.share.segment_len();
         let (number, file) = match &tail.current {
             Some(c) if fits => c.clone(),
             _ => self.roll(tail)?,
@@ -476,7 +495,7 @@ impl DataLog {
         let less = index.held < held;
         drop(index);
         if less {
-            self.budget.line().wake();
+            self.budget.wake();
         }
     }
 }
@@ -539,8 +558,8 @@ impl Drop for DataLog {
     fn drop(&mut self) {
         let index = self.index.get_mut();
         self.budget.refund(index.segments.values().map(|s| s.len).sum());
-        self.budget.holds(index.held, 0);
-        self.budget.line().wake();
+        self.share.holds(index.held, 0);
+        self.budget.wake();
     }
 }
 

@@ -338,24 +338,67 @@ fn eviction_ends_where_there_is_nothing_but_notes() {
 fn writers_leave_room_for_readers() {
     let budget = Budget::with_segments(64 << 10, 8 << 10);
     let log = open(&SimDisk::new(), &budget);
-    assert!(budget.takes_unsent(1 << 20), "whatever is the first");
+    assert!(log.share().takes_unsent(1 << 20), "whatever is the first");
     let mut extents = Vec::new();
     let block = [Bytes::from(vec![7; 4000])];
-    while budget.takes_unsent(20_000) {
+    while log.share().takes_unsent(20_000) {
         extents.push(log.put(1, extents.len() as u64 * 4000, &block, Pin::Dirty).unwrap());
     }
-    assert!(extents.len() > 5 && budget.takes_unsent(4000));
-    assert!(budget.pause(4000, Default::default()).is_zero());
-    while budget.takes_unsent(4000) {
+    assert!(extents.len() > 5 && log.share().takes_unsent(4000));
+    assert!(log.share().pause(4000, Default::default()).is_zero());
+    while log.share().takes_unsent(4000) {
         extents.push(log.put(1, extents.len() as u64 * 4000, &block, Pin::Dirty).unwrap());
     }
-    assert!(!budget.pause(4000, Default::default()).is_zero());
+    assert!(!log.share().pause(4000, Default::default()).is_zero());
     log.put(2, 0, &block, Pin::Clean).unwrap();
     extents.iter().for_each(|e| log.unpin(e));
-    assert!(!budget.takes_unsent(4000), "not before that is durable");
+    assert!(!log.share().takes_unsent(4000), "not before that is durable");
     settle(&log);
-    assert!(budget.takes_unsent(40_000));
-    assert!(budget.pause(4000, Default::default()).is_zero());
+    assert!(log.share().takes_unsent(40_000));
+    assert!(log.share().pause(4000, Default::default()).is_zero());
+}
+
+#[test]
+fn the_first_unsent_bytes_of_a_volume_have_room_whatever_the_others_hold() {
+    let disk = SimDisk::new();
+    let budget = Budget::with_segments(64 << 10, 8 << 10);
+    let log = open(&disk, &budget);
+    let other = DataLog::open(&env(&disk, 1), 8, budget.clone()).unwrap();
+    other.allow_eviction();
+    let block = [Bytes::from(vec![7; 4000])];
+    assert!((0..100).any(|n| log.put(1, n * 4000, &block, Pin::Dirty).is_err()));
+    assert!(!log.share().takes_unsent(1) && other.share().takes_unsent(4000));
+    let first = other.put(1, 0, &block, Pin::Dirty).unwrap();
+    assert!(!other.share().takes_unsent(1) && other.put(1, 4000, &block, Pin::Dirty).is_err());
+    other.unpin(&first);
+    settle(&other);
+    assert!(other.put(1, 4000, &block, Pin::Dirty).is_ok());
+}
+
+/// A segment is held as a whole where one record needs it: what was at home already must not count again.
+#[test]
+fn what_is_left_of_a_small_share_comes_free_again() {
+    let disk = SimDisk::new();
+    let budget = Budget::with_segments(8 << 20, 512 << 10);
+    let logs: Vec<_> = [1, 2, 3].map(|n| DataLog::open(&env(&disk, 1), n, budget.clone()).unwrap()).into();
+    logs.iter().for_each(|log| log.allow_eviction());
+    let fill = |log: &DataLog| {
+        let block = [Bytes::from(vec![7; 4000])];
+        let taken = (0..).map_while(|n| {
+            log.share().takes_unsent(4000).then(|| log.put(1, n * 4000, &block, Pin::Dirty).unwrap())
+        });
+        taken.collect::<Vec<_>>()
+    };
+    assert!(fill(&logs[0]).len() > 1500 && fill(&logs[1]).len() > 150);
+    let mut before = fill(&logs[2]);
+    assert!(before.len() > 20, "{}", before.len());
+    for _ in 0..20 {
+        before.iter().for_each(|extent| logs[2].unpin(extent));
+        settle(&logs[2]);
+        let again = fill(&logs[2]);
+        assert!(again.len() >= 15, "{}", again.len());
+        before = again;
+    }
 }
 
 #[test]

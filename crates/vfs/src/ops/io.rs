@@ -280,13 +280,13 @@ impl Volume {
         Ok(ReadOk { data, eof: end >= shown.size, attr: shown })
     }
 
-    /// Puts bytes into the data log and the journal. While the cache is nearly full of unsent data the writer is slowed
-    /// down; while it is full he waits in line, and then is told to come again.
+    /// Puts bytes into the data log and the journal. While the volume's unsent data are nearly all that they may be the
+    /// writer is slowed down; while they are he waits in line, and then is told to come again.
     async fn take_write(self: &Arc<Self>, ctx: Ctx<'_>, write: Write) -> Result<Taken> {
-        let budget = &self.shared.budget;
+        let share = self.data.share();
         let len = write.data.len() as u64;
-        let free = || len <= limits::SMALL_WRITE || budget.line().is_empty();
-        let pause = budget.pause(len, self.env.clock.instant());
+        let free = || len <= limits::SMALL_WRITE || share.line().is_empty();
+        let pause = share.pause(len, self.env.clock.instant());
         if !self.passes(&write) && pause > Duration::ZERO && free() {
             tokio::time::sleep(pause).await;
         }
@@ -303,10 +303,12 @@ impl Volume {
     }
 
     async fn write_in_turn(self: &Arc<Self>, ctx: Ctx<'_>, write: &Write) -> Result<Taken> {
-        let place = self.shared.budget.line().stand((self.id, write.file));
+        let place = self.data.share().line().stand(write.file);
         // What is at home already may make room as soon as that is durable here.
         self.lane.hurry();
         loop {
+            // Nor does what would make room wait for company.
+            self.tree.lock().queue.hurry(self.lane.last());
             self.wake.notify_one();
             place.turn().await;
             if let Some(taken) = self.try_write(ctx, write, true)? {
@@ -344,7 +346,7 @@ impl Volume {
         }
         keep_only_base(&mut tree, &self.data, id);
         let inline = if data.len() <= INLINE_MAX { len } else { 0 };
-        let fits = in_turn && self.shared.budget.takes_unsent(len) && self.lane.has_room(inline);
+        let fits = in_turn && self.data.share().takes_unsent(len) && self.lane.has_room(inline);
         if !fits || self.passes(write) {
             return Ok(None);
         }

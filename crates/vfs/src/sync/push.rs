@@ -181,7 +181,7 @@ impl Volume {
         };
         self.tree.lock().queue.end(lost);
         // What is at home makes room only once that is durable here.
-        if !self.shared.budget.line().is_empty() {
+        if !self.data.share().line().is_empty() {
             self.lane.hurry();
         }
         taken
