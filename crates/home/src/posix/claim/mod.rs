@@ -30,6 +30,7 @@ use progress::Progress;
 pub(super) use record::{Ended, Image, Intent, Run, Stage, Swap, TakeOut};
 use record::{HEAD, Record, Unknown, decode, encode, in_place};
 use rustix::io::Errno;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 /// A gateway and a volume of it.
@@ -316,7 +317,10 @@ impl<S: Sys> Claim<S> {
             }
             Record::Staged(stage) => self.stages.push(stage),
             Record::Left(version) => self.keep_left(version),
-            Record::Image(image) => drop(self.images.insert(image.seq, image)),
+            Record::Image(image) => match self.images.entry(image.seq) {
+                Entry::Occupied(mut known) => known.get_mut().join(image),
+                Entry::Vacant(new) => drop(new.insert(image)),
+            },
             Record::Unknown(all) => self.unknown.extend(all.into_iter().map(|one| (one.seq, one.in_place))),
         }
     }

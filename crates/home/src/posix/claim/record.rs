@@ -130,6 +130,21 @@ oncrpc::xdr! {
     }
 }
 
+impl Image {
+    /// What is known of the file after its operation was begun once more: a power cut may leave it as it was before either time.
+    pub fn join(&mut self, again: Image) {
+        if again.file != self.file {
+            *self = again;
+            return;
+        }
+        self.cut = self.cut.min(again.cut);
+        for (runs, more) in [(&mut self.old, again.old), (&mut self.new, again.new)] {
+            let new: Vec<Run> = more.into_iter().filter(|run| !runs.contains(run)).collect();
+            runs.extend(new);
+        }
+    }
+}
+
 impl Ended {
     /// Whether it determined what this file has in it.
     pub fn has_written(&self, file: &HomeId) -> bool {

@@ -144,6 +144,43 @@ fn what_a_power_cut_left_is_still_known_when_its_operation_was_refused() {
     assert!(refused > 0);
 }
 
+/// An agent dies when it has added to a file, and the power fails before the next one has: the file may be as it was at first.
+#[test]
+fn what_is_begun_twice_may_be_left_as_it_was_before_either_time() {
+    let mut twice = 0;
+    for first in noted().. {
+        let place = begin();
+        if appended(&place, first).is_none() {
+            break;
+        }
+        if place.read("w/log") == b"grows" {
+            continue;
+        }
+        for calls in 0.. {
+            let place = begin();
+            let append = appended(&place, first).unwrap();
+            let second = place.open(Meddler::new(Lacks::default()));
+            second.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap();
+            second.sys.after(calls, Event::Death);
+            let _ = second.apply(vec![append.clone()]);
+            if !second.sys.happened() {
+                break;
+            }
+            drop(second);
+            place.write("w/log", b"grows");
+            let next = place.open(Meddler::restarted(Lacks::default()));
+            let known = next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap();
+            if known.begun.is_empty() {
+                twice += 1;
+                let when = format!("deaths at calls {first} and {calls}");
+                all_done(&next.apply(vec![append.clone()]).unwrap(), std::slice::from_ref(&append), &when);
+                assert_eq!(place.read("w/log"), b"grows, and grows", "{when}");
+            }
+        }
+    }
+    assert!(twice > 2, "only {twice} times");
+}
+
 /// What a full disk lets happen of an operation of before the power cut was written after it, and by nobody else; and so was
 /// what an agent did that was killed.
 #[test]
