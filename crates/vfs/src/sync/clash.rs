@@ -284,9 +284,14 @@ impl Volume {
         let Some(seq) = one.group.seqs.first().copied() else { return Ok(()) };
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(()) };
         let inode = tree.get(object)?;
-        let named = !inode.gone;
-        let Some(bound) = inode.binding.clone().filter(|_| named) else {
-            return self.drop_unnamed(&mut tree, one);
+        let (gone, bound) = (inode.gone, inode.binding.clone());
+        let Some(bound) = bound.filter(|_| !gone) else {
+            // Its content is only here where nobody here has taken its name.
+            if gone {
+                return self.drop_unnamed(&mut tree, one);
+            }
+            self.park(&mut tree, &one.group, ErrorKind::Stale);
+            return Ok(());
         };
         let kept = self.keep_from_removal(&mut tree, seq, object, &bound)?;
         let (nameless, is_bound) = (kept == Kept::Nameless, kept == Kept::Bound);

@@ -7,7 +7,7 @@ use super::prefer::moved_by;
 use super::queue::demand::{Demand, payload};
 use super::queue::{self, Group, Pending, Queue};
 use crate::conflict::Theirs;
-use crate::inode::{Tree, is_hidden, local};
+use crate::inode::{Inode, Tree, is_hidden, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
 use crate::limits;
 use crate::meta;
@@ -29,6 +29,9 @@ impl Volume {
             tree.confirm_xattr(*object, name, value.as_ref());
         }
         self.confirm(tree, &last, done);
+        if let (Some(object), Some(seq)) = (queue::destroyed(&last), group.seqs.last()) {
+            self.drop_destroyed(tree, object, *seq)?;
+        }
         if seen.is_some_and(|seen| seen != tree.peek(last.object).and_then(meta::seen)) {
             tree.notes.attributes(last.object, 0);
         }
@@ -51,6 +54,21 @@ impl Volume {
             self.data.forget_before(last.object);
         }
         tree.drop_gone(last.object);
+        Ok(())
+    }
+
+    /// The home has done what took the last name of an object: what was to be done to its content before that has no place any
+    /// more. First: a restart after that would not know who took the name.
+    fn drop_destroyed(&self, tree: &mut Tree, object: u64, seq: u64) -> Result<()> {
+        let is_left = |n: &Inode| n.pending > 0 && n.gone && n.link.is_none() && n.binding.is_none();
+        if !tree.peek(object).is_some_and(is_left) {
+            return Ok(());
+        }
+        let earlier = tree.queue.iter().take_while(|(s, _)| *s < seq);
+        let seqs = earlier.filter(|(_, p)| own_change(&p.change) == Some(object)).map(|(s, _)| s).collect();
+        for (seq, op) in self.take_out(tree, &Group { seqs, newborn: false }) {
+            self.retire(seq, &op.change, Fate::Dropped)?;
+        }
         Ok(())
     }
 
@@ -168,7 +186,8 @@ impl Volume {
         }
     }
 
-    /// Whether a group changes an object that no name leads to any more, here and, where the group would run, at the home.
+    /// Whether a group changes an object of which somebody here has taken the last name, and which has none at the home where the
+    /// group would run. What others have taken the last name from is not lost: its content is only here.
     fn is_lost(&self, tree: &mut Tree, group: &Group) -> bool {
         let change = group.seqs.first().and_then(|s| tree.queue.get(*s)).map(|p| &p.change);
         if let Some(Change { op: Op::Remove { dir, name, object, .. }, .. }) = change {
@@ -178,10 +197,8 @@ impl Volume {
                 !places.any(|(d, n)| (d, n) == (dir, name))
             });
         }
-        let of_itself =
-            |c: &&Change| matches!(c.op, Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. });
-        let own = change.filter(of_itself).map(|c| c.object);
-        own.and_then(|id| tree.peek(id)).is_some_and(|inode| inode.link.is_none())
+        let own = change.and_then(own_change).and_then(|id| tree.peek(id));
+        own.is_some_and(|inode| inode.link.is_none() && inode.gone)
     }
 
     /// Keeps an operation until somebody decides; what depends on it waits.
@@ -390,6 +407,11 @@ impl Volume {
         }
         Ok(())
     }
+}
+
+/// The object of which a change touches nothing but the content and attributes.
+fn own_change(change: &Change) -> Option<u64> {
+    matches!(change.op, Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. }).then_some(change.object)
 }
 
 /// What a refusal says of what the home has in the place of our base, if it does.
