@@ -9,7 +9,7 @@ use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
 use crate::data::{Part, Pin, Room};
 use crate::inode::{Tree, local};
-use crate::journal::{Change, Fate, Stored};
+use crate::journal::{Change, Stored};
 use crate::limits;
 use crate::meta;
 use crate::volume::Volume;
@@ -72,7 +72,7 @@ impl Volume {
             Resolution::Merge => {
                 self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
             }
-            Resolution::Drop if self.made_anew(one, object)? => Ok(()),
+            Resolution::Drop if self.saves_nameless(one, object)? => Ok(()),
             Resolution::Drop => {
                 self.drop_ours(one)?;
                 self.reveal(one, object)
@@ -288,7 +288,7 @@ impl Volume {
         let Some(bound) = bound.filter(|_| !gone) else {
             // Its content is only here where nobody here has taken its name.
             if gone {
-                return self.drop_unnamed(&mut tree, one);
+                return self.drop_unnamed(&mut tree, &one.group);
             }
             self.park(&mut tree, &one.group, ErrorKind::Stale);
             return Ok(());
@@ -317,7 +317,7 @@ impl Volume {
         Ok(())
     }
 
-    /// An operation makes a new file of all that an object has here, as a copy of what has the name `place`.
+    /// The operation `seq` makes a new file of all that an object has here, with the name `copy` instead of `name`.
     fn make_anew(
         &self,
         tree: &mut Tree,
@@ -342,7 +342,7 @@ impl Volume {
 
     /// A file that the home has no name for, and so no place for what is unsent of its content, was to get a name: it is made anew
     /// beside that one. Answers whether it was so.
-    fn made_anew(&self, one: &Ready, object: u64) -> Result<bool> {
+    fn saves_nameless(&self, one: &Ready, object: u64) -> Result<bool> {
         let mut tree = self.tree.lock();
         let Some(seq) = one.group.seqs.first().copied() else { return Ok(false) };
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(false) };
@@ -427,15 +427,6 @@ impl Volume {
             }
         }
         Ok(false)
-    }
-
-    /// Nobody can name the object any more: its content has no place to go.
-    fn drop_unnamed(&self, tree: &mut Tree, one: &Ready) -> Result<()> {
-        tree.tick += 1;
-        for (seq, op) in self.take_out(tree, &one.group) {
-            self.retire(seq, &op.change, Fate::Dropped)?;
-        }
-        Ok(())
     }
 
     /// Where our base was only partly cached and is gone, the copy is theirs with our bytes over it. Answers up to where

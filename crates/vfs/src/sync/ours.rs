@@ -106,12 +106,13 @@ impl Volume {
         }
         // An agent knows what a short file had before it added to it: what it does not take for ours is not where nothing of
         // ours is seen.
-        let shows_none = !self.is_sftp() && one.base().is_some_and(|base| there.size <= base.size);
+        let is_known_there = !self.is_sftp() && there.size <= home::limits::IMAGE_MAX;
+        let shows_none = is_known_there && one.base().is_some_and(|base| there.size <= base.size);
         let mut at = 0;
         while at < there.size {
             let next = at..there.size.min(at + limits::FETCH_CHUNK);
             if !self.is_known(object, &states, &next, unseen(one, there)) {
-                if shows_none && there.size <= home::limits::IMAGE_MAX {
+                if shows_none {
                     return Ok(false);
                 }
                 at = next.end;

@@ -65,8 +65,16 @@ impl Volume {
             return Ok(());
         }
         let earlier = tree.queue.iter().take_while(|(s, _)| *s < seq);
-        let seqs = earlier.filter(|(_, p)| own_change(&p.change) == Some(object)).map(|(s, _)| s).collect();
-        for (seq, op) in self.take_out(tree, &Group { seqs, newborn: false }) {
+        // Of mode `strict` somebody may wait, who is told when it is sent.
+        let is_its = |p: &Pending| own_change(&p.change) == Some(object) && !p.change.plain;
+        let seqs = earlier.filter(|(_, p)| is_its(p)).map(|(seq, _)| seq).collect();
+        self.drop_unnamed(tree, &Group { seqs, newborn: false })
+    }
+
+    /// Nobody can name the object any more: its content has no place to go.
+    pub(super) fn drop_unnamed(&self, tree: &mut Tree, group: &Group) -> Result<()> {
+        tree.tick += 1;
+        for (seq, op) in self.take_out(tree, group) {
             self.retire(seq, &op.change, Fate::Dropped)?;
         }
         Ok(())
@@ -171,10 +179,8 @@ impl Volume {
             }
             false if kind == ErrorKind::Stale && self.is_lost(tree, group) => {
                 // An open file whose name was taken at a home without hard links.
-                for (seq, op) in self.take_out(tree, group) {
-                    if let Err(e) = self.retire(seq, &op.change, Fate::Dropped) {
-                        tracing::error!(account = %self.account, "{e}");
-                    }
+                if let Err(e) = self.drop_unnamed(tree, group) {
+                    tracing::error!(account = %self.account, "{e}");
                 }
             }
             false if kind == ErrorKind::NotFound => {

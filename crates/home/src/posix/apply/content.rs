@@ -212,7 +212,8 @@ impl<S: Sys> Batch<'_, S> {
         if guarded && !now.version().same_content(&old.version()) {
             return Err(Fail::Conflict(Some(now)));
         }
-        let image = if placed.plain { None } else { self.image(placed, (fd, &now), pieces) };
+        let is_told = !placed.plain && self.claim.is_some();
+        let image = if is_told { self.image(placed, (fd, &now), pieces) } else { None };
         if let Some(claim) = &mut self.claim {
             claim.intend_in_place(&self.home.sys, old.id, !is_append(old.size, pieces), image);
         }

@@ -108,11 +108,11 @@ impl<S: Sys> Batch<'_, S> {
             || pieces.iter().filter_map(|p| if let Piece::Data(at, d) = p { Some((*at, d)) } else { None });
         let cuts = pieces.iter().filter_map(|p| if let Piece::Truncate(to) = p { Some(*to) } else { None });
         let cut = cuts.fold(size, u64::min);
-        let overwritten = || data().map(|(at, d)| at..at + d.len() as u64).chain(once(cut..size));
+        let overwritten = data().map(|(at, d)| at..at + d.len() as u64).chain(once(cut..size));
         let old: Vec<Range<u64>> = match size <= limits::IMAGE_MAX {
             true => once(0..size).collect(),
             false if appends => return None,
-            false => overwritten().map(|r| r.start.min(size)..r.end.min(size)).collect(),
+            false => overwritten.map(|r| r.start.min(size)..r.end.min(size)).collect(),
         };
         // What is behind the end is nobody else's if it is of the pieces.
         let new: Vec<Run> = match appends {

@@ -532,10 +532,11 @@ impl<S: Sys> Claim<S> {
     pub fn intend_in_place(&mut self, sys: &S, file: HomeId, overwrites: bool, image: Option<Image>) {
         let image = image.map(|image| encode(&Record::Image(image)));
         let told = image.filter(|image| self.log.as_mut().is_some_and(|log| log.has_room(sys, image.len())));
-        let mut records = told.clone().unwrap_or_default();
+        let is_synced = overwrites || told.is_some();
+        let mut records = told.unwrap_or_default();
         records.extend(encode(&Record::Intent(Intent::InPlace(file))));
         self.append_bytes(sys, &records);
-        if overwrites || told.is_some() {
+        if is_synced {
             self.sync(sys);
         }
     }

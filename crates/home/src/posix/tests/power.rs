@@ -6,15 +6,19 @@ use super::*;
 use crate::op::SetAttr;
 use std::os::unix::fs::MetadataExt;
 
-/// An agent dies before its call number `calls` while it appends to a file, and the power fails. `None` if it was done before.
-fn appended(place: &Place, calls: usize) -> Option<Placed> {
+/// A write by an agent that dies before its call number `calls`, to be sent again. `None` if it was done before.
+fn interrupted(place: &Place, calls: usize, path: &str, at: u64, data: &'static [u8]) -> Option<Placed> {
     let home = place.open(Meddler::new(Lacks::default()));
-    let end = place.read("w/log").len() as u64;
-    let append = placed(write("w/log", Some(version(&home, "w/log")), end, b", and grows"));
+    let op = placed(write(path, Some(version(&home, path)), at, data));
     home.claim(GATEWAY, VOLUME, vec![]).unwrap();
     home.sys.after(calls, Event::Death);
-    let _ = home.apply(vec![append.clone()]);
-    home.sys.happened().then_some(Placed { resent: true, ..append })
+    let _ = home.apply(vec![op.clone()]);
+    home.sys.happened().then_some(Placed { resent: true, ..op })
+}
+
+/// The same of what is added to a file.
+fn appended(place: &Place, calls: usize) -> Option<Placed> {
+    interrupted(place, calls, "w/log", place.read("w/log").len() as u64, b", and grows")
 }
 
 /// Before which call an agent dies that has noted what it is about to append to, and has not begun.
@@ -91,20 +95,12 @@ fn what_another_program_wrote_into_a_torn_file_stays() {
         let mut torn = 0;
         for calls in 0.. {
             let place = begin();
-            let home = place.open(Meddler::new(Lacks::default()));
-            let linked = placed(write("w/linked", Some(version(&home, "w/linked")), 4, b"HERE"));
-            home.claim(GATEWAY, VOLUME, vec![]).unwrap();
-            home.sys.after(calls, Event::Death);
-            let _ = home.apply(vec![linked.clone()]);
-            if !home.sys.happened() {
-                break;
-            }
-            drop(home);
+            let Some(linked) = interrupted(&place, calls, "w/linked", 4, b"HERE") else { break };
             place.write("w/linked", theirs);
             let sys = if cut { Meddler::restarted(Lacks::default()) } else { Meddler::new(Lacks::default()) };
             let next = place.open(sys);
             next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&linked))).unwrap().unwrap();
-            let outcome = next.apply(vec![Placed { resent: true, ..linked }]).unwrap().remove(0);
+            let outcome = next.apply(vec![linked]).unwrap().remove(0);
             // It may have been done before they came.
             torn += usize::from(matches!(outcome, Outcome::Conflict(Some(_))));
             assert_eq!(place.read("w/linked"), theirs, "{outcome:?} after {calls} calls, cut: {cut}");
@@ -241,15 +237,7 @@ fn what_another_program_added_to_a_torn_file_stays() {
     let mut torn = 0;
     for calls in 0.. {
         let place = begin();
-        let home = place.open(Meddler::new(Lacks::default()));
-        let linked = placed(write("w/linked", Some(version(&home, "w/linked")), 4, b"HERE"));
-        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
-        home.sys.after(calls, Event::Death);
-        let _ = home.apply(vec![linked.clone()]);
-        if !home.sys.happened() {
-            break;
-        }
-        drop(home);
+        let Some(linked) = interrupted(&place, calls, "w/linked", 4, b"HERE") else { break };
         place.write("w/linked", b"has two names, and theirs");
         let next = place.open(Meddler::restarted(Lacks::default()));
         let known = next.claim(GATEWAY, VOLUME, vec![linked.id.seq]).unwrap().unwrap();
@@ -257,7 +245,7 @@ fn what_another_program_added_to_a_torn_file_stays() {
             continue;
         }
         torn += 1;
-        let outcome = next.apply(vec![Placed { resent: true, ..linked }]).unwrap().remove(0);
+        let outcome = next.apply(vec![linked]).unwrap().remove(0);
         assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?} after {calls} calls");
         assert_eq!(place.read("w/linked"), b"has two names, and theirs");
     }
@@ -350,15 +338,7 @@ fn what_was_written_after_the_power_was_back_is_theirs() {
     let mut torn = 0;
     for calls in 0.. {
         let place = begin();
-        let home = place.open(Meddler::new(Lacks::default()));
-        let linked = placed(write("w/linked", Some(version(&home, "w/linked")), 4, b"HERE"));
-        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
-        home.sys.after(calls, Event::Death);
-        let _ = home.apply(vec![linked.clone()]);
-        if !home.sys.happened() {
-            break;
-        }
-        drop(home);
+        let Some(linked) = interrupted(&place, calls, "w/linked", 4, b"HERE") else { break };
         place.write("w/linked", b"their content");
         place.write("w/new", b"theirs");
         let next = place.open(Meddler::restarted_before(Lacks::default()));
