@@ -9,6 +9,8 @@ use crate::limits;
 use home::cut;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::MutexGuard;
 
 /// Bytes by which a place is known.
 pub const WINDOW: usize = 1 << 10;
@@ -25,7 +27,9 @@ pub struct Alike {
     /// Files, the last used first.
     recent: Mutex<VecDeque<u64>>,
     /// For one at a time, who may take long.
-    pub anchors: tokio::sync::Mutex<Anchors>,
+    anchors: tokio::sync::Mutex<Anchors>,
+    /// A file for which nothing was found when it was looked for last; 0: none.
+    fruitless: AtomicU64,
 }
 
 /// A place in a file.
@@ -80,6 +84,23 @@ impl Alike {
         anchors.looked.retain(|(file, _), _| *file != id);
     }
 
+    /// Lets somebody look for bytes that are to be written to a file, where that is worth it. Nobody waits for another one's
+    /// look as long as nothing was found for the file: meanwhile the wire would be idle.
+    pub async fn look(&self, id: u64) -> Option<MutexGuard<'_, Anchors>> {
+        let mut anchors = match self.anchors.try_lock() {
+            Ok(anchors) => anchors,
+            Err(_) if self.fruitless.load(Ordering::Relaxed) == id => return None,
+            Err(_) => self.anchors.lock().await,
+        };
+        anchors.is_worth_it(id).then_some(anchors)
+    }
+
+    /// Whether much was found for a file.
+    pub fn looked(&self, id: u64, mut anchors: MutexGuard<'_, Anchors>, found: bool) {
+        self.fruitless.store(if found { 0 } else { id }, Ordering::Relaxed);
+        anchors.was_worth_it(found);
+    }
+
     /// The files that were used last, the last one first, but `first` before all.
     pub fn files(&self, first: u64) -> Vec<u64> {
         let recent = self.recent.lock();
@@ -95,7 +116,7 @@ impl Anchors {
 
     /// Whether to look for bytes that are to be written to a file. Where nothing was found it is tried again after 1, 3, 7
     /// and then always 15 times.
-    pub fn is_worth_it(&mut self, id: u64) -> bool {
+    fn is_worth_it(&mut self, id: u64) -> bool {
         let (last, _, pause) = &mut self.last;
         if *last != id {
             self.last = (id, 0, 0);
@@ -105,8 +126,15 @@ impl Anchors {
         *pause == 0
     }
 
+    /// How much is looked through for so many bytes: a quarter as much each time after nothing was found, so that the wire
+    /// does not wait for what is of no use.
+    pub fn worth_looking_through(&self, len: u64) -> u64 {
+        let (_, misses, _) = self.last;
+        len.max((limits::ALIKE_LOOKED * len) >> (2 * misses))
+    }
+
     /// Whether much was found.
-    pub fn was_worth_it(&mut self, found: bool) {
+    fn was_worth_it(&mut self, found: bool) {
         let (_, misses, pause) = &mut self.last;
         *misses = if found { 0 } else { (*misses + 1).min(4) };
         *pause = 1 << *misses;
@@ -132,7 +160,7 @@ impl Anchors {
 
     /// The first part from `part` on that was not looked through.
     fn undone(&mut self, data: &DataLog, id: u64, when: When, part: usize) -> Option<usize> {
-        let (stamp, end) = data.stamp(id, when);
+        let (stamp, end) = data.stamp_of_guesses(id, when);
         let parts = end.div_ceil(limits::FETCH_CHUNK).min(limits::ALIKE_PARTS) as usize;
         let looked = self.looked.entry((id, when as usize)).or_default();
         if looked.stamp != stamp {
@@ -181,4 +209,47 @@ pub fn next_anchor(data: &[u8], from: usize) -> Option<usize> {
 fn key(window: &[u8]) -> u64 {
     let hash = blake3::hash(window);
     hash.as_bytes().first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::{Budget, Pin};
+    use crate::env::testing::{SimDisk, env};
+    use bytes::Bytes;
+    use futures_util::FutureExt;
+
+    #[tokio::test]
+    async fn who_writes_what_is_nowhere_does_not_wait_for_another_ones_look() {
+        let alike = Alike::default();
+        let first = alike.look(7).await.unwrap();
+        assert!(alike.look(7).now_or_never().is_none(), "it may be found yet");
+        alike.looked(7, first, false);
+        assert!(alike.look(7).await.is_none(), "nor is it tried again at once");
+        let again = alike.look(7).await.unwrap();
+        assert_eq!(again.worth_looking_through(100), limits::ALIKE_LOOKED * 25);
+        assert!(alike.look(7).now_or_never().unwrap().is_none(), "nothing was found for it");
+        assert!(alike.look(8).now_or_never().is_none(), "for another file it may be");
+        alike.looked(7, again, true);
+        let found = alike.look(7).await.unwrap();
+        assert!(alike.look(7).now_or_never().is_none());
+        drop(found);
+    }
+
+    /// In mode `strict` what is cached is dropped after each write.
+    #[tokio::test]
+    async fn what_was_looked_through_stays_so_when_more_comes_to_it() {
+        let log = DataLog::open(&env(&SimDisk::new(), 1), 7, Budget::new(1 << 30)).unwrap();
+        let part = Bytes::from(vec![7; limits::FETCH_CHUNK as usize]);
+        let mut anchors = Anchors::default();
+        let mut undone = Vec::new();
+        for n in 0..4 {
+            log.put(5, n * limits::FETCH_CHUNK, std::slice::from_ref(&part), Pin::Clean).unwrap();
+            log.drop_object(5);
+            undone.push(anchors.undone(&log, 5, When::Earlier, 0));
+            anchors.learn(&log, &[5], u64::MAX).await;
+            assert_eq!(anchors.undone(&log, 5, When::Earlier, 0), None);
+        }
+        assert_eq!(undone, [Some(0), Some(1), Some(2), Some(3)]);
+    }
 }

@@ -244,6 +244,8 @@ pub struct Earlier {
     pub id: u64,
     /// Tells it from others that the object had.
     pub stamp: u64,
+    /// The stamp that it began with: what was laid over it since is of the same content for whoever only guesses.
+    pub since: u64,
     /// Its bytes.
     pub pieces: Pieces,
 }
@@ -307,12 +309,13 @@ impl Index {
         self.stamp += 1;
         // What is not known of this content may be as it was before.
         let known = self.earlier.iter().position(|e| e.id == id).and_then(|i| self.earlier.remove(i));
+        let since = known.as_ref().map_or(self.stamp, |e| e.since);
         let mut pieces = known.map(|e| e.pieces).unwrap_or_default();
         clean().for_each(|(at, piece)| pieces.lay(at, piece));
         if pieces.count() > limits::EARLIER_PIECES {
             return;
         }
-        self.earlier.push_back(Earlier { id, stamp: self.stamp, pieces });
+        self.earlier.push_back(Earlier { id, stamp: self.stamp, since, pieces });
         if self.earlier.len() > limits::EARLIER_FILES {
             self.earlier.pop_front();
         }

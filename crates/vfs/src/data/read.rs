@@ -159,6 +159,15 @@ impl DataLog {
         found.unwrap_or_default()
     }
 
+    /// The same, but for what an object had before it stays as it is when more of that becomes known, or other bytes take the
+    /// place of some: good for guesses alone.
+    pub fn stamp_of_guesses(&self, object: u64, when: When) -> (Stamp, u64) {
+        let (stamp, end) = self.stamp(object, when);
+        let index = self.index.lock();
+        let earlier = index.earlier.iter().find(|e| when == When::Earlier && e.id == object);
+        (earlier.map_or(stamp, |e| Some((e.since, None))), end)
+    }
+
     /// Bytes that the home has, or had, from offset `at` on: at most `len`, and up to the first that are not here or that
     /// only we have.
     pub fn clean(&self, object: u64, at: u64, len: usize, when: When) -> Vec<u8> {

@@ -59,18 +59,15 @@ impl Volume {
 
     /// `None` where the home has too little of it.
     async fn plan(&self, object: u64, data: &Bytes) -> Option<Plan> {
-        let mut anchors = self.alike.anchors.lock().await;
-        if !anchors.is_worth_it(object) {
-            return None;
-        }
+        let mut anchors = self.alike.look(object).await?;
         let files = self.alike.files(object);
         let mut places: HashMap<(u64, usize), Option<Vec<Loc>>> = HashMap::new();
-        anchors.learn(&self.data, &files, limits::ALIKE_LOOKED * data.len() as u64).await;
+        let most = anchors.worth_looking_through(data.len() as u64);
+        anchors.learn(&self.data, &files, most).await;
         let runs = self.runs(&anchors, object, data, &mut places).await;
         let alike: usize = runs.iter().map(|run| run.len).sum();
         let enough = alike >= data.len() / 8;
-        anchors.was_worth_it(enough);
-        drop(anchors);
+        self.alike.looked(object, anchors, enough);
         if !enough {
             return None;
         }
