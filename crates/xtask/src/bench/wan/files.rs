@@ -46,7 +46,7 @@ git -c user.name=a -c user.email=a@b commit -qm one
 git gc -q
 git status -s
 cp .git/index $L
-git clone -q --bare . $L/origin";
+git clone -q --bare --no-hardlinks . $L/origin";
 
 /// Makes those at the home and those here, and answers how many entries the large tree has.
 pub fn make(home: &Path, local: &Path, options: &Options) -> Result<usize> {
