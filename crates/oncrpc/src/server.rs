@@ -62,6 +62,9 @@ pub struct Call {
     pub raw: Bytes,
     /// Where it comes from.
     pub peer: Peer,
+    /// Whether half of what may run at the same time on the connection does ([`Limits::in_flight_max`],
+    /// [`Limits::in_flight_bytes_max`]): a call that waits for long should then make room for others.
+    pub crowd: watch::Receiver<bool>,
 }
 
 /// The results of a call in XDR, or why it was not executed.

@@ -9,6 +9,7 @@ pub use walk::{Met, Walks};
 
 use crate::data::Part;
 use crate::freshness;
+use crate::hold::held;
 use crate::inode::{Tree, local};
 use crate::limits;
 use crate::meta::{self, Asked, Content};
@@ -156,10 +157,10 @@ impl Volume {
                 flight = self.flight(want.clone(), Turn::Now);
             }
         };
-        let answer = tokio::time::timeout(limits::HOLD, attempts).await;
-        match answer {
-            Ok(answer) => answer,
-            Err(_) => {
+        let began = self.env.clock.instant();
+        match held(limits::HOLD, || self.gives_nothing(began), attempts).await {
+            Some(answer) => answer,
+            None => {
                 self.unheard();
                 let kind = if self.is_given_up() { ErrorKind::Io } else { ErrorKind::Busy };
                 Err(Error { kind, ..self.out_of_reach(why) })

@@ -36,6 +36,7 @@ mod fetch;
 mod folders;
 mod freshness;
 mod guard;
+mod hold;
 mod inode;
 mod journal;
 mod limits;
@@ -60,6 +61,7 @@ pub use config::{
     Config, Held, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus, WalkStatus,
 };
 pub use conflict::{CopyOf, Policies, Policy, copy_of};
+pub use hold::Crowd;
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
 pub use mode::{Mode, Modes};
 pub use ops::copies::{ConflictCopy, Keep};
@@ -259,9 +261,10 @@ impl Vfs {
         self.shared.replies.lock().get(&key.0).map(|oid| FirstReply { oid })
     }
 
-    /// Answers a request of a client's kernel, and counts it: [`VfsStatus::requests`].
-    pub async fn request<T>(&self, request: impl Future<Output = T>) -> T {
-        self.shared.stats.request(request).await
+    /// Answers a request of a client's kernel, and counts it: [`VfsStatus::requests`]. `crowd`: of the connection that it came by,
+    /// if that takes only so many at a time.
+    pub async fn request<T>(&self, crowd: Option<Crowd>, request: impl Future<Output = T>) -> T {
+        self.shared.stats.request(hold::among(crowd, request)).await
     }
 
     /// The state of everything, without asking anybody.

@@ -232,6 +232,10 @@ pub const REVALIDATE_WAIT: Duration = Duration::from_secs(2);
 pub const QUESTIONS: usize = 10;
 /// Longest pause between two attempts to ask for what a call waits for.
 pub const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// How long a home gives nothing before calls that wait for it make room for others.
+pub const CROWD_PATIENCE: Duration = Duration::from_secs(1);
+/// How often a call that may have to make room for others looks whether what it waits for may still come.
+pub const CROWD_TICK: Duration = Duration::from_millis(100);
 /// A call that has nothing in the cache waits this long before it is told to come again.
 pub const HOLD: Duration = Duration::from_secs(10);
 /// Longest write that needs no turn while there is any room that writers may take.

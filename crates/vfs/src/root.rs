@@ -2,6 +2,7 @@
 
 use crate::config::Mount;
 use crate::conflict::Policies;
+use crate::hold::held;
 use crate::inode::{FIRST_COOKIE, ROOT_ID};
 use crate::mode::Modes;
 use crate::types::{Ctx, DirEntry, DirPage, FileAttr, Found, Oid};
@@ -147,9 +148,9 @@ impl Vfs {
                 }
             }
         };
-        match tokio::time::timeout(limits::HOLD, opening).await {
-            Ok(answer) => answer,
-            Err(_) => Err(Error::new(ErrorKind::Busy, format!("{name}: still connecting"))),
+        match held(limits::HOLD, || true, opening).await {
+            Some(answer) => answer,
+            None => Err(Error::new(ErrorKind::Busy, format!("{name}: still connecting"))),
         }
     }
 

@@ -106,6 +106,8 @@ pub struct Health {
     /// It has not answered this process yet, or it is not certain yet what it executed of what an earlier process sent.
     /// What was kept from then is worth less than an answer that takes longer.
     pub beginning: AtomicBool,
+    /// When it answered last; monotonic.
+    answered: Mutex<Duration>,
     /// Calls that wait for it now.
     awaited: AtomicUsize,
     /// Somebody has begun to wait for it, or it answers again.
@@ -120,6 +122,7 @@ impl Default for Health {
             since: Mutex::new(None),
             estranged: AtomicBool::new(true),
             beginning: AtomicBool::new(true),
+            answered: Mutex::new(Duration::ZERO),
             awaited: AtomicUsize::new(0),
             news: Notify::new(),
         }
@@ -321,6 +324,7 @@ impl Volume {
             self.health.news.notify_one();
         }
         *self.health.since.lock() = None;
+        *self.health.answered.lock() = self.env.clock.instant();
     }
 
     /// The home did not answer.
@@ -333,6 +337,12 @@ impl Volume {
     /// Whether the home did not answer when it was last asked.
     pub fn is_silent(&self) -> bool {
         self.health.silent.load(Ordering::Relaxed)
+    }
+
+    /// Whether the home gives nothing to those who wait since `began`.
+    pub fn gives_nothing(&self, began: Duration) -> bool {
+        let last = began.max(*self.health.answered.lock());
+        self.is_silent() || self.env.clock.instant() > last + limits::CROWD_PATIENCE
     }
 
     /// Lets attempts to reach the home be made soon, as long as the answer lives.

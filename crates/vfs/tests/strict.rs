@@ -426,11 +426,11 @@ async fn requests_that_wait_for_the_home_are_counted() {
             e.vfs.getattr(e.ctx(), f).await.unwrap();
             e.vfs.getattr(e.ctx(), f).await.unwrap();
         };
-        e.vfs.request(twice).await;
+        e.vfs.request(None, twice).await;
         assert_eq!(counted(), (1, warm), "{mode:?}");
-        e.vfs.request(e.vfs.statfs(e.ctx(), f)).await.unwrap();
+        e.vfs.request(None, e.vfs.statfs(e.ctx(), f)).await.unwrap();
         assert_eq!(counted(), (2, warm + 1), "{mode:?}: the space was not known");
-        e.vfs.request(e.create(lab, "new")).await.unwrap();
+        e.vfs.request(None, e.create(lab, "new")).await.unwrap();
         assert_eq!(counted(), (3, warm + 1 + made), "{mode:?}");
     }
 }

@@ -85,7 +85,7 @@ impl Requests {
         F: Future<Output = Answer<T>> + Send + 'static,
     {
         let vfs = Arc::clone(&self.tree.vfs);
-        let work = async move { vfs.request(work).await };
+        let work = async move { vfs.request(None, work).await };
         answer(&self.runtime, (self.asker(req), GivesUp::WhenKilled), work, reply);
     }
 

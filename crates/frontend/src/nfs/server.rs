@@ -106,7 +106,7 @@ impl Service for NfsServer {
         match PROGRAMS[at].prog {
             _ if call.proc == NULL => Ok(Writer::new()),
             mount::PROGRAM => self.mounts.run(&self.vfs, &self.handles, &self.policy, call).await,
-            _ => self.vfs.request(self.nfs(call)).await,
+            _ => self.vfs.request(Some(call.crowd.clone()), self.nfs(call)).await,
         }
     }
 

@@ -13,6 +13,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::sync::watch;
 use tokio::time::{Instant, Sleep};
 
 /// One connection. `H` tells the size of a reply, `S` makes the future `F` of a call.
@@ -26,6 +27,8 @@ pub(super) struct Connection<'l, IO, H, S, F> {
     start: S,
     records: Records,
     requests: Requests<F>,
+    /// Whether half of the bounds is reached.
+    crowd: watch::Sender<bool>,
     out: Outbox,
     /// More calls may come.
     reading: bool,
@@ -63,6 +66,7 @@ where
             start,
             records: Records::new(limits.record_max),
             requests: Requests::new(),
+            crowd: watch::Sender::new(false),
             out: Outbox::default(),
             reading: true,
             backlog: false,
@@ -82,6 +86,7 @@ where
         loop {
             self.run_records();
             self.collect(cx);
+            self.tell_crowd();
             self.write(cx);
             if self.backlog && self.has_room() {
                 continue;
@@ -118,12 +123,20 @@ where
         self.out.len() < self.limits.reply_bytes_max && (room || running == 0)
     }
 
+    /// Tells those that run whether they should make room.
+    fn tell_crowd(&self) {
+        let (running, bytes) = (self.requests.len(), self.requests.bytes());
+        let is_dense = running > self.limits.in_flight_max / 2 || bytes > self.limits.in_flight_bytes_max / 2;
+        self.crowd.send_if_modified(|told| std::mem::replace(told, is_dense) != is_dense);
+    }
+
     fn run(&mut self, record: Bytes) {
         let bytes = record.len();
         match CallHeader::decode(record) {
             Ok((CallHeader { xid, prog, vers, proc, cred }, args)) => {
                 let raw = args.clone().into_rest();
-                let call = Call { xid, prog, vers, proc, cred, args, raw, peer: self.peer };
+                let crowd = self.crowd.subscribe();
+                let call = Call { xid, prog, vers, proc, cred, args, raw, peer: self.peer, crowd };
                 let ticket = Ticket { xid, bytes: bytes.saturating_add((self.hint)(&call)) };
                 if let Some(reply) = self.requests.start(ticket, (self.start)(call)) {
                     self.answer(xid, reply);

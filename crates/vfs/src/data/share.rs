@@ -65,6 +65,11 @@ impl Share {
         pace::pause(bytes, held, self.of(self.budget.most()), self.drain.lock().rate(now))
     }
 
+    /// Whether hardly any bytes go home, so that there is no more room soon.
+    pub fn is_stuck(&self, now: Duration) -> bool {
+        self.drain.lock().rate(now) < limits::PACE_MIN
+    }
+
     /// Where a segment ends: its bytes become free together, so that it is a small part of what the volume may hold.
     pub(super) fn segment_len(&self) -> u64 {
         let whole = self.budget.segment_len();

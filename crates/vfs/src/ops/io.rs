@@ -4,6 +4,7 @@ use super::live;
 use super::object::strip_set_ids;
 use crate::data::{Part, Pin, Room};
 use crate::fetch::{Want, is_whole};
+use crate::hold::held;
 use crate::inode::{Inode, local};
 use crate::journal::{INLINE_MAX, Stored};
 use crate::mutate::{Ticket, keep_only_base};
@@ -287,14 +288,17 @@ impl Volume {
         let len = write.data.len() as u64;
         let free = || len <= limits::SMALL_WRITE || share.line().is_empty();
         let pause = share.pause(len, self.env.clock.instant());
-        if !self.passes(&write) && pause > Duration::ZERO && free() {
-            tokio::time::sleep(pause).await;
-        }
-        if let Some(taken) = self.try_write(ctx, &write, free())? {
-            return Ok(taken);
-        }
-        let in_line = tokio::time::timeout(limits::HOLD, self.write_in_turn(ctx, &write)).await;
-        in_line.unwrap_or_else(|_| {
+        let taken = async {
+            if !self.passes(&write) && pause > Duration::ZERO && free() {
+                tokio::time::sleep(pause).await;
+            }
+            match self.try_write(ctx, &write, free())? {
+                Some(taken) => Ok(taken),
+                None => self.write_in_turn(ctx, &write).await,
+            }
+        };
+        let is_stuck = || share.is_stuck(self.env.clock.instant());
+        held(pause + limits::HOLD, is_stuck, taken).await.unwrap_or_else(|| {
             Err(Error::new(
                 ErrorKind::Full,
                 "the cache or its disk is full of changes that the home does not have",

@@ -22,6 +22,12 @@ use std::time::{Duration, Instant};
 
 /// Calls of each kind in a phase.
 const CALLS: usize = 2000;
+/// Calls to a home in trouble that wait at once: more than a connection takes.
+const CROWD: u64 = 1000;
+/// Bytes from one of their places in a file to the next, so that each asks for itself.
+const CROWD_STEP: u64 = 256 << 10;
+/// After this time those are to have made room.
+const MADE_ROOM: Duration = Duration::from_secs(2);
 /// Files at the healthy home.
 const FILES: usize = 100;
 /// How often a phase is measured before its verdict holds.
@@ -39,6 +45,8 @@ pub fn run(world: &World) -> Result<()> {
         world.write_home(ANN, &ann.join(format!("file{i}")), &Noise::new(i as u64).bytes(4096))?;
     }
     world.write_home(BOB, &bob.join("cached"), b"what bob wrote")?;
+    world.write_home(BOB, &bob.join("unread"), b"")?;
+    File::options().write(true).open(bob.join("unread"))?.set_len(CROWD * CROWD_STEP * 3)?;
     let _lab = world.host("lab", "", None)?;
     let mut cave = world.host("cave", "", None)?;
     let server = world.serve(&[])?;
@@ -46,9 +54,10 @@ pub fn run(world: &World) -> Result<()> {
     let mut test = Test::new(world, &server, &control, &ann, &bob)?;
 
     let calm = test.phase("before", &[])?;
-    for trouble in [Trouble::Hang, Trouble::Die, Trouble::Refuse] {
+    for (number, trouble) in [Trouble::Hang, Trouble::Die, Trouble::Refuse].into_iter().enumerate() {
         trouble.begin(world, &mut cave)?;
         test.others_are_as_fast(&format!("{trouble:?}"), &calm)?;
+        test.a_crowd_makes_room(&format!("{trouble:?}"), number as u64 * CROWD)?;
         test.cave_goes_on(&format!("{trouble:?}"))?;
         trouble.end(world, &mut cave)?;
         server.sync().with_context(|| format!("after {trouble:?}"))?;
@@ -143,6 +152,7 @@ struct Test {
     control: Side,
     cave: NfsFh3,
     cached: NfsFh3,
+    unread: NfsFh3,
     probe_file: PathBuf,
     created: usize,
 }
@@ -155,7 +165,8 @@ impl Test {
         let cave = side.client.walk(&root, &format!("bob@cave{}", bob.display()))?;
         let cached = side.client.lookup(&cave, "cached")?;
         side.client.read(&cached, 0, 4096)?;
-        Ok(Self { side, control, cave, cached, probe_file: world.dir.join("probe"), created: 0 })
+        let unread = side.client.lookup(&cave, "unread")?;
+        Ok(Self { side, control, cave, cached, unread, probe_file: world.dir.join("probe"), created: 0 })
     }
 
     /// Calls that need the troubled home, to be in flight meanwhile.
@@ -175,6 +186,19 @@ impl Test {
             println!("again, because {verdict:?}");
         }
         verdict
+    }
+
+    /// So many calls wait for the home in trouble that the connection is full of them.
+    fn a_crowd_makes_room(&self, trouble: &str, from: u64) -> Result<()> {
+        for i in from..from + CROWD {
+            let args = ReadArgs { file: self.unread, offset: i * CROWD_STEP, count: 4096 };
+            self.side.client.fire(procs::READ, &args);
+        }
+        std::thread::sleep(MADE_ROOM);
+        let took = timed(|| self.side.client.getattr(&self.side.files[0]).map(drop))?;
+        println!("{trouble}: GETATTR of the other home behind {CROWD} waiting calls took {took:?}");
+        ensure!(took < MADE_ROOM, "{trouble}: a GETATTR of another home took {took:?}");
+        Ok(())
     }
 
     /// The calls of both sides in turn, with the disk probed beside them.
