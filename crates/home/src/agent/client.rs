@@ -220,7 +220,6 @@ impl Session {
         std::mem::forget(guard);
         // Held until the answer is there: the bound covers requests on their way, too.
         drop(room);
-        self.wide.iter().for_each(|wide| wide.hears(self));
         match reply? {
             Reply::Failed(failure) => Err(failure.0),
             reply => Ok(reply),

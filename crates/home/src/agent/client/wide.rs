@@ -5,13 +5,13 @@
 
 use super::super::verbs::{JOINS, StageArgs};
 use super::{Session, Wire};
-use crate::limits::agent::{CHANNEL_FAR, CHANNEL_GIVEN, CHANNEL_IDLE, CHANNELS_MORE, CHANNELS_PAUSE};
+use crate::limits::agent::{CHANNEL_GIVEN, CHANNEL_IDLE, CHANNELS_MORE, CHANNELS_PAUSE};
 use crate::{Chunk, Loc, Result, Turn};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -30,8 +30,6 @@ pub struct Opener {
 
 pub(super) struct Wide {
     opener: Opener,
-    /// Whether further pipes may be made before anything needs them, and it was not looked at yet how far the home is.
-    ahead: AtomicBool,
     /// What is on its way over the first pipe.
     first: Arc<Load>,
     more: Arc<Mutex<More>>,
@@ -105,9 +103,7 @@ impl Drop for Given {
 
 impl Wide {
     pub fn new(opener: Opener) -> Wide {
-        // A login may be refused, and that is not risked for a guess.
-        let ahead = AtomicBool::new(!opener.logs_in);
-        Wide { opener, ahead, first: Arc::default(), more: Arc::default(), room: Arc::default() }
+        Wide { opener, first: Arc::default(), more: Arc::default(), room: Arc::default() }
     }
 
     /// Reads over the pipe that has least to do. `first`: the one that has always been there.
@@ -147,17 +143,6 @@ impl Wide {
         match several {
             true => first.stage_and_hear(args).await,
             false => first.stage_on_its_way(args).await,
-        }
-    }
-
-    /// An answer came. To make further pipes takes some round trips, in which what somebody reads or writes would have one: they
-    /// are made with the first answer of a far home whose agent can be joined, and closed again where nothing uses them.
-    pub fn hears(&self, first: &Session) {
-        if self.ahead.swap(false, Ordering::Relaxed)
-            && first.accept.features & JOINS != 0
-            && first.wire().fastest() >= CHANNEL_FAR
-        {
-            self.widen(first);
         }
     }
 

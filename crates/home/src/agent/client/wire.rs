@@ -111,11 +111,6 @@ impl Wire {
 
 #[cfg(test)]
 impl Wire {
-    /// As if no answer had taken less.
-    pub fn takes(&self, round_trip: Duration) {
-        self.state.lock().fastest = round_trip;
-    }
-
     /// Whether nothing is under way.
     pub fn is_unused(&self) -> bool {
         self.state.lock().windows.iter().all(Window::is_unused)

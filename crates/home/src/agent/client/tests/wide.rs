@@ -2,7 +2,7 @@
 
 use super::super::super::verbs::CheckedChunk;
 use super::*;
-use crate::limits::agent::{CHANNEL_FAR, CHANNEL_GIVEN, CHANNELS_MORE, READ_PART};
+use crate::limits::agent::{CHANNEL_GIVEN, CHANNELS_MORE, READ_PART};
 
 /// Sessions with a machine that was booted so, whose agent is joined where that is wanted.
 fn opener(opened: Arc<AtomicU64>, boot: &'static [u8]) -> Opener {
@@ -55,30 +55,6 @@ async fn long_reads_go_over_further_pipes_and_back_when_those_end() {
     wide.cut();
     assert_eq!(session.read(&file, 3, READ_MAX).await.unwrap().data[0], 3);
     assert_eq!((wide.count(), opened.load(Ordering::Relaxed)), (0, CHANNELS_MORE as u64));
-}
-
-/// What reads or writes first would have one for some round trips.
-#[tokio::test]
-async fn further_pipes_are_made_ahead_to_a_far_home_where_that_takes_no_login() {
-    let far = CHANNEL_FAR;
-    for (round_trip, logs_in, joins, made) in [
-        (far, false, JOINS, CHANNELS_MORE),
-        (far, true, JOINS, 0),
-        (far, false, 0, 0),
-        (far - Duration::from_millis(1), false, JOINS, 0),
-    ] {
-        let opened = Arc::new(AtomicU64::new(0));
-        let opener = Opener { logs_in, ..opener(opened.clone(), b"boot") };
-        let mut session = Arc::into_inner(session().await.0).unwrap().widened_by(opener);
-        session.accept.features = session.accept.features & !JOINS | joins;
-        session.wire().takes(round_trip);
-        let wide = session.wide.as_ref().unwrap();
-        for _ in 0..2 {
-            wide.hears(&session);
-            tokio::task::yield_now().await;
-            assert_eq!(opened.load(Ordering::Relaxed), made as u64, "{round_trip:?} {logs_in} {joins}");
-        }
-    }
 }
 
 #[tokio::test]
