@@ -10,19 +10,9 @@ use tokio::sync::watch;
 /// Tells whether half of the room for calls of the connection that a call came by is taken.
 pub type Crowd = watch::Receiver<bool>;
 
-tokio::task_local! {
-    static CROWD: Option<Crowd>;
-}
-
-/// Answers a call that came by a connection of which this tells; `None`: there is room for any number.
-pub async fn among<T>(crowd: Option<Crowd>, call: impl Future<Output = T>) -> T {
-    CROWD.scope(crowd, call).await
-}
-
 /// Ready when the call that is being answered is to make room for others, if `is_idle`: what it waits for does not come.
 async fn let_go(is_idle: impl Fn() -> bool) {
-    // What is done for nobody in particular takes no room.
-    let Some(mut crowd) = CROWD.try_with(Clone::clone).ok().flatten() else {
+    let Some(mut crowd) = crate::stats::crowd() else {
         return std::future::pending().await;
     };
     loop {
@@ -54,9 +44,14 @@ pub async fn held<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Stats;
     use futures_util::FutureExt;
     use std::cell::Cell;
     use std::future::{pending, ready};
+
+    async fn among<T>(crowd: Option<Crowd>, call: impl Future<Output = T>) -> T {
+        Stats::default().request(crowd, call).await
+    }
 
     const LONG: Duration = Duration::from_secs(10);
 

@@ -264,7 +264,7 @@ impl Vfs {
     /// Answers a request of a client's kernel, and counts it: [`VfsStatus::requests`]. `crowd`: of the connection that it came by,
     /// if that takes only so many at a time.
     pub async fn request<T>(&self, crowd: Option<Crowd>, request: impl Future<Output = T>) -> T {
-        self.shared.stats.request(hold::among(crowd, request)).await
+        self.shared.stats.request(crowd, request).await
     }
 
     /// The state of everything, without asking anybody.

@@ -1,11 +1,19 @@
 //! Counters that `trellis status` shows.
 
+use crate::hold::Crowd;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 tokio::task_local! {
-    /// Whether the request of a front-end that is being answered has waited for a home.
-    static WAITED: Cell<bool>;
+    /// The request of a front-end that is being answered.
+    static REQUEST: Request;
+}
+
+struct Request {
+    /// Whether it has waited for a home.
+    waited: Cell<bool>,
+    /// Of the connection that it came by, if that takes only so many at a time.
+    crowd: Option<Crowd>,
 }
 
 /// How often the caches sufficed.
@@ -34,12 +42,12 @@ impl Stats {
     }
 
     /// Answers a request of a front-end, and counts it.
-    pub async fn request<T>(&self, request: impl Future<Output = T>) -> T {
+    pub async fn request<T>(&self, crowd: Option<Crowd>, request: impl Future<Output = T>) -> T {
         let waited = async {
             let answer = request.await;
-            (answer, WAITED.with(Cell::get))
+            (answer, REQUEST.with(|request| request.waited.get()))
         };
-        let (answer, waited) = WAITED.scope(Cell::new(false), waited).await;
+        let (answer, waited) = REQUEST.scope(Request { waited: Cell::new(false), crowd }, waited).await;
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.waited.fetch_add(waited.into(), Ordering::Relaxed);
         answer
@@ -54,5 +62,10 @@ impl Stats {
 /// The request that is being answered, if one is, waits for a home.
 pub fn waits() {
     // What is done for nobody in particular is no request.
-    let _ = WAITED.try_with(|waited| waited.set(true));
+    let _ = REQUEST.try_with(|request| request.waited.set(true));
+}
+
+/// The crowd of the request that is being answered. What is done for nobody in particular has none.
+pub fn crowd() -> Option<Crowd> {
+    REQUEST.try_with(|request| request.crowd.clone()).ok().flatten()
 }
