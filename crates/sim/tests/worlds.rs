@@ -213,13 +213,18 @@ fn what_was_mended_among_all_troubles_stays_mended() {
         Refusals,
         Neighbour,
     ];
-    let worlds: [(&[Trouble], &[u64]); 3] = [
+    let worlds: [(&[Trouble], &[u64]); 6] = [
         // What it had written over a file that ours was to be added to, and that has its old length after a power cut.
         (&all, &[534, 948, 1284, 4542, 8519]),
         // What is in a folder whose move waits for what was refused.
         (&all, &[8500, 7747]),
         // What was written to a file after the only name that the home had for it was taken away.
         (&all, &[5837]),
+        // What a later record, which was refused once, leaves as well; what waits for one that is kept; and what the home may
+        // have made before it refused that.
+        (&all, &[252]),
+        (&all, &[1463, 2735, 2887, 6147, 9823]),
+        (&all, &[3078, 5722]),
     ];
     hold(100, &worlds);
 }

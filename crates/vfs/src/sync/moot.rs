@@ -53,7 +53,7 @@ fn moot(tree: &Tree) -> Vec<u64> {
 }
 
 /// Objects that the home refused to make, or whose directory it did, and that are gone here without having changed what the
-/// home has; with the numbers of their creations.
+/// home has; with the numbers of their creations. None that it may have made before it refused: that has to be removed.
 fn unmade(tree: &Tree) -> HashMap<u64, u64> {
     let gone = |id| tree.peek(id).is_some_and(|inode| inode.gone);
     let mut unmade = HashMap::new();
@@ -61,6 +61,7 @@ fn unmade(tree: &Tree) -> HashMap<u64, u64> {
         if let Op::Create { dir, .. } = &op.change.op
             && (op.parked.is_some() || unmade.contains_key(dir))
             && gone(op.change.object)
+            && !tree.queue.may_be_begun(seq)
         {
             unmade.insert(op.change.object, seq);
         }

@@ -27,7 +27,7 @@ use crate::inode::Tree;
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
-use cut::{believe, disbelieve, disown, last_begun};
+use cut::{believe, disbelieve, disown, last_begun, synced_by_exchange};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
@@ -64,9 +64,9 @@ impl Trace {
         name_that_is_left(&self.change.op).is_some() && self.at_old_name.is_none()
     }
 
-    /// Whether it was done to its end for certain: the home knows it, or it shows itself.
-    fn is_over(&self) -> bool {
-        self.durable || self.mark.is_some() && !self.half
+    /// Whether it was done to its end for certain: the home knows it, or it is among the first that left their marks.
+    fn is_over(&self, own: &HashSet<u64>) -> bool {
+        self.durable || own.contains(&self.seq) && !self.half
     }
 
     /// Whether its object is at one of the places that it names: by the identity that it is known by, any where there is
@@ -179,7 +179,9 @@ impl Volume {
             again(&mut proven, &torn, executed.durable, &synced);
         }
         let shown: HashSet<u64> = proven.iter().map(|(t, _)| t.seq).collect();
-        proven.extend(traces.iter().filter(|t| t.moot && !shown.contains(&t.seq)).map(|t| (t, None)));
+        let behind = behind_refused(&traces, &refused);
+        let moot = traces.iter().filter(|t| t.moot && !shown.contains(&t.seq) && !behind.contains(&t.seq));
+        proven.extend(moot.map(|t| (t, None)));
         proven.sort_by_key(|(t, _)| t.seq);
         let mut identities = self.identify(&proven).await?;
         // A power cut between exchange and removal: each of both has the other's name, though the move is not over.
@@ -554,6 +556,9 @@ fn proven<'a>(
             shown.insert(t.change.object, (t.seq, attr));
         }
     }
+    // A mark proves the first of those that leave it, also where they may have been passed.
+    let marked = traces.iter().filter(|t| t.mark.is_some());
+    let own: HashSet<u64> = marked.map(|t| earliest(traces, t, executed).seq).collect();
     let mut refused = refused.iter().peekable();
     let (mut waiting, mut behind) = (Waiting::default(), Waiting::default());
     let mut proven = Vec::new();
@@ -566,7 +571,7 @@ fn proven<'a>(
         if is_late {
             behind.add(&t.change);
         }
-        if waiting.concerns(&t.change) || (is_late && !t.is_over() && !was_waited_for(traces, t)) {
+        if waiting.concerns(&t.change) || (is_late && !t.is_over(&own) && !was_waited_for(traces, t, &own)) {
             waiting.add(&t.change);
             continue;
         }
@@ -579,16 +584,32 @@ fn proven<'a>(
     proven
 }
 
+/// What waits for what is `refused`, of which nobody has looked where its object is.
+fn behind_refused(traces: &[Trace], refused: &[(u64, Change)]) -> HashSet<u64> {
+    let mut refused = refused.iter().peekable();
+    let (mut waiting, mut behind) = (Waiting::default(), HashSet::new());
+    for t in traces {
+        while let Some((_, change)) = refused.next_if(|(seq, _)| *seq < t.seq) {
+            waiting.add(change);
+        }
+        if waiting.concerns(&t.change) {
+            waiting.add(&t.change);
+            behind.insert(t.seq);
+        }
+    }
+    behind
+}
+
 /// Whether a later operation shows itself that would have waited for this one, had that not been done, or for one that would
-/// have.
-fn was_waited_for(traces: &[Trace], t: &Trace) -> bool {
+/// have. `own`: the first that left their marks.
+fn was_waited_for(traces: &[Trace], t: &Trace, own: &HashSet<u64>) -> bool {
     let mut waiting = Waiting::default();
     waiting.add(&t.change);
     for later in traces.iter().filter(|later| later.seq > t.seq) {
         if !waiting.concerns(&later.change) {
             continue;
         }
-        if later.durable || later.mark.is_some() {
+        if later.durable || own.contains(&later.seq) {
             return true;
         }
         waiting.add(&later.change);
@@ -608,24 +629,6 @@ fn sent_with(traces: &[Trace], torn: HashSet<u64>, own: &HashSet<u64>) -> HashSe
     let is_torn =
         |t: &&Trace| ends.get(&t.seq).and_then(|end| last.get(end)).is_some_and(|last| t.seq <= *last);
     traces.iter().filter(is_torn).map(|t| t.seq).collect()
-}
-
-/// The writes to both files of a move that is half done, as far as those show what they or later changes left: a home makes
-/// both durable before they change places. To do them again one would have to take the move back.
-fn synced_by_exchange(traces: &[Trace]) -> HashSet<u64> {
-    let mut synced = HashSet::new();
-    for half in traces.iter().filter(|t| t.half) {
-        let (Some(moved), Some(there)) = (half.mark, half.replaced) else { continue };
-        for (object, seen) in [(Some(half.change.object), moved), (replaced(&half.change), there)] {
-            let earlier = traces.iter().filter(|t| t.seq < half.seq && Some(t.change.object) == object);
-            let shows = |t: &&Trace| {
-                t.change.after.is_some_and(|left| (left.mtime, left.size) == (seen.mtime, seen.size))
-            };
-            let last = earlier.clone().filter(shows).map(|t| t.seq).max().unwrap_or(0);
-            synced.extend(earlier.map(|t| t.seq).filter(|seq| *seq <= last));
-        }
-    }
-    synced
 }
 
 /// Leaves what has to be done again; not what is `synced` all the same.

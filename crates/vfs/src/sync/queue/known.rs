@@ -67,6 +67,11 @@ impl Queue {
         goes
     }
 
+    /// Whether the home may have begun it, as far as it has told.
+    pub fn may_be_begun(&self, seq: u64) -> bool {
+        self.is_known_to_home(seq) || self.half.contains(&seq)
+    }
+
     /// Whether the home may have executed it, under its own number or with a later one.
     fn is_known_to_home(&self, seq: u64) -> bool {
         self.known.contains(&seq) || self.travelled.contains_key(&seq)

@@ -175,3 +175,21 @@ pub(super) fn believe(
         (traces[t].mark, traces[t].replaced) = (traces[t].there, traces[t].at_old_name);
     }
 }
+
+/// The writes to both files of a move that is half done, as far as those show what they or later changes left: a home makes
+/// both durable before they change places. To do them again one would have to take the move back.
+pub(super) fn synced_by_exchange(traces: &[Trace]) -> HashSet<u64> {
+    let mut synced = HashSet::new();
+    for half in traces.iter().filter(|t| t.half) {
+        let (Some(moved), Some(there)) = (half.mark, half.replaced) else { continue };
+        for (object, seen) in [(Some(half.change.object), moved), (replaced(&half.change), there)] {
+            let earlier = traces.iter().filter(|t| t.seq < half.seq && Some(t.change.object) == object);
+            let shows = |t: &&Trace| {
+                t.change.after.is_some_and(|left| (left.mtime, left.size) == (seen.mtime, seen.size))
+            };
+            let last = earlier.clone().filter(shows).map(|t| t.seq).max().unwrap_or(0);
+            synced.extend(earlier.map(|t| t.seq).filter(|seq| *seq <= last));
+        }
+    }
+    synced
+}

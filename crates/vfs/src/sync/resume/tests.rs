@@ -407,6 +407,40 @@ fn what_was_refused_once_is_done_where_a_later_record_shows_itself_that_waits_fo
 
 /// Its mark is there before what it replaced has gone.
 #[test]
+fn what_waits_for_a_refused_move_is_not_gone_from_where_that_would_have_brought_it() {
+    let refused = [(3, rename(3, 7, ("f", "a")).change)];
+    let remove = |seq, object, name: &str| {
+        let name = Name::new(name.as_bytes()).unwrap();
+        let mut t = trace(seq, Op::Remove { dir: 2, name, object, is_dir: false, base: None }, "x", None);
+        t.change.object = object;
+        t
+    };
+    let mut next = rename(6, 9, ("g", "b"));
+    next.change.object = 9;
+    let traces = [remove(2, 7, "z"), remove(4, 7, "a"), remove(5, 8, "b"), next];
+    let behind = behind_refused(&traces, &refused);
+    assert_eq!(behind, HashSet::from([4]));
+}
+
+/// A power cut may have undone the moves.
+#[test]
+fn what_was_refused_once_is_not_done_where_an_earlier_record_leaves_the_same_mark() {
+    let there = Some(attr(Kind::File, 9));
+    let create = Op::Create { dir: 2, name: Name::new(b"b").unwrap(), new: New::File, mode: 0 };
+    let mut traces = [trace(1, create, "b", there), rename(2, 7, ("b", "d")), rename(3, 7, ("d", "b"))];
+    (traces[1].at_old_name, traces[2].mark) = (there, there);
+    traces.iter_mut().for_each(|t| t.late = true);
+    let shown = |traces: &[Trace]| -> Vec<u64> {
+        proven(traces, &[], &ends(traces), 0).iter().map(|(t, _)| t.seq).collect()
+    };
+    assert_eq!(shown(&traces), [1]);
+    traces[1].durable = true;
+    assert_eq!(shown(&traces), [1, 2]);
+    traces[2].durable = true;
+    assert_eq!(shown(&traces), [1, 2, 3]);
+}
+
+#[test]
 fn what_was_refused_once_and_is_half_done_is_done_again() {
     let there = Some(attr(Kind::File, 9));
     let mut over = rename(4, 7, ("new", "old"));
