@@ -405,7 +405,6 @@ fn what_was_refused_once_is_done_where_a_later_record_shows_itself_that_waits_fo
     assert_eq!(shown(&traces), [3, 4, 5, 6, 7]);
 }
 
-/// Its mark is there before what it replaced has gone.
 #[test]
 fn what_waits_for_a_refused_move_is_not_gone_from_where_that_would_have_brought_it() {
     let refused = [(3, rename(3, 7, ("f", "a")).change)];
@@ -440,6 +439,7 @@ fn what_was_refused_once_is_not_done_where_an_earlier_record_leaves_the_same_mar
     assert_eq!(shown(&traces), [1, 2, 3]);
 }
 
+/// Its mark is there before what it replaced has gone.
 #[test]
 fn what_was_refused_once_and_is_half_done_is_done_again() {
     let there = Some(attr(Kind::File, 9));
