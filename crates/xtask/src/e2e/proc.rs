@@ -104,14 +104,26 @@ pub fn family(root: Pid) -> Vec<Pid> {
     all
 }
 
+/// The letter of proc_pid_stat(5) for what a process or thread, by its directory, does; none of one that is not there.
+fn state(at: &Path) -> Option<String> {
+    let stat = fs::read_to_string(at.join("stat")).ok()?;
+    Some(stat.rsplit(')').next()?.split_whitespace().next()?.to_owned())
+}
+
+/// Whether a process has closed all its files: no thread of it is there, or waits for more than to be asked how it ended.
+pub fn ended(pid: Pid) -> bool {
+    let threads =
+        fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).into_iter().flatten().flatten();
+    threads.filter_map(|thread| state(&thread.path())).all(|state| matches!(state.as_str(), "Z" | "X"))
+}
+
 /// What each process does at this moment: its number, command line, state, and what its threads wait for in the kernel.
 pub fn doings(pids: &[Pid]) -> String {
     let doing = |pid: &Pid| {
         let at = Path::new("/proc").join(pid.as_raw_nonzero().to_string());
         let words = fs::read(at.join("cmdline")).unwrap_or_default();
         let words = String::from_utf8_lossy(&words).replace('\0', " ").chars().take(200).collect::<String>();
-        let stat = fs::read_to_string(at.join("stat")).unwrap_or_default();
-        let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next()).unwrap_or("gone");
+        let state = state(&at).unwrap_or_else(|| "gone".into());
         let threads = fs::read_dir(at.join("task")).into_iter().flatten().flatten();
         let mut waits: Vec<String> =
             threads.filter_map(|t| fs::read_to_string(t.path().join("wchan")).ok()).collect();

@@ -84,11 +84,15 @@ impl Sshd {
         self.stopped.clear();
     }
 
-    /// Dies, with all its sessions: new connections are refused.
+    /// Dies, with all its sessions: new connections are refused, and nothing of a session has a file open any more.
     pub fn kill(&mut self) -> Result<()> {
-        proc::signal_all(&proc::family(self.daemon.pid()), Signal::KILL);
+        let family = proc::family(self.daemon.pid());
+        proc::signal_all(&family, Signal::KILL);
         self.stopped.clear();
-        self.daemon.kill()
+        self.daemon.kill()?;
+        wait_for("the end of the sessions", Duration::from_secs(10), || {
+            family.iter().all(|pid| proc::ended(*pid)).then_some(())
+        })
     }
 
     /// Comes back after its death.
