@@ -571,12 +571,14 @@ fn proven<'a>(
         if is_late {
             behind.add(&t.change);
         }
-        if waiting.concerns(&t.change) || (is_late && !t.is_over(&own) && !was_waited_for(traces, t, &own)) {
+        // Where a later one shows that this was over, its place in the order does not matter.
+        let waited_for = is_late && was_waited_for(traces, t, &own);
+        if waiting.concerns(&t.change) || (is_late && !t.is_over(&own) && !waited_for) {
             waiting.add(&t.change);
             continue;
         }
         let newest = shown.get(&t.change.object).filter(|(seq, _)| *seq >= t.seq);
-        if newest.is_none() && ends.get(&t.seq).is_some_and(|end| *end > last) {
+        if newest.is_none() && !waited_for && ends.get(&t.seq).is_some_and(|end| *end > last) {
             continue;
         }
         proven.push((t, newest.map(|(_, attr)| *attr)));

@@ -523,3 +523,18 @@ fn a_name_that_was_certainly_taken_away_again_is_of_a_later_record() {
     assert_eq!(last_shown(&traces, 27), 40);
     assert_eq!(last_shown(&traces, 24), 24, "it may still be what was made there");
 }
+
+/// All of them were refused or passed once.
+#[test]
+fn what_was_refused_once_is_done_where_one_that_was_passed_shows_itself_and_waits_for_it() {
+    let name = || Name::new(b"c").unwrap();
+    let remove = Op::Remove { dir: 2, name: name(), object: 7, is_dir: false, base: None };
+    let create = Op::Create { dir: 2, name: name(), new: New::File, mode: 0 };
+    let mut traces = [rename(3, 7, ("a", "c")), trace(4, remove, "c", None), trace(5, create, "c", None)];
+    traces[2].change.object = 8;
+    traces.iter_mut().for_each(|t| t.late = true);
+    let shown = |t: &[Trace]| proven(t, &[], &ends(t), 0).iter().map(|(t, _)| t.seq).collect::<Vec<_>>();
+    assert!(shown(&traces).is_empty());
+    traces[2].mark = Some(attr(Kind::File, 9));
+    assert_eq!(shown(&traces), [3, 4, 5]);
+}
