@@ -134,7 +134,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 22] = [
+    let longer: [(&[Trouble], &[u64]); 23] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -162,6 +162,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         // what it put in the place of a file while a copy of that was built, or in that of a file whose copy took the name then;
         // such a time.
         (&cut, &[2531, 3178, 3396, 5432, 9673, 7745]),
+        // What was written by a name that it had given to the file, after that was removed by the one known before.
+        (&cut, &[845, 2933]),
         // The ctime of an unstable write that was lost, and of a directory, where the next clock is later than the last change.
         (&clocks, &[112, 136, 729, 7119, 7201]),
         // A file whose time had been set, under the name of half a move over it; what a killed agent had begun after a power cut.
@@ -213,18 +215,20 @@ fn what_was_mended_among_all_troubles_stays_mended() {
         Refusals,
         Neighbour,
     ];
-    let worlds: [(&[Trouble], &[u64]); 6] = [
+    let worlds: [(&[Trouble], &[u64]); 7] = [
         // What it had written over a file that ours was to be added to, and that has its old length after a power cut.
         (&all, &[534, 948, 1284, 4542, 8519]),
         // What is in a folder whose move waits for what was refused.
         (&all, &[8500, 7747]),
         // What was written to a file after the only name that the home had for it was taken away.
-        (&all, &[5837]),
+        (&all, &[5837, 1306, 4521, 5541]),
         // What a later record, which was refused once, leaves as well; what waits for one that is kept; and what the home may
         // have made before it refused that.
         (&all, &[252]),
         (&all, &[1463, 2735, 2887, 6147, 9823]),
         (&all, &[3078, 5722]),
+        // What was refused once, and what was done since with the name that it took.
+        (&all, &[5119]),
     ];
     hold(100, &worlds);
 }

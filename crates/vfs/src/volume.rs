@@ -546,6 +546,11 @@ fn recover(
             done => done?,
         }
         let again = change.clone();
+        if laid && matches!(change.op, Op::Write { .. }) {
+            // It had a name when this was taken. After a removal of all that are known now it was one that no record tells: the
+            // home had given it, and has given it to another one since.
+            tree.get(change.object).into_iter().for_each(|inode| inode.gone = false);
+        }
         let lay = |tree: &mut Tree| enqueue(tree, seq, change, 0, now, laid, None);
         recovery.lay_again(tree, (seq, &again), seq <= saved, lay);
         if let Some(op) = tree.queue.get_mut(seq) {

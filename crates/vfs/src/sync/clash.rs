@@ -5,7 +5,7 @@ use super::decide::describe;
 use super::ours::is_in_use;
 use super::place::{self, Ready, has_name_after};
 use super::prefer::Lost;
-use super::queue::{self, Group, Pending};
+use super::queue::{self, Group, Pending, names};
 use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
 use crate::data::{Part, Pin, Room};
 use crate::inode::{Tree, local};
@@ -367,6 +367,37 @@ impl Volume {
         tree.notes.entry(*from, name, 0);
         tree.notes.content(object, 0);
         Ok(true)
+    }
+
+    /// The home did `seq`, which took the last name `place` that it had for an object of which another one is known here, or was
+    /// when its content was written. What is written to it behind that has no place: it becomes a new file.
+    pub(super) fn copy_left_over(
+        &self,
+        tree: &mut Tree,
+        object: u64,
+        (seq, place): (u64, (u64, Name)),
+    ) -> Result<()> {
+        let left = tree.peek(object).filter(|n| n.pending > 0 && !n.gone && n.binding.is_none());
+        let Some(attr) = left.and_then(|n| n.attr).filter(|attr| attr.kind == Kind::File) else {
+            return Ok(());
+        };
+        let own = tree.queue.iter().filter(|(_, p)| p.change.object == object && !p.change.plain);
+        let own: Vec<(u64, Change)> = own.map(|(s, p)| (s, p.change.clone())).collect();
+        if own.iter().any(|(_, change)| names(change).next().is_some()) {
+            return Ok(());
+        }
+        let is_later = |s: u64, change: &Change| s > seq && matches!(change.op, Op::Write { .. });
+        let Some((first, change)) = own.into_iter().find(|(s, change)| is_later(*s, change)) else {
+            return Ok(());
+        };
+        let (dir, name) = tree.get(object)?.link.clone().unwrap_or(place);
+        let copy = conflict::copy_name(&name, self.shared.gateway, change.time, first);
+        self.count_conflict(tree, object);
+        self.make_anew(tree, (first, object), (&attr, 0), (dir, &name), &copy)?;
+        change.extents().for_each(|e| self.data.unpin(e));
+        tree.get(object)?.attr = Some(attr);
+        tree.notes.content(object, 0);
+        Ok(())
     }
 
     /// Whether an object that has a name here would be left without any at the home, because what is queued behind `seq`

@@ -31,6 +31,8 @@ impl Volume {
         self.confirm(tree, &last, done);
         if let (Some(object), Some(seq)) = (queue::destroyed(&last), group.seqs.last()) {
             self.drop_destroyed(tree, object, *seq)?;
+            let place = queue::names(&last).last();
+            place.map_or(Ok(()), |place| self.copy_left_over(tree, object, (*seq, place)))?;
         }
         if seen.is_some_and(|seen| seen != tree.peek(last.object).and_then(meta::seen)) {
             tree.notes.attributes(last.object, 0);

@@ -4,6 +4,8 @@ use super::*;
 use crate::env::testing::{SimDisk, env};
 use crate::mode::Mode;
 use crate::store::MemStore;
+use crate::sync::queue::{Group, names};
+use home::Done;
 use home::memory::MemoryHome;
 use std::sync::mpsc;
 
@@ -122,4 +124,39 @@ fn attributes_that_are_forgotten_leave_the_store_too() {
     forget_attributes(&mut tree, &change);
     store.commit(tree.checkpoint(2).1).unwrap();
     assert!(!known(&mut Tree::open(1, store.clone()).unwrap()));
+}
+
+/// The home had given the file another name, and gave that to another one since: no record tells it.
+#[tokio::test]
+async fn what_is_written_after_a_removal_is_to_a_file_that_is_not_gone() {
+    use crate::inode::{ROOT_ID, tests::attr};
+    for written in [false, true] {
+        let volume = volume(&SimDisk::new(), Arc::new(MemoryHome::new()));
+        let mut tree = volume.tree.lock();
+        let (name, after) = (Name::new(b"f").unwrap(), attr(home::Kind::File, 50));
+        let object = tree.bind(ROOT_ID, &name, &after, None).unwrap();
+        let change = |op| Change {
+            time: after.mtime,
+            object,
+            after: Some(after),
+            op,
+            retry: None,
+            verifier: None,
+            plain: false,
+        };
+        let remove =
+            change(Op::Remove { dir: ROOT_ID, name: name.clone(), object, is_dir: false, base: None });
+        let write = change(Op::Write { file: object, base: None, pieces: vec![] });
+        let records = [(1, remove)].into_iter().chain(written.then_some((2, write)));
+        let records = records.map(|(seq, change)| (seq, Body::Change(change))).collect();
+        recover(&volume.shared, 7, &mut tree, &volume.data, records).unwrap();
+        assert_eq!(tree.get(object).unwrap().gone, !written);
+        // What is written has a place when the home has done that.
+        let (group, done) = (Group { seqs: vec![1], newborn: false }, Done { attr: None, dirs: vec![] });
+        volume.done(&mut tree, &group, &done).unwrap();
+        let copies: Vec<Name> =
+            tree.queue.iter().flat_map(|(_, p)| names(&p.change)).map(|(_, n)| n).collect();
+        let copy = crate::conflict::copy_name(&name, 1, after.mtime, 2);
+        assert_eq!(copies, if written { vec![copy] } else { vec![] });
+    }
 }
