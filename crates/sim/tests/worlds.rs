@@ -225,8 +225,9 @@ fn what_was_mended_among_all_troubles_stays_mended() {
         (&all, &[252]),
         (&all, &[1463, 2735, 2887, 6147, 9823]),
         (&all, &[3078, 5722]),
-        // What was refused once, and what was done since with the name that it took.
-        (&all, &[5119]),
+        // What was refused once, and what was done since with the name that it took; what a killed agent had written in part
+        // before it was refused.
+        (&all, &[5119, 10401]),
     ];
     hold(100, &worlds);
 }

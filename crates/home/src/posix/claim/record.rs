@@ -227,18 +227,23 @@ fn checksum(body: &[u8]) -> [u8; 4] {
 /// durable is what was ended: an operation at which an agent died stays in doubt, whatever the next one made durable.
 pub fn in_place(records: &[Record]) -> BTreeMap<u64, Option<HomeId>> {
     let (mut current, mut found): (_, BTreeMap<u64, Option<HomeId>>) = (0, BTreeMap::new());
+    // What an earlier attempt at the current one was about to write.
+    let mut before = None;
     let mut done: Vec<&Ended> = Vec::new();
     for record in records {
         match record {
             Record::Begun(seq) => {
-                current = *seq;
+                (current, before) = (*seq, found.get(seq).copied());
                 done.retain(|ended| ended.seq != *seq);
             }
             Record::Intent(Intent::InPlace(file)) => drop(found.insert(current, Some(*file))),
             Record::Unknown(all) => found.extend(all.iter().map(|one| (one.seq, one.in_place))),
             Record::Ended(ended) if matches!(ended.outcome, Outcome::Done(_)) => done.push(ended),
-            // It was not done, and the file is somebody else's to write.
-            Record::Ended(ended) => drop(found.remove(&ended.seq)),
+            Record::Ended(ended) => {
+                // It was not done, and the file is somebody else's to write, but for what was begun before.
+                found.remove(&ended.seq);
+                found.extend(before.take().filter(|_| ended.is_for_now()).map(|file| (ended.seq, file)));
+            }
             Record::Durable => done.drain(..).for_each(|ended| {
                 found.retain(|seq, file| *seq != ended.seq && !file.is_some_and(|f| ended.covers(*seq, &f)));
             }),
@@ -272,6 +277,15 @@ mod tests {
         assert_eq!(in_doubt(&taken_back), [8], "it could not be made durable");
         let unknown = Record::Unknown(vec![Unknown { seq: 9, in_place: Some(file(9)) }]);
         assert_eq!(in_doubt(&[unknown, ended(8), Record::Durable]), [9]);
+        let refused = |kind| {
+            let outcome = Outcome::Refused(kind);
+            Record::Ended(Ended { seq: 8, outcome, wrote: false, made: false, succeeds: None })
+        };
+        for (kind, left) in [(ErrorKind::Access, &[8][..]), (ErrorKind::NotFound, &[])] {
+            let again = [&died[..], &[Record::Begun(8), refused(kind)]].concat();
+            assert_eq!(in_doubt(&again), left, "{kind:?}");
+            assert_eq!(in_doubt(&[&begun(8, 8)[..], &[refused(kind)]].concat()), [0; 0], "{kind:?} at once");
+        }
     }
 
     /// It is there or not, but never a part of it.
