@@ -5,7 +5,7 @@ use super::decide::describe;
 use super::ours::is_in_use;
 use super::place::{self, Ready, has_name_after};
 use super::prefer::Lost;
-use super::queue::{self, Group, Pending, names};
+use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
 use crate::data::{Part, Pin, Room};
 use crate::inode::{Tree, local};
@@ -383,7 +383,7 @@ impl Volume {
         };
         let own = tree.queue.iter().filter(|(_, p)| p.change.object == object && !p.change.plain);
         let own: Vec<(u64, Change)> = own.map(|(s, p)| (s, p.change.clone())).collect();
-        if own.iter().any(|(_, change)| names(change).next().is_some()) {
+        if own.iter().any(|(_, change)| queue::names(change).next().is_some()) {
             return Ok(());
         }
         let is_later = |s: u64, change: &Change| s > seq && matches!(change.op, Op::Write { .. });
@@ -392,8 +392,8 @@ impl Volume {
         };
         let (dir, name) = tree.get(object)?.link.clone().unwrap_or(place);
         let copy = conflict::copy_name(&name, self.shared.gateway, change.time, first);
-        self.count_conflict(tree, object);
         self.make_anew(tree, (first, object), (&attr, 0), (dir, &name), &copy)?;
+        self.count_conflict(tree, object);
         change.extents().for_each(|e| self.data.unpin(e));
         tree.get(object)?.attr = Some(attr);
         tree.notes.content(object, 0);

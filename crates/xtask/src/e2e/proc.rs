@@ -110,7 +110,7 @@ fn state(at: &Path) -> Option<String> {
     Some(stat.rsplit(')').next()?.split_whitespace().next()?.to_owned())
 }
 
-/// Whether a process has closed all its files: no thread of it is there, or waits for more than to be asked how it ended.
+/// Whether a process has closed all its files: each thread of it that is still there has ended, and waits to be asked how.
 pub fn ended(pid: Pid) -> bool {
     let threads =
         fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).into_iter().flatten().flatten();
