@@ -319,8 +319,8 @@ pub struct Claimed {
     /// The last of them that left its names and attributes, with all before it; not that contents are durable. 0 where
     /// that is not known.
     pub ran: u64,
-    /// The machine was restarted, or the home has just begun to keep a log: those that were begun are durable, in
-    /// the order of their numbers with all before them, and what the others left is to be looked for.
+    /// The machine was restarted since something was begun, or the home has just begun to keep a log: those that were begun are
+    /// durable, in the order of their numbers with all before them, and what the others left is to be looked for.
     pub restarted: bool,
     /// When the machine was started again, by its clock, where nobody of this volume has changed anything without a log: what
     /// has a later modification time, not later than its ctime, was written since, and not by what is unknown.

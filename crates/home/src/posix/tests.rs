@@ -6,6 +6,7 @@ mod disks;
 mod meddler;
 mod power;
 mod races;
+mod rests;
 mod system;
 mod users;
 mod watches;

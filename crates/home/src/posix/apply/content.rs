@@ -68,9 +68,24 @@ impl<S: Sys> Batch<'_, S> {
             }
         }
         let way = if resume { Way::Only } else { self.way(placed, &target, &pieces) };
+        let written = self.write_by(placed, &target, &pieces, way);
+        if let (Err(Fail::Refused(_)), true, Some(base)) = (&written, resume, &base) {
+            self.leave_half(&target.file, base);
+        }
+        written
+    }
+
+    /// Changes the content, this way first.
+    fn write_by(
+        &mut self,
+        placed: &Placed,
+        target: &Target<S>,
+        pieces: &[Piece<Bytes>],
+        way: Way,
+    ) -> Act<Done> {
         if way != Way::Copy {
             let sole = target.file.attr.nlink == 1;
-            match self.in_place(placed, &target, &pieces, way) {
+            match self.in_place(placed, target, pieces, way) {
                 // The owner may write whatever the mode says, and running programs do not keep a file
                 // from being replaced: both go by a copy.
                 Err(Fail::Refused(ErrorKind::Access)) if way == Way::First => {}
@@ -81,11 +96,11 @@ impl<S: Sys> Batch<'_, S> {
             }
         }
         let own = self.is_own(&target.file.attr);
-        let in_place = |batch: &mut Self| match batch.in_place(placed, &target, &pieces, Way::Only)? {
+        let in_place = |batch: &mut Self| match batch.in_place(placed, target, pieces, Way::Only)? {
             Some(done) => Ok(done),
             None => Err(ErrorKind::Busy.into()),
         };
-        match self.replace(placed, &target, &pieces) {
+        match self.replace(placed, target, pieces) {
             Ok(Some(done)) => Ok(done),
             Ok(None) => in_place(self),
             // What may not even be read cannot be copied; its owner may write to it all the same.
@@ -261,6 +276,19 @@ impl<S: Sys> Batch<'_, S> {
         if let (false, Some(claim)) = (left.same_content(before), &mut self.claim) {
             self.home.sys.sync(fd).ok();
             claim.leaves_durably(&self.home.sys, left);
+        }
+    }
+
+    /// Notes the part of an earlier execution that was found in a file, where the operation is refused: it may be given up, and
+    /// then nothing else tells that the part is ours.
+    fn leave_half(&mut self, file: &Found<S>, base: &Version) {
+        let found = file.attr.version();
+        let is_as_found = self.home.attr_of(&file.fd).is_ok_and(|now| now.version().same_content(&found));
+        if is_as_found
+            && !self.has_writer(&file.fd)
+            && let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read)
+        {
+            self.leave(&fd, found, base);
         }
     }
 

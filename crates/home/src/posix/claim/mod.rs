@@ -4,7 +4,8 @@
 //!
 //! - `fence` holds a random word of the agent that took over last, and is locked (flock(2)) while a batch runs. Who
 //!   takes over writes its word first, so that the agent before it stops at its next operation, and then waits for the
-//!   lock. An agent of this machine that does not give it back is ended. After that nothing of it has an effect.
+//!   lock. An agent of this machine that does not give it back is ended. After that nothing of it has an effect. It tells, too,
+//!   whether anything was begun since; see [`fence`].
 //! - `log` has a [`Record`] before and after each operation: it tells exactly what an agent that was killed had done. It is
 //!   synced when a batch has become durable, before a file is overwritten in place and before a staging directory is made
 //!   outside the account's cache directory: after the machine was restarted it tells what was durable, which files are neither
@@ -14,6 +15,7 @@
 //! Where the files cannot be kept there is neither fence nor log, as on a read-only home directory, or one that was full when they
 //! were to be made.
 
+mod fence;
 mod progress;
 mod record;
 
@@ -26,6 +28,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::{Claimed, Done, OpId, Outcome};
 use bytes::Bytes;
+use fence::Fence;
 use progress::Progress;
 pub(super) use record::{Ended, Image, Intent, Run, Stage, Swap, TakeOut};
 use record::{HEAD, Record, Unknown, decode, encode, in_place};
@@ -36,15 +39,11 @@ use std::collections::{BTreeMap, HashSet, VecDeque};
 /// A gateway and a volume of it.
 pub(super) type Volume = (u64, u32);
 
-/// Bytes that tell one agent from all others.
-const WORD: usize = 16;
-
 /// The right of this process to change the home for a volume, as long as nobody takes it over.
 pub(super) struct Claim<S: Sys> {
     name: String,
     dir: S::Fd,
-    fence: S::Fd,
-    word: [u8; WORD],
+    fence: Fence<S>,
     boot: Vec<u8>,
     log: Option<Log<S>>,
     /// A log that tells nothing of this process, until there is one that does.
@@ -153,6 +152,8 @@ fn forget<S: Sys>(home: &Posix<S>, volume: Volume) {
     for name in [b"log", b"ran"] {
         home.sys.unlink(&dir, name, false).ok();
     }
+    // The fence may tell of the log that nothing was begun since.
+    home.sync_dir(&dir).ok();
 }
 
 /// The gateway looks for what was done of these without a log, and takes what it finds for done for good: whoever did it may
@@ -191,23 +192,11 @@ impl<S: Sys> Claim<S> {
     ) -> Sysult<Claim<S>> {
         let sys = &home.sys;
         let dir = volume_dir(home, volume)?;
-        let (fence, _) = file(home, &dir, b"fence")?;
-        let mut word = [0; WORD];
-        sys.random(&mut word)?;
-        if sys.write(&fence, 0, &word)? != WORD {
-            return Err(Errno::NOSPC);
-        }
-        // Else it may be empty after a power cut, and a full disk would have no room for the next word.
-        sys.sync(&fence).ok();
-        acquire(home, &fence, |attempt| match attempt {
-            limits::FENCE_PATIENCE => sys.end_holders(&fence),
-            _ => Ok(()),
-        })?;
+        let (fence, rested) = Fence::take(home, &dir)?;
         let mut claim = Claim {
             name: volume_name(volume),
             dir,
             fence,
-            word,
             boot: sys.boot_id(),
             log: None,
             earlier: None,
@@ -227,18 +216,39 @@ impl<S: Sys> Claim<S> {
             unknown: BTreeMap::new(),
             progress: None,
         };
-        let ready = claim.start(home, recover);
+        let ready = claim.start(home, recover, rested);
         if ready.is_ok() && lost.is_empty() && !claim.complete {
             // The answer tells nothing that could be lost with it.
             claim.unknown.clear();
             claim.taken = claim.begin_log(home).is_ok();
         }
-        sys.unlock(&claim.fence).ok();
+        if ready.is_ok() && claim.taken && claim.is_settled() {
+            claim.rest(home);
+        }
+        claim.fence.leave(sys);
         ready.map(|()| claim)
     }
 
-    /// Reads the log, with the fence locked.
-    fn start(&mut self, home: &Posix<S>, recover: impl FnOnce(&Posix<S>, Leftovers)) -> Sysult<()> {
+    /// Whether it is known of all that was begun what became of it, and durable.
+    fn is_settled(&self) -> bool {
+        self.unknown.is_empty() && self.doubt.is_empty() && self.unsettled.is_empty()
+    }
+
+    /// Lets the fence tell that nothing was begun since what the log says, once this is durable, and is the log after a power cut.
+    fn rest(&mut self, home: &Posix<S>) {
+        let Some(log) = &self.log else { return };
+        if home.sys.sync(&log.fd).and_then(|()| home.sync_dir(&self.dir)).is_ok() {
+            self.fence.rest(&home.sys);
+        }
+    }
+
+    /// Reads the log, with the fence locked. It tells of everything, too, if nothing was begun since the claim before this one.
+    fn start(
+        &mut self,
+        home: &Posix<S>,
+        recover: impl FnOnce(&Posix<S>, Leftovers),
+        rested: bool,
+    ) -> Sysult<()> {
         if !self.holds(home) {
             // Somebody else took over meanwhile.
             return Err(Errno::AGAIN);
@@ -260,17 +270,22 @@ impl<S: Sys> Claim<S> {
         };
         let mut taken =
             records.iter().rev().filter_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
-        self.complete =
-            taken.clone().next().is_some_and(|boot| boot[..] == self.boot) && size <= limits::LOG_BYTES_MAX;
+        let (is_whole, last) = (size <= limits::LOG_BYTES_MAX, taken.clone().next());
+        let same_boot = is_whole && last.is_some_and(|boot| boot[..] == self.boot);
+        let rested = rested && is_whole && last.is_some();
         self.cut = taken.find(|boot| boot[..] != self.boot).cloned();
-        let torn = (!self.complete).then(|| in_place(&records));
+        // An end that is not durable does not tell that the content is.
+        let torn = if same_boot { BTreeMap::new() } else { in_place(&records) };
         records.into_iter().for_each(|record| self.replay(record));
-        if let Some(torn) = torn {
-            // An end that is not durable does not tell that the content is.
+        if !same_boot && rested && torn.is_empty() && self.is_settled() {
+            (self.complete, self.cut) = (true, None);
+        } else if same_boot {
+            self.complete = true;
+        } else {
             self.unknown = torn;
         }
         let intents = self.doubt.values().flatten().cloned().collect();
-        let unlogged = (!self.complete).then(|| self.mark());
+        let unlogged = (!same_boot).then(|| self.mark());
         let (left, stages) = (self.left.iter().copied().collect(), std::mem::take(&mut self.stages));
         recover(home, Leftovers { intents, left, stages, unlogged });
         if !self.complete {
@@ -411,25 +426,12 @@ impl<S: Sys> Claim<S> {
 
     /// Whether nobody has taken over, as far as can be seen. Certain while the fence is locked.
     pub fn holds(&self, home: &Posix<S>) -> bool {
-        let sys = &home.sys;
-        let mut word = [0; WORD];
-        let linked = sys.stat(&self.fence).is_ok_and(|stat| stat.nlink > 0);
-        let ours = linked && sys.read(&self.fence, 0, &mut word) == Ok(WORD) && word == self.word;
-        ours || !home.takes(Step::Fence)
+        self.fence.holds(home)
     }
 
     /// Locks the fence for a batch; see [`Claim::leave`].
     pub fn enter(&mut self, home: &Posix<S>) -> Result<()> {
-        let lost = || Error::new(ErrorKind::NotClaimed, "another agent has taken over");
-        if !self.holds(home) {
-            return Err(lost());
-        }
-        let still_ours = |_| if self.holds(home) { Ok(()) } else { Err(Errno::AGAIN) };
-        acquire(home, &self.fence, still_ours).map_err(|_| lost())?;
-        if !self.holds(home) {
-            self.leave(&home.sys);
-            return Err(lost());
-        }
+        self.fence.enter(home)?;
         let is_long = self.log.as_ref().is_some_and(|log| log.end > limits::LOG_BYTES);
         // A log that did not tell of everything begins anew only with the first batch, which shows that the gateway
         // heard so: if the answer to the claim is lost, the next claim has the same one.
@@ -443,7 +445,7 @@ impl<S: Sys> Claim<S> {
 
     /// Unlocks the fence.
     pub fn leave(&self, sys: &S) {
-        sys.unlock(&self.fence).ok();
+        self.fence.leave(sys);
     }
 
     /// A new log with what is still wanted of the old one.
@@ -737,24 +739,6 @@ fn write_all<S: Sys>(sys: &S, fd: &S::Fd, mut at: u64, mut bytes: &[u8]) -> Sysu
         }
     }
     Ok(())
-}
-
-/// Locks a fence. While somebody else holds it, who is asked to leave by the word in it, `meanwhile` gets the number of
-/// each attempt, and ends them by its error.
-fn acquire<S: Sys>(home: &Posix<S>, fence: &S::Fd, meanwhile: impl Fn(u32) -> Sysult<()>) -> Sysult<()> {
-    let sys = &home.sys;
-    if !home.takes(Step::Fence) {
-        return Ok(());
-    }
-    for attempt in 0..limits::FENCE_ATTEMPTS {
-        match sys.try_lock(fence) {
-            Err(Errno::AGAIN) => {}
-            done => return done,
-        }
-        meanwhile(attempt)?;
-        sys.pause();
-    }
-    Err(Errno::AGAIN)
 }
 
 /// A directory of ours; made if need be.

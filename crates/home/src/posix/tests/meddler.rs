@@ -30,13 +30,16 @@ pub struct Meddler {
     failed_syncs: AtomicI64,
     /// Another program that opens the file waits.
     leased: AtomicBool,
-    restarted: bool,
+    /// What tells this start of the machine from others, if not what really does.
+    boot: Option<Vec<u8>>,
     /// When it was started, if not when it really was.
     booted: Option<Time>,
     /// Why nothing new can be made; perhaps only in a directory of this number.
     refuses: Mutex<Option<(Errno, Option<u64>)>>,
     /// What was in files, by their numbers, when they were synced last.
     synced: Mutex<HashMap<u64, Vec<u8>>>,
+    /// Why no file can be opened for writing.
+    refuses_writing: Mutex<Option<Errno>>,
     /// Nobody lets us change a mode.
     forbids: AtomicBool,
     /// Bytes that were written into files.
@@ -54,10 +57,11 @@ impl Meddler {
             syncs: AtomicI64::new(0),
             failed_syncs: AtomicI64::new(0),
             leased: AtomicBool::new(false),
-            restarted: false,
+            boot: None,
             booted: None,
             refuses: Mutex::new(None),
             synced: Mutex::default(),
+            refuses_writing: Mutex::new(None),
             forbids: AtomicBool::new(false),
             written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
@@ -66,13 +70,18 @@ impl Meddler {
 
     /// The same machine after it was started again; what is in a file was there before.
     pub fn restarted(lacks: Lacks) -> Meddler {
-        let booted = Some(Time { sec: i64::MAX, nsec: 0 });
-        Meddler { booted, ..Meddler::restarted_before(lacks) }
+        Meddler::booted_as(lacks, b"the next boot")
     }
 
     /// The same; what is in a file was written since.
     pub fn restarted_before(lacks: Lacks) -> Meddler {
-        Meddler { restarted: true, ..Meddler::new(lacks) }
+        Meddler { booted: None, ..Meddler::restarted(lacks) }
+    }
+
+    /// The same machine after this start of it; what is in a file was there before.
+    pub fn booted_as(lacks: Lacks, boot: &[u8]) -> Meddler {
+        let booted = Some(Time { sec: i64::MAX, nsec: 0 });
+        Meddler { boot: Some(boot.to_vec()), booted, ..Meddler::new(lacks) }
     }
 
     /// From now on, before the call number `calls` (from 0), `event` happens.
@@ -89,6 +98,11 @@ impl Meddler {
     /// The same in the directory of this number alone.
     pub fn refuse_in(&self, dir: u64, why: Errno) {
         *self.refuses.lock().unwrap() = Some((why, Some(dir)));
+    }
+
+    /// From now on no file that is there can be opened for writing, for this reason.
+    pub fn refuse_writing(&self, why: Errno) {
+        *self.refuses_writing.lock().unwrap() = Some(why);
     }
 
     /// What is left after a power cut of the file of this number.
@@ -189,10 +203,7 @@ impl Sys for Meddler {
         self.linux.quota(fd, uid, gid)
     }
     fn boot_id(&self) -> Vec<u8> {
-        match self.restarted {
-            false => self.linux.boot_id(),
-            true => b"the next boot".to_vec(),
-        }
+        self.boot.clone().unwrap_or_else(|| self.linux.boot_id())
     }
     fn booted(&self) -> Time {
         self.booted.unwrap_or_else(|| self.linux.booted())
@@ -252,6 +263,14 @@ impl Sys for Meddler {
         self.linux.create(dir, name, mode)
     }
 
+    fn reopen(&self, fd: &OwnedFd, mode: Mode) -> Sysult<OwnedFd> {
+        self.call()?;
+        match *self.refuses_writing.lock().unwrap() {
+            Some(why) if mode != Mode::Read => Err(why),
+            _ => self.linux.reopen(fd, mode),
+        }
+    }
+
     fn chmod(&self, fd: &OwnedFd, mode: u32) -> Sysult<()> {
         self.call()?;
         if self.forbids.load(Ordering::SeqCst) { Err(Errno::PERM) } else { self.linux.chmod(fd, mode) }
@@ -292,7 +311,6 @@ impl Sys for Meddler {
         fn open_root(&self, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_path(&self, dir: &OwnedFd, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_name(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<OwnedFd>;
-        fn reopen(&self, fd: &OwnedFd, mode: Mode) -> Sysult<OwnedFd>;
         fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()>;
         fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()>;
         fn unlink(&self, at: &OwnedFd, name: &[u8], dir: bool) -> Sysult<()>;

@@ -364,7 +364,7 @@ fn what_was_written_after_the_power_was_back_is_theirs() {
         let later = [write("w/new", found, 0, b"ours"), remove("w", "new", found), rename, over_theirs, set];
         let ops = [vec![linked], later.map(placed).to_vec()].concat();
         let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
-        if !known.begun.is_empty() {
+        if !known.begun.is_empty() || known.unknown.is_empty() {
             continue;
         }
         torn += usize::from(!known.torn.is_empty());
@@ -597,6 +597,8 @@ fn a_move_over_a_file_that_is_refused_is_taken_back_durably() {
     let home = place.open(Meddler::new(Lacks::default()));
     home.claim(GATEWAY, VOLUME, vec![]).unwrap();
     let ops = batch(&place.open(Linux::default()));
+    let first = chmod(0o600);
+    all_done(&home.apply(vec![first.clone()]).unwrap(), &[first], "before it");
     home.sys.refuse(Errno::NOSPC);
     let syncs = |is_it: fn(&Op<Loc, Payload>) -> bool| {
         let (before, op) = (home.sys.syncs(), ops.iter().find(|placed| is_it(&placed.op)).unwrap());
@@ -697,4 +699,46 @@ fn a_log_that_found_no_room_begins_anew_with_the_next_batch() {
         assert!(!known.begun.contains(&ops[2].id.seq), "call {calls}: {known:?}");
     }
     assert!((2..12).contains(&given_up), "{given_up} of the calls add to the log");
+}
+
+/// A machine that was started for the nth time.
+pub(super) fn booted(boot: u8) -> Meddler {
+    Meddler::booted_as(Lacks::default(), &[b"boot", &[boot][..]].concat())
+}
+
+/// The part of a write that an agent died in is recognised where the write is refused, and then the write is given up because the
+/// file is removed: nothing else tells that the part is ours.
+#[test]
+fn what_is_half_of_a_refused_write_may_be_removed() {
+    for (cut, theirs) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut found = 0;
+        for calls in 0.. {
+            let place = begin();
+            let seen = place.open(Linux::default());
+            let base = version(&seen, "w/linked");
+            let Some(linked) = interrupted(&place, calls, "w/linked", 4, b"HERE") else { break };
+            let open = || place.open(if cut { booted(1) } else { Meddler::new(Lacks::default()) });
+            let next = open();
+            next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&linked))).unwrap();
+            let half = place.read("w/linked");
+            next.sys.refuse_writing(Errno::ROFS);
+            let outcome = next.apply(vec![linked.clone()]).unwrap().remove(0);
+            drop(next);
+            if half == b"has two names" || !matches!(outcome, Outcome::Refused(_)) {
+                continue;
+            }
+            found += 1;
+            if theirs {
+                place.write("w/linked", b"their content");
+            }
+            let last = open();
+            last.claim(GATEWAY, VOLUME, vec![]).unwrap();
+            let removal = placed(remove("w", "linked", Some(base)));
+            let outcome = last.apply(vec![removal]).unwrap().remove(0);
+            let when = format!("{outcome:?} after {calls} calls, cut: {cut}, theirs: {theirs}");
+            assert_eq!(matches!(outcome, Outcome::Done(_)), !theirs, "{when}");
+            assert_eq!(matches!(outcome, Outcome::Conflict(Some(_))), theirs, "{when}");
+        }
+        assert!(found > 0, "cut: {cut}");
+    }
 }
