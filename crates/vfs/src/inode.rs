@@ -197,6 +197,12 @@ impl DirNode {
         self.names.len()
     }
 
+    /// Whether a younger question than one of this time has told of every name.
+    pub fn is_listed_after(&self, at: Duration) -> bool {
+        // What was never asked for is from no question.
+        self.complete && self.listed_at > at && self.listed_at < Duration::MAX
+    }
+
     /// Whether a name is taken, those of nameless objects aside.
     pub fn has_children(&self, gateway: u64) -> bool {
         self.names.values().any(|(name, s)| s.child.is_some() && !is_hidden(gateway, name))

@@ -170,8 +170,9 @@ pub fn merge_name(
     let node = tree.names_mut(dir)?;
     let known = node.slot(name).map(|s| s.child).or(node.complete.then_some(None));
     let slot = node.slot(name).unwrap_or_default();
-    // An answer to an older question may come after that to a younger one.
-    if slot.pending > 0 || !asked.knows(&slot.settled) || asked.at < slot.at {
+    // An answer to an older question may come after that to a younger one, which has forgotten the names that were free.
+    let is_older = asked.at < slot.at || node.is_listed_after(asked.at);
+    if slot.pending > 0 || !asked.knows(&slot.settled) || is_older {
         return Ok(None);
     }
     if was_changed(tree, slot.child, asked, attr.map(|a| a.id)) {
@@ -273,6 +274,9 @@ pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result
 
 /// Ends a listing whose pages were all laid over the directory: names that none of them had are free.
 pub fn finish_listing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
+    if tree.names(dir)?.is_listed_after(asked.at) {
+        return Ok(());
+    }
     drop_missing(tree, dir, asked)?;
     let node = tree.names_mut(dir)?;
     (node.big, node.doubted) = (false, false);
@@ -511,5 +515,51 @@ mod tests {
         assert_eq!(tree.names(ROOT_ID).unwrap().slot(&name).and_then(|slot| slot.child), found);
         merge_name(&mut tree, ROOT_ID, &name, None, asked(3)).unwrap();
         assert_eq!(tree.names(ROOT_ID).unwrap().slot(&name).and_then(|slot| slot.child), None);
+    }
+
+    /// A name that we took away is forgotten with the first listing that does not have it.
+    #[test]
+    fn an_answer_that_comes_after_a_younger_one_gives_no_name_back() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let name = Name::new(b"f").unwrap();
+        let (dir, file) = (attr(Kind::Dir, 2), attr(Kind::File, 3));
+        let asked = |secs| Asked { tick: secs, ..asked(secs) };
+        let page = |names: &[&Name]| {
+            let entry =
+                |name: &&Name| Entry { name: (*name).clone(), attr: Some(file), target: None, bare: false };
+            Page { dir, entries: names.iter().map(entry).collect(), more: false, applied: 0 }
+        };
+        let list = |tree: &mut Tree, names: &[&Name], asked: Asked| {
+            merge_page(tree, ROOT_ID, page(names), asked).unwrap();
+            finish_listing(tree, ROOT_ID, asked).unwrap();
+        };
+        let child = |tree: &mut Tree| tree.names(ROOT_ID).unwrap().slot(&name).and_then(|slot| slot.child);
+        list(&mut tree, &[&name], asked(1));
+        let id = child(&mut tree).unwrap();
+        tree.unlink(ROOT_ID, &name, id);
+        let slot = tree.names_mut(ROOT_ID).unwrap().slot_mut(&name);
+        (slot.child, slot.at, slot.settled) = (None, asked(3).at, Settled { tick: 3, seq: 9 });
+        list(&mut tree, &[], asked(5));
+        assert!(tree.names(ROOT_ID).unwrap().slot(&name).is_none(), "the home does not have it");
+        list(&mut tree, &[&name], asked(2));
+        assert_eq!(child(&mut tree), None, "it was asked before that was so");
+        assert_eq!(tree.names(ROOT_ID).unwrap().listed_at, asked(5).at);
+        merge_name(&mut tree, ROOT_ID, &name, Some(&file), asked(4)).unwrap();
+        assert_eq!(child(&mut tree), None);
+        merge_name(&mut tree, ROOT_ID, &name, Some(&file), asked(6)).unwrap();
+        assert!(child(&mut tree).is_some(), "somebody has made it since");
+    }
+
+    /// What is made here is complete as of no question.
+    #[test]
+    fn a_directory_that_was_never_listed_takes_what_an_answer_has() {
+        let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();
+        let name = Name::new(b"f").unwrap();
+        let node = tree.names_mut(ROOT_ID).unwrap();
+        (node.complete, node.listed_at) = (true, Duration::MAX);
+        merge_name(&mut tree, ROOT_ID, &name, Some(&attr(Kind::File, 3)), asked(1)).unwrap();
+        finish_listing(&mut tree, ROOT_ID, asked(1)).unwrap();
+        let node = tree.names(ROOT_ID).unwrap();
+        assert_eq!((node.slot(&name).is_some(), node.listed_at), (true, asked(1).at));
     }
 }
