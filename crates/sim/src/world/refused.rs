@@ -18,13 +18,14 @@ const CLEAN: &str = "clean";
 const SYNC: Duration = Duration::from_secs(600);
 
 impl World {
-    /// From now on the home lets nobody change some file or directory of a client. Not in the middle of an operation: what
-    /// was done of it by then could be neither finished nor taken back.
+    /// From now on the home lets nobody change some file or directory of a client. Not in the middle of an operation, nor what an
+    /// agent that ended there left to the next one: what was done of it by then could be neither finished nor taken back.
     pub(super) fn refuse_something(&mut self) {
         if self.net.is_at_work() {
             return;
         }
         let image = self.machine.image();
+        let midway = midway(&image);
         let tops = home_of(&image).and_then(|home| image.get(home)).into_iter().flat_map(|home| &home.names);
         let tops = tops.filter(|(name, _)| name.starts_with(b"c"));
         let all: Vec<(String, Ino)> = tops
@@ -36,6 +37,7 @@ impl World {
                     .chain(below)
                     .map(move |(at, ino)| (client.clone() + &at, ino))
             })
+            .filter(|(_, ino)| !midway.contains(ino))
             .collect();
         if !all.is_empty() {
             let (path, ino) = &all[self.rng.random_range(0..all.len())];
@@ -117,6 +119,12 @@ impl World {
             "I14: {tried} were refused, {refused:?} are so again, and shown are {shown:?}, later {after:?}"
         ))
     }
+}
+
+/// What lies in a staging directory.
+fn midway(image: &Fs) -> BTreeSet<Ino> {
+    let stages = image.nodes.values().filter(|node| node.place == "staging");
+    stages.flat_map(|stage| stage.names.values().copied()).collect()
 }
 
 fn parked(vfs: &Vfs) -> Vec<Parked> {

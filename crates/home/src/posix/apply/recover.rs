@@ -153,15 +153,17 @@ impl<S: Sys> Batch<'_, S> {
     /// another program may have written to it. What has other names is removed: nothing of it is lost.
     fn put_back_aside(&self, stage: &Stage) -> Act<()> {
         let fd = self.open_stage(stage)?;
-        for aside in self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::NAMES_MAX)? {
-            let stat = self.sys().stat(&self.sys().open_name(&fd, &aside)?)?;
-            if stat.kind != FileType::Dir && stat.nlink > 1 {
-                self.sys().unlink(&fd, &aside, false)?;
-            } else if aside.starts_with(OLD) {
-                self.put_back_old((&fd, &aside))?;
-            }
+        let all = self.sys().names(&self.sys().reopen(&fd, Mode::Read)?, limits::NAMES_MAX)?;
+        // One that stays keeps no other there.
+        all.iter().map(|aside| self.put_back_one((&fd, aside))).fold(Ok(()), Result::and)
+    }
+
+    fn put_back_one(&self, aside: (&S::Fd, &[u8])) -> Act<()> {
+        let stat = self.sys().stat(&self.sys().open_name(aside.0, aside.1)?)?;
+        if stat.kind != FileType::Dir && stat.nlink > 1 {
+            return Ok(self.sys().unlink(aside.0, aside.1, false)?);
         }
-        Ok(())
+        if aside.1.starts_with(OLD) { self.put_back_old(aside) } else { Ok(()) }
     }
 
     /// Gives what has such a name back; where that does not tell the place, into the home directory.

@@ -460,6 +460,43 @@ fn without_a_log_links_that_were_taken_out_are_removed_and_the_rest_goes_back() 
 
 /// The log's word of it is lost with the power, and somebody has written to it by then.
 #[test]
+/// What cannot be put back stays where it is, and the rest does not stay with it.
+#[test]
+fn one_that_cannot_be_put_back_keeps_no_other_from_its_place() {
+    let mut alone = [0; 2];
+    for calls in 0.. {
+        let place = begin();
+        place.open(booted(0)).claim(GATEWAY, VOLUME, vec![]).unwrap();
+        std::fs::remove_file(kept(&place, "log")).unwrap();
+        let mark = format!("{GATEWAY:016x}-{VOLUME:08x}");
+        let stage = place.path(&format!(".cache/trellis/.trellis-stage-0123456789abcdef-{mark}"));
+        std::fs::create_dir(&stage).unwrap();
+        std::fs::write(stage.join(".trellis-staging"), b"").unwrap();
+        let all = ["one", "two"];
+        all.iter().zip(1..).for_each(|(name, n)| {
+            std::fs::write(stage.join(format!("old-{n:016x}-w%s{name}")), b"theirs").unwrap();
+        });
+        let next = place.open(booted(1));
+        next.sys.after(calls, Event::Failure(Errno::ACCESS));
+        let _ = next.claim(GATEWAY, VOLUME, vec![1]);
+        if !next.sys.happened() {
+            break;
+        }
+        let is_back = all.map(|name| place.path(&format!("w/{name}")).exists());
+        // Or beside its name, or near.
+        let near = place.names("w").into_iter().chain(place.names(""));
+        let saved = near.filter(|name| name.contains(".trellis-saved-")).count();
+        let kept = std::fs::read_dir(&stage).map_or(0, |all| {
+            let names = all.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.starts_with("old-")).count()
+        });
+        let back = is_back.into_iter().filter(|is_back| *is_back).count();
+        assert_eq!(back + saved + kept, 2, "failure at call {calls}");
+        (0..2).for_each(|n| alone[n] += usize::from(is_back[n] && kept == 1));
+    }
+    assert!(alone.iter().all(|times| *times > 0), "{alone:?}");
+}
+
 fn what_was_taken_out_of_its_place_comes_back_after_a_power_cut() {
     let mut aside = 0;
     for (calls, long) in (0..60).flat_map(|calls| [(calls, false), (calls, true)]) {
@@ -708,6 +745,11 @@ pub(super) fn booted(boot: u8) -> Meddler {
 
 /// The part of a write that an agent died in is recognised where the write is refused, and then the write is given up because the
 /// file is removed: nothing else tells that the part is ours.
+/// What a volume keeps at the home.
+pub(super) fn kept(place: &Place, name: &str) -> std::path::PathBuf {
+    place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/{name}"))
+}
+
 #[test]
 fn what_is_half_of_a_refused_write_may_be_removed() {
     for (cut, theirs) in [(false, false), (true, false), (false, true), (true, true)] {

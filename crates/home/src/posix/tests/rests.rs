@@ -2,15 +2,10 @@
 
 use super::claims::{GATEWAY, VOLUME, all_done, batch, begin, numbers};
 use super::meddler::Event;
-use super::power::booted;
+use super::power::{booted, kept};
 use super::*;
 use rustix::io::Errno;
 use std::os::unix::fs::MetadataExt;
-
-/// What a volume keeps at the home.
-fn kept(place: &Place, name: &str) -> std::path::PathBuf {
-    place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/{name}"))
-}
 
 /// However often the machine is started: what no batch followed tells of everything.
 #[test]
