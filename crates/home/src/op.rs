@@ -306,7 +306,7 @@ impl<R, D> Op<R, D> {
 }
 
 /// What the home of a volume knows of the operations of a gateway from the first on whose outcome was lost.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimed {
     /// Those that may have been executed, ascending; what is sent again of them has its first outcome.
     pub begun: Vec<u64>,
@@ -319,6 +319,9 @@ pub struct Claimed {
     /// The last of them that left its names and attributes, with all before it; not that contents are durable. 0 where
     /// that is not known.
     pub ran: u64,
+    /// The file system on which it is told of all that was done; of what was done on others meanwhile nothing is. `None` where the
+    /// home does not say so.
+    pub ran_on: Option<u64>,
     /// The machine was restarted since something was begun, or the home has just begun to keep a log: those that were begun are
     /// durable, in the order of their numbers with all before them, and what the others left is to be looked for.
     pub restarted: bool,
@@ -331,40 +334,55 @@ pub struct Claimed {
 const RESTARTED_AFTER: u32 = 2;
 /// That a number follows, the bit, and the time of the machine's start: [`crate::agent::verbs::BOOTS`].
 const BOOTED: u32 = 3;
+/// That all this follows, and the file system of the number: [`crate::agent::verbs::PLACES`].
+const PLACED: u32 = 4;
 
 impl Xdr for Claimed {
     fn encode(&self, w: &mut Writer) {
         self.begun.encode(w);
         self.unknown.encode(w);
         self.torn.encode(w);
-        match self.booted {
-            Some(booted) => {
+        match (self.booted, self.ran_on) {
+            (booted, Some(fs)) => {
+                w.u32(PLACED);
+                self.ran.encode(w);
+                self.restarted.encode(w);
+                booted.encode(w);
+                fs.encode(w);
+            }
+            (Some(booted), None) => {
                 w.u32(BOOTED);
                 self.ran.encode(w);
                 self.restarted.encode(w);
                 booted.encode(w);
             }
-            None if self.restarted && self.ran > 0 => {
+            (None, None) if self.restarted && self.ran > 0 => {
                 w.u32(RESTARTED_AFTER);
                 self.ran.encode(w);
             }
-            None => self.restarted.encode(w),
+            (None, None) => self.restarted.encode(w),
         }
     }
 
     fn decode(r: &mut Reader) -> oncrpc::xdr::Result<Self> {
         let (begun, unknown, torn) = (Vec::decode(r)?, Vec::decode(r)?, Vec::decode(r)?);
-        let (restarted, ran, booted) = match r.u32()? {
-            0 => (false, 0, None),
-            1 => (true, 0, None),
-            RESTARTED_AFTER => (true, u64::decode(r)?, None),
+        let mut claimed = Claimed { begun, unknown, torn, ..Claimed::default() };
+        match r.u32()? {
+            0 => {}
+            1 => claimed.restarted = true,
+            RESTARTED_AFTER => (claimed.restarted, claimed.ran) = (true, u64::decode(r)?),
             BOOTED => {
-                let ran = u64::decode(r)?;
-                (bool::decode(r)?, ran, Some(Time::decode(r)?))
+                (claimed.ran, claimed.restarted) = (u64::decode(r)?, bool::decode(r)?);
+                claimed.booted = Some(Time::decode(r)?);
+            }
+            PLACED => {
+                (claimed.ran, claimed.restarted) = (u64::decode(r)?, bool::decode(r)?);
+                claimed.booted = Option::decode(r)?;
+                claimed.ran_on = Some(u64::decode(r)?);
             }
             _ => return Err(XdrError::OutOfRange),
-        };
-        Ok(Claimed { begun, unknown, torn, ran, restarted, booted })
+        }
+        Ok(claimed)
     }
 }
 

@@ -210,9 +210,10 @@ fn replies() -> Vec<Body> {
     let xattr = |text: &[u8], value| Xattr { name: XattrName::new(text).unwrap(), value };
     let list = vec![xattr(b"user.a", Some(Bytes::from_static(b"v"))), xattr(b"user.b", None)];
     let claimed =
-        Claimed { begun: vec![3], unknown: vec![4, 5], torn: vec![5], ran: 0, restarted: true, booted: None };
+        Claimed { begun: vec![3], unknown: vec![4, 5], torn: vec![5], restarted: true, ..Claimed::default() };
     let progress = Claimed { ran: 3, ..claimed.clone() };
     let booted = Claimed { booted: Some(Time { sec: 1, nsec: 2 }), ..progress.clone() };
+    let on = Claimed { ran_on: Some(9), ..booted.clone() };
     let watched = WatchedPage { page: bare_page(), watched: true };
     let parts = vec![
         SparsePart::Bytes(Bytes::from_static(b"ab")),
@@ -243,6 +244,7 @@ fn replies() -> Vec<Body> {
         body("CLAIM's answer", Reply::Claim(Some(claimed))),
         body("CLAIM's answer with progress", Reply::Claim(Some(progress))),
         body("CLAIM's answer with the machine's start", Reply::Claim(Some(booted))),
+        body("CLAIM's answer with a file system", Reply::Claim(Some(on))),
         body("CLAIM's answer where nothing is known", Reply::Claim(None)),
         body("WATCH's answer", Reply::Watch(watched)),
         body("CONFIRM's answer", Reply::Confirm(confirmed)),

@@ -18,8 +18,8 @@ use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, Preambl
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, ClaimArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
 use super::verbs::{
-    BOOTS, CHECKS, CheckedChunk, CheckedOps, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PROGRESS,
-    ReadArgs, WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
+    BOOTS, CHECKS, CheckedChunk, CheckedOps, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PLACES,
+    PROGRESS, ReadArgs, WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
 };
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
@@ -372,6 +372,7 @@ impl<S: Serve> Server<S> {
         Ok(claimed.map(|claimed| Claimed {
             ran: if agreed(PROGRESS) { claimed.ran } else { 0 },
             booted: claimed.booted.filter(|_| agreed(BOOTS)),
+            ran_on: claimed.ran_on.filter(|_| agreed(PLACES)),
             ..claimed
         }))
     }

@@ -42,6 +42,8 @@ pub const WALKS: u64 = 2048;
 pub const BOOTS: u64 = 4096;
 /// A feature: APPLYC.
 pub const SUMS: u64 = 8192;
+/// A feature: [`Claimed`] tells on which file system it knows which operations left their names and attributes.
+pub const PLACES: u64 = 16384;
 /// All features that we have.
 pub const FEATURES: u64 = XATTRS
     | CLAIMS
@@ -56,7 +58,8 @@ pub const FEATURES: u64 = XATTRS
     | PROGRESS
     | WALKS
     | BOOTS
-    | SUMS;
+    | SUMS
+    | PLACES;
 
 oncrpc::xdr! {
     /// What the client asks.

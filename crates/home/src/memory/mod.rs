@@ -580,17 +580,10 @@ impl Home for MemoryHome {
             let known = state.before.take().unwrap_or_default();
             let begun: Vec<u64> = known.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
             let unknown = lost.into_iter().filter(|seq| !begun.contains(seq)).collect();
-            return Ok(Some(Claimed { begun, unknown, torn: vec![], ran: 0, restarted: true, booted }));
+            return Ok(Some(Claimed { begun, unknown, restarted: true, booted, ..Claimed::default() }));
         }
         let begun = state.memo.executed((gateway, volume)).filter(|seq| *seq >= since).collect();
-        Ok(Some(Claimed {
-            begun,
-            unknown: Vec::new(),
-            torn: Vec::new(),
-            ran: 0,
-            restarted: false,
-            booted: None,
-        }))
+        Ok(Some(Claimed { begun, ..Claimed::default() }))
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -68,14 +68,7 @@ impl Home for Fake {
     }
     /// Only the second volume has a log.
     async fn claim(&self, _: u64, volume: u32, begun: Vec<u64>) -> Result<Option<Claimed>> {
-        Ok((volume == 2).then_some(Claimed {
-            begun,
-            unknown: vec![],
-            torn: vec![],
-            ran: 0,
-            restarted: false,
-            booted: None,
-        }))
+        Ok((volume == 2).then_some(Claimed { begun, ..Claimed::default() }))
     }
     async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {
         Ok(Vec::new())

@@ -129,14 +129,7 @@ impl Home for Dirs {
         Ok(())
     }
     async fn claim(&self, _: u64, _: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
-        Ok(Some(Claimed {
-            begun: lost,
-            unknown: vec![],
-            torn: vec![],
-            ran: 0,
-            restarted: false,
-            booted: None,
-        }))
+        Ok(Some(Claimed { begun: lost, ..Claimed::default() }))
     }
     async fn apply(&self, _: Vec<Placed>) -> Result<Vec<Outcome>> {
         Ok(vec![])

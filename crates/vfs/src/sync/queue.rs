@@ -264,7 +264,7 @@ impl Queue {
     /// What a home says that keeps no log.
     pub fn nothing_is_known(&self) -> Claimed {
         let unknown = self.ops.iter().filter(|(_, op)| op.resent).map(|(seq, _)| *seq).collect();
-        Claimed { begun: Vec::new(), unknown, torn: Vec::new(), ran: 0, restarted: true, booted: None }
+        Claimed { unknown, restarted: true, ..Claimed::default() }
     }
 
     /// The last of these operations that ran in order, so that all before it were executed as well; 0 if there is none.
@@ -281,6 +281,12 @@ impl Queue {
 
     /// The home told what it knows of all operations. Others of mode `wb` were not executed; those of mode `strict` are
     /// looked for.
+    /// The operations on other file systems of the home than this one.
+    pub fn elsewhere(&self, fs: u64) -> HashSet<u64> {
+        let is_elsewhere = |op: &Pending| op.fs != 0 && op.fs != fs;
+        self.ops.iter().filter(|(_, op)| is_elsewhere(op)).map(|(seq, _)| *seq).collect()
+    }
+
     pub fn told(&mut self, claimed: &Claimed) {
         self.known = claimed.begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
         let unknown: HashSet<u64> = claimed.unknown.iter().copied().collect();

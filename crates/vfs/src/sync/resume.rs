@@ -86,6 +86,8 @@ struct Executed {
     ran: u64,
     /// What the home told of that, where it can tell: it had begun one more at most.
     told: Option<u64>,
+    /// Those that may have changed other file systems than this is told of: behind them others may have been begun as well.
+    astray: HashSet<u64>,
     /// Those that were durable under their own numbers.
     own: HashSet<u64>,
     /// Those that later ones may have passed.
@@ -131,12 +133,13 @@ impl Volume {
             let queue = &mut self.tree.lock().queue;
             let torn = known.as_ref().map(|known| known.torn.iter().copied().collect());
             let known = known.unwrap_or_else(|| queue.nothing_is_known());
+            let astray = known.ran_on.map(|fs| queue.elsewhere(fs)).unwrap_or_default();
             queue.told(&known);
             let (durable, ran) = (queue.executed_last(&known.begun), queue.ran_last(known.ran));
             let told = Some(known.ran).filter(|ran| *ran > 0);
             let own = known.begun.into_iter().collect();
             let passed = queue.passed();
-            (Executed { durable, ran, told, own, passed }, torn, known.restarted)
+            (Executed { durable, ran, told, astray, own, passed }, torn, known.restarted)
         };
         if look {
             self.look_for_lost(class, executed, torn).await?;

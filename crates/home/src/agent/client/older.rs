@@ -76,14 +76,7 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
         Request::Apply(ops) => Reply::Apply(done(&ops)),
         Request::Applyc(CheckedOps(ops)) => Reply::Applyc(done(&ops.expect("damaged bytes"))),
         Request::Xattrs(args) => Reply::Xattrs(home.xattrs(&args.at, args.want.as_ref())?),
-        Request::Claim(_) => Reply::Claim(Some(Claimed {
-            begun: vec![1],
-            unknown: vec![],
-            torn: vec![],
-            ran: 0,
-            restarted: false,
-            booted: None,
-        })),
+        Request::Claim(_) => Reply::Claim(Some(Claimed { begun: vec![1], ..Claimed::default() })),
         Request::Watch(args) => {
             let page = BarePage::of(home.list(&args.dir, None, args.max)?);
             Reply::Watch(WatchedPage { page, watched: true })

@@ -61,6 +61,7 @@ impl Serve for Gated {
             unknown,
             torn: vec![],
             ran: 7,
+            ran_on: Some(3),
             restarted: true,
             booted: Some(Time { sec: 5, nsec: 0 }),
         }))
@@ -276,9 +277,13 @@ fn nothing_waits_behind_a_change_and_the_end_of_input_is_the_end() {
 #[test]
 fn how_far_operations_came_is_told_only_to_who_asked_for_it() {
     let booted = Some(Time { sec: 5, nsec: 0 });
-    let told =
-        [(CLAIMS, (0, None)), (CLAIMS | PROGRESS, (7, None)), (CLAIMS | PROGRESS | BOOTS, (7, booted))];
-    for (features, (ran, booted)) in told {
+    let told = [
+        (CLAIMS, (0, None, None)),
+        (CLAIMS | PROGRESS, (7, None, None)),
+        (CLAIMS | PROGRESS | BOOTS, (7, None, booted)),
+        (CLAIMS | PROGRESS | BOOTS | PLACES, (7, Some(3), booted)),
+    ];
+    for (features, wanted) in told {
         let (mut stream, _server) = start(Arc::new(Gated::default()));
         greet_with(&mut stream, features);
         let args = ClaimArgs { gateway: 1, volume: 1, lost: vec![7, 8] };
@@ -286,7 +291,8 @@ fn how_far_operations_came_is_told_only_to_who_asked_for_it() {
         let Reply::Claim(Some(claimed)) = Reply::from_bytes(receive(&mut stream).1).unwrap() else {
             panic!("no CLAIM")
         };
-        assert_eq!((claimed.unknown, claimed.ran, claimed.booted), (vec![7, 8], ran, booted));
+        assert_eq!((claimed.ran, claimed.ran_on, claimed.booted), wanted);
+        assert_eq!(claimed.unknown, [7, 8]);
     }
 }
 

@@ -385,7 +385,7 @@ impl<S: Sys> Claim<S> {
     /// What is known of these operations and all later ones.
     fn known(&mut self, lost: Vec<u64>) -> Option<Claimed> {
         let since = lost.first().copied().unwrap_or(u64::MAX);
-        let ran = self.ran().filter(|ran| lost.last().is_some_and(|last| ran <= last));
+        let ran = self.ran().filter(|ran| *ran > 0 && lost.last().is_some_and(|last| ran <= last));
         self.doubt.retain(|seq, _| *seq >= since);
         // What the gateway knows the outcome of was durable when it was told.
         self.unsettled.retain(|seq| lost.binary_search(seq).is_ok());
@@ -409,6 +409,7 @@ impl<S: Sys> Claim<S> {
             unknown,
             torn,
             ran: ran.unwrap_or(0),
+            ran_on: ran.and(self.progress.as_ref()).map(Progress::file_system),
             restarted: !self.complete,
             booted: self.cut.is_some().then_some(self.booted),
         })

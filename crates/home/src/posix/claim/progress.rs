@@ -40,6 +40,11 @@ impl<S: Sys> Progress<S> {
         self.last
     }
 
+    /// The file system of which it tells.
+    pub fn file_system(&self) -> u64 {
+        self.fs
+    }
+
     /// An operation was done, by this agent or by an earlier one that may have died before it could tell.
     pub fn ran(&mut self, sys: &S, seq: u64, done: &Done) {
         self.astray |= self.is_astray(done);

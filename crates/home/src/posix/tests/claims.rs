@@ -581,8 +581,7 @@ fn what_was_not_known_once_is_not_denied_later() {
     let ops = batch(&home);
     all_done(&home.apply(ops[..2].to_vec()).unwrap(), &ops[..2], "of a time without a log");
     let lost = numbers(&ops[..4]);
-    let nothing =
-        Claimed { begun: vec![], unknown: lost.clone(), torn: vec![], ran: 0, restarted: true, booted: None };
+    let nothing = Claimed { unknown: lost.clone(), restarted: true, ..Claimed::default() };
     for _ in 0..2 {
         let home = place.open(Linux::default());
         let known = home.claim(GATEWAY, VOLUME, lost.clone()).unwrap();
@@ -612,9 +611,7 @@ fn who_claims_and_lost_nothing_has_a_log_from_then_on() {
     place.open(Linux::default()).claim(GATEWAY, VOLUME, vec![]).unwrap();
     let ops = batch(&place.open(Linux::default()));
     let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, numbers(&ops)).unwrap();
-    let nothing =
-        Claimed { begun: vec![], unknown: vec![], torn: vec![], ran: 0, restarted: false, booted: None };
-    assert_eq!(known, Some(nothing), "none was begun");
+    assert_eq!(known, Some(Claimed::default()), "none was begun");
 }
 
 #[test]

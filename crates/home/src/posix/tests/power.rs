@@ -394,10 +394,12 @@ fn without_a_log_it_is_known_which_operations_left_their_names() {
     let ops = batch(&home);
     all_done(&home.apply(ops[..4].to_vec()).unwrap(), &ops[..4], "the first four");
     let files = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}"));
+    let fs = home.stat(&at(".cache/trellis")).unwrap().attr.id.fs;
     let ran = |lost: &[Placed]| {
         std::fs::remove_file(files.join("log")).unwrap();
         let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, numbers(lost)).unwrap().unwrap();
         assert!(known.restarted && known.begun.is_empty());
+        assert_eq!(known.ran_on, Some(fs).filter(|_| known.ran > 0));
         known.ran
     };
     assert_eq!(ran(&ops), ops[3].id.seq);
@@ -458,8 +460,6 @@ fn without_a_log_links_that_were_taken_out_are_removed_and_the_rest_goes_back() 
     assert!(stage(VOLUME).join("other").exists() && stage(VOLUME + 1).join("old-2-w%sback").exists());
 }
 
-/// The log's word of it is lost with the power, and somebody has written to it by then.
-#[test]
 /// What cannot be put back stays where it is, and the rest does not stay with it.
 #[test]
 fn one_that_cannot_be_put_back_keeps_no_other_from_its_place() {
@@ -497,6 +497,8 @@ fn one_that_cannot_be_put_back_keeps_no_other_from_its_place() {
     assert!(alone.iter().all(|times| *times > 0), "{alone:?}");
 }
 
+/// The log's word of it is lost with the power, and somebody has written to it by then.
+#[test]
 fn what_was_taken_out_of_its_place_comes_back_after_a_power_cut() {
     let mut aside = 0;
     for (calls, long) in (0..60).flat_map(|calls| [(calls, false), (calls, true)]) {
@@ -743,13 +745,13 @@ pub(super) fn booted(boot: u8) -> Meddler {
     Meddler::booted_as(Lacks::default(), &[b"boot", &[boot][..]].concat())
 }
 
-/// The part of a write that an agent died in is recognised where the write is refused, and then the write is given up because the
-/// file is removed: nothing else tells that the part is ours.
 /// What a volume keeps at the home.
 pub(super) fn kept(place: &Place, name: &str) -> std::path::PathBuf {
     place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}/{name}"))
 }
 
+/// The part of a write that an agent died in is recognised where the write is refused, and then the write is given up because the
+/// file is removed: nothing else tells that the part is ours.
 #[test]
 fn what_is_half_of_a_refused_write_may_be_removed() {
     for (cut, theirs) in [(false, false), (true, false), (false, true), (true, true)] {

@@ -75,14 +75,7 @@ fn a_claim_asks_again_for_what_was_looked_for_and_not_found() {
     queue.begin([1, 2]);
     queue.end(true);
     assert_eq!(queue.in_question(), [1, 2]);
-    queue.told(&Claimed {
-        begun: vec![2],
-        unknown: vec![1],
-        torn: vec![],
-        ran: 0,
-        restarted: true,
-        booted: None,
-    });
+    queue.told(&Claimed { begun: vec![2], unknown: vec![1], restarted: true, ..Claimed::default() });
     queue.looked_for();
     assert!(queue.lost().next().is_none(), "no answer is lost that is not known to be");
     assert_eq!(queue.in_question(), [1, 2]);
@@ -97,7 +90,7 @@ fn what_may_have_been_executed_does_not_travel_with_what_was_never_sent() {
     let unknown = vec![1, 2];
     queue.begin(unknown.clone());
     queue.end(true);
-    queue.told(&Claimed { begun: vec![], unknown, torn: vec![], ran: 0, restarted: true, booted: None });
+    queue.told(&Claimed { unknown, restarted: true, ..Claimed::default() });
     queue.looked_for();
     (3..=4).for_each(|seq| queue.push(seq, write(7)));
     let next = |queue: &Queue| -> Vec<Vec<u64>> {
@@ -129,19 +122,19 @@ fn batches_are_shorter_where_connections_do_not_live_long_enough_for_one() {
     queue.got_through(true);
     assert_eq!(next(&queue), 2);
     let known = whole as u64;
-    queue.told(&Claimed {
-        begun: vec![known],
-        unknown: vec![],
-        torn: vec![],
-        ran: 0,
-        restarted: false,
-        booted: None,
-    });
+    queue.told(&Claimed { begun: vec![known], ..Claimed::default() });
     assert_eq!(next(&queue), whole, "what the home knows goes as what it was");
 }
 
+#[test]
+fn what_is_on_another_file_system_is_told_from_what_is_on_none() {
+    let mut queue = Queue::default();
+    [0, 5, 6].into_iter().zip(1..).for_each(|(fs, seq)| queue.push(seq, Pending { fs, ..created(seq) }));
+    assert_eq!(queue.elsewhere(5), [3].into());
+}
+
 fn known(begun: Vec<u64>) -> Claimed {
-    Claimed { begun, unknown: vec![], torn: vec![], ran: 0, restarted: false, booted: None }
+    Claimed { begun, ..Claimed::default() }
 }
 
 fn next(queue: &Queue) -> Vec<Vec<u64>> {

@@ -107,13 +107,16 @@ fn lengths(t: &Trace) -> impl Iterator<Item = u64> {
     ends.chain(t.change.after.map(|after| after.size))
 }
 
-/// The last operation that can show itself, where a home told how far it ran when its power failed: it had begun one more.
-/// That was the first in their order; a write goes with the last of its run at the latest.
+/// The last operation that can show itself, where a home told how far it ran when its power failed: it had begun one more,
+/// unless that is on a file system of which it does not tell. That was the first in their order; a write goes with the last of
+/// its run at the latest.
 pub(super) fn last_begun(traces: &[Trace], how_far: &Executed) -> u64 {
     let Some(ran) = how_far.told else { return u64::MAX };
     let ends = run_ends(traces.iter().map(|t| (t.seq, &t.change)), &HashSet::new());
     let next = traces.iter().filter(|t| t.seq > ran && !t.late && !how_far.passed.contains(&t.seq));
-    next.filter_map(|t| ends.get(&t.seq).copied()).min().unwrap_or(u64::MAX)
+    let last = next.filter_map(|t| ends.get(&t.seq).copied()).min().unwrap_or(u64::MAX);
+    let is_astray = |seq: &u64| ran < *seq && *seq <= last;
+    if how_far.astray.iter().any(is_astray) { u64::MAX } else { last }
 }
 
 /// What seems to be a move of a later one was done by another program, or is left by a move that is half done. And what is
