@@ -27,7 +27,7 @@ use crate::inode::Tree;
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
-use cut::{believe, disbelieve, disown, last_begun, synced_by_exchange};
+use cut::{believe, disbelieve, disown, last_begun, marked_first, synced_by_exchange};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
@@ -269,6 +269,7 @@ impl Volume {
             only_first(&mut traces);
         }
         if cut {
+            traces.iter_mut().for_each(|t| t.durable = how_far.own.contains(&t.seq));
             let last_begun = last_begun(&traces, how_far);
             disown(&mut traces, last_begun);
             disbelieve(&mut traces, |id| self.known(id));
@@ -559,9 +560,7 @@ fn proven<'a>(
             shown.insert(t.change.object, (t.seq, attr));
         }
     }
-    // A mark proves the first of those that leave it, also where they may have been passed.
-    let marked = traces.iter().filter(|t| t.mark.is_some());
-    let own: HashSet<u64> = marked.map(|t| earliest(traces, t, executed).seq).collect();
+    let own = marked_first(traces, executed);
     let mut refused = refused.iter().peekable();
     let (mut waiting, mut behind) = (Waiting::default(), Waiting::default());
     let mut proven = Vec::new();
@@ -648,7 +647,7 @@ fn again(
     shown.extend(synced);
     proven.retain(|(t, _)| {
         let is_write = matches!(t.change.op, Op::Write { .. });
-        if torn.contains(&t.seq) || (is_write && !shown.contains(&t.seq) && t.seq > executed) {
+        if torn.contains(&t.seq) || (is_write && !shown.contains(&t.seq) && (t.seq > executed || t.late)) {
             files.insert(t.change.object);
         }
         let is_content = is_write || matches!(t.change.op, Op::SetAttr { .. });

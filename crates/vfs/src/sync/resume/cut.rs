@@ -1,11 +1,14 @@
 //! What a power cut at the home tells of traces, and what it leaves untold.
 
-use super::{Executed, Trace, last_shown, name_that_is_left, replaced, run_ends, taker};
+use super::{
+    Executed, Trace, earliest, last_shown, name_that_is_left, replaced, run_ends, taker, was_waited_for,
+};
 use crate::data::Part;
 use crate::inode::Tree;
 use crate::journal::Stored;
 use crate::limits;
 use crate::sync::content::length;
+use crate::sync::queue::child_after;
 use crate::volume::Volume;
 use bytes::Buf;
 use hashbrown::HashSet;
@@ -167,16 +170,39 @@ pub(super) fn believe(
     let is_there = |t: &Trace| t.there.is_some_and(|there| Some(there.id) == known(t.change.object));
     let is_replaced = |t: &Trace, old: &Attr| replaced(&t.change).is_some_and(|id| shows(id, old));
     let is_moved = |t: &Trace| t.has_left() || t.at_old_name.is_some_and(|old| is_replaced(t, &old));
+    let own = marked_first(traces, *range.start());
+    let was_done = |r: &Trace| !r.late || r.is_over(&own) || was_waited_for(traces, r, &own);
     let is_done = |t: &Trace| {
         let is_move = matches!(t.change.op, Op::Rename { .. });
         let is_next = is_move && taker(traces, last, t).is_some_and(|r| r.seq == t.seq);
-        is_next && !t.late && is_there(t) && is_moved(t)
+        is_next && !t.late && is_there(t) && is_moved(t) && had_its_name(traces, t, last, &was_done)
     };
     let later = |t: &Trace| t.seq > last && t.seq <= *range.end();
     let done: Vec<usize> = (0..traces.len()).filter(|n| later(&traces[*n]) && is_done(&traces[*n])).collect();
     for t in done {
         (traces[t].mark, traces[t].replaced) = (traces[t].there, traces[t].at_old_name);
     }
+}
+
+/// Whether the name that a record takes away was there after record `last`: what may have been passed, and of which it is not
+/// certain that it `was_done`, may not have brought it, unless it has left a name that was there itself.
+fn had_its_name(traces: &[Trace], t: &Trace, last: u64, was_done: &impl Fn(&Trace) -> bool) -> bool {
+    let Some((dir, name)) = name_that_is_left(&t.change.op) else { return false };
+    let earlier = || traces.iter().filter(|r| r.seq < t.seq && r.seq <= last);
+    let brought = earlier().rfind(|r| matches!(child_after(&r.change, *dir, name), Some(Some(_))));
+    let is_above = |r: &&Trace| {
+        let places = r.place.as_ref().zip(t.old_place.as_ref());
+        matches!(r.change.op, Op::Create { .. } | Op::Rename { .. })
+            && places.is_some_and(|(new, old)| new != old && new.contains(old))
+    };
+    brought.is_none_or(|r| was_done(r) || r.has_left() && had_its_name(traces, r, last, was_done))
+        && earlier().filter(is_above).all(was_done)
+}
+
+/// The first of those that leave each mark: it proves them, also where they may have been passed.
+pub(super) fn marked_first(traces: &[Trace], executed: u64) -> HashSet<u64> {
+    let marked = traces.iter().filter(|t| t.mark.is_some());
+    marked.map(|t| earliest(traces, t, executed).seq).collect()
 }
 
 /// The writes to both files of a move that is half done, as far as those show what they or later changes left: a home makes

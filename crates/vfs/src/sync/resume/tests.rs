@@ -142,6 +142,55 @@ fn a_move_to_a_name_that_its_object_had_before_is_known_by_the_name_that_is_gone
     assert_eq!(last_shown(&traces, 5), 5);
 }
 
+/// What was refused once, and what waited for it, may have been passed by all that is known to have been executed.
+#[test]
+fn a_move_of_what_may_never_have_come_there_is_not_known_by_the_name_that_is_gone() {
+    let there = Some(attr(Kind::File, 9));
+    let known = |id| (id == 7).then_some(there?.id);
+    let traces = || {
+        let link = Op::Link { object: 7, dir: 1, name: Name::new(b"c").unwrap() };
+        let remove =
+            Op::Remove { dir: 2, name: Name::new(b"e").unwrap(), object: 7, is_dir: false, base: None };
+        let mut further = rename(89, 7, ("f/c", "f/f"));
+        if let Op::Rename { to, .. } = &mut further.change.op {
+            *to = 1;
+        }
+        let mut back = rename(107, 7, ("f/f", "e"));
+        back.there = there;
+        let mut all = vec![trace(60, link, "f/c", None), trace(62, remove, "e", None), further, back];
+        all[..3].iter_mut().for_each(|t| t.late = true);
+        all
+    };
+    let is_done = |mut traces: Vec<Trace>| {
+        believe(&mut traces, 106..=u64::MAX, known, |_, _| false);
+        traces.pop().unwrap().mark.is_some()
+    };
+    assert!(!is_done(traces()), "the link was never made");
+    let mut durable = traces();
+    durable[0].durable = true;
+    assert!(is_done(durable));
+    let further = || traces().split_off(1);
+    assert!(is_done(further()), "what had the name was there before");
+    let mut not_left = further();
+    not_left[1].at_old_name = there;
+    assert!(!is_done(not_left), "it has the old name still");
+}
+
+#[test]
+fn a_write_that_others_passed_is_not_durable_for_its_place_in_the_order() {
+    let write = |late| {
+        let mut write = trace(75, Op::Write { file: 7, base: None, pieces: vec![] }, "f", None);
+        (write.late, write.change.after) = (late, Some(attr(Kind::File, 9)));
+        write
+    };
+    for late in [false, true] {
+        let traces = [write(late)];
+        let mut proven = vec![(&traces[0], None)];
+        again(&mut proven, &HashSet::new(), 106, &HashSet::new());
+        assert_eq!(proven.is_empty(), late);
+    }
+}
+
 #[test]
 fn another_directory_of_the_same_age_is_not_the_one_that_is_to_be_moved_there() {
     let [object, other] = [9, 28].map(|ino| attr(Kind::Dir, ino));
