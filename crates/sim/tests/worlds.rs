@@ -213,7 +213,7 @@ fn what_was_mended_among_all_troubles_stays_mended() {
         Refusals,
         Neighbour,
     ];
-    let worlds: [(&[Trouble], &[u64]); 7] = [
+    let worlds: [(&[Trouble], &[u64]); 9] = [
         // What it had written over a file that ours was to be added to, and that has its old length after a power cut.
         (&all, &[534, 948, 1284, 4542, 8519]),
         // What is in a folder whose move waits for what was refused.
@@ -228,6 +228,10 @@ fn what_was_mended_among_all_troubles_stays_mended() {
         // What was refused once, and what was done since with the name that it took; what a killed agent had written in part
         // before it was refused.
         (&all, &[5119, 10401]),
+        // What was never begun before a power cut, which another program did; a part of a write that was refused and given up.
+        (&all, &[7586, 14332]),
+        // A name that a late listing gave back; a move that was never executed; what a torn write passed, and what it did not.
+        (&all, &[11444, 695, 4501, 3435, 17813, 19931]),
     ];
     hold(100, &worlds);
 }

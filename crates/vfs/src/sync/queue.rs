@@ -235,13 +235,15 @@ impl Queue {
         passed
     }
 
-    /// Notes of what waits for a refused operation, or for one that is stopped, that this batch passes it. Answers those of which
-    /// that was not known yet: once the other one has its outcome nothing else tells it.
+    /// Notes of what waits for a refused operation, or for one that is stopped or was passed, that this batch passes it. Answers
+    /// those of which that was not known yet: once the other one has its outcome nothing else tells it.
     pub fn pass(&mut self, now: Duration, batch: &[Group]) -> Vec<u64> {
-        let Some(last) = batch.iter().flat_map(|g| &g.seqs).max() else { return Vec::new() };
+        let in_batch: HashSet<u64> = batch.iter().flat_map(|g| &g.seqs).copied().collect();
+        let Some(last) = in_batch.iter().max() else { return Vec::new() };
         let (mut waiting, mut passed) = (Waiting::default(), Vec::new());
         for (seq, op) in self.ops.range_mut(..last) {
-            if op.is_held(now) || waiting.concerns(&op.change) {
+            let is_passed = op.late && !in_batch.contains(seq);
+            if op.is_held(now) || is_passed || waiting.concerns(&op.change) {
                 waiting.add(&op.change);
                 if !std::mem::replace(&mut op.late, true) {
                     passed.push(*seq);
@@ -279,14 +281,14 @@ impl Queue {
         self.ops.range(..=ran).rev().find_map(in_order).unwrap_or(0)
     }
 
-    /// The home told what it knows of all operations. Others of mode `wb` were not executed; those of mode `strict` are
-    /// looked for.
     /// The operations on other file systems of the home than this one.
     pub fn elsewhere(&self, fs: u64) -> HashSet<u64> {
         let is_elsewhere = |op: &Pending| op.fs != 0 && op.fs != fs;
         self.ops.iter().filter(|(_, op)| is_elsewhere(op)).map(|(seq, _)| *seq).collect()
     }
 
+    /// The home told what it knows of all operations. Others of mode `wb` were not executed; those of mode `strict` are
+    /// looked for.
     pub fn told(&mut self, claimed: &Claimed) {
         self.known = claimed.begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
         let unknown: HashSet<u64> = claimed.unknown.iter().copied().collect();
@@ -530,9 +532,9 @@ impl Queue {
         Some((oldest.since + limits::AGING).saturating_sub(now))
     }
 
-    /// The operations up to number `last` that go next, or up to the last one that the home knows already.
+    /// The operations up to number `last` that go next, or up to the last one that goes first.
     pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
-        self.gather(now, self.ops.range(..=last.max(self.last_known(now))), self.halved).0
+        self.gather(now, self.ops.range(..=last.max(Known::of(self, now).last)), self.halved).0
     }
 
     /// The operations that go next when these are done, `batches` of them, if no later one can join them.
@@ -559,7 +561,7 @@ impl Queue {
             }
             // What the home knows is sent again as what it was.
             let is_new = *seq > known.last;
-            let halved = if is_new { halved } else { 0 };
+            let halved = if *seq > known.told { halved } else { 0 };
             ended = is_new && known.has_left()
                 || batch.is_full(limits::BATCH_BYTES >> halved)
                 || !batch.take(*seq, op, &self.known);

@@ -153,6 +153,94 @@ fn what_was_refused_once_goes_behind_what_the_home_knows_of_later_changes() {
     assert_eq!(next(&queue), [[1]]);
 }
 
+/// A power cut may have left a part of a write in a file that an earlier operation, which was passed, is to take a name from: to
+/// what the whole of it leaves.
+#[test]
+fn what_was_passed_goes_behind_a_torn_write_to_what_loses_a_name_by_it() {
+    let name = |n: &str| Name::new(n.as_bytes()).unwrap();
+    let rename = Op::Rename {
+        from: 1,
+        name: name("e"),
+        object: 8,
+        to: 1,
+        new_name: name("a"),
+        replaced: Some((7, None)),
+    };
+    let remove = Op::Remove { dir: 1, name: name("a"), object: 7, is_dir: false, base: None };
+    let passed = |op: &Op<u64, Stored>, late| {
+        let mut passed = Pending { late, ..created(if matches!(op, Op::Remove { .. }) { 7 } else { 8 }) };
+        passed.change.op = op.clone();
+        passed
+    };
+    let queue = |first: Pending, parked| {
+        let mut queue = Queue::default();
+        queue.push(1, first);
+        (2..=3).for_each(|seq| queue.push(seq, Pending { parked, ..write(7) }));
+        queue.push(4, write(9));
+        queue
+    };
+    let cut = |mut queue: Queue| {
+        queue.begin([1, 2, 3]);
+        queue.end(true);
+        let (unknown, torn) = (vec![1, 2, 3], vec![3]);
+        queue.told(&Claimed { unknown, torn, restarted: true, ..Claimed::default() });
+        queue.looked_for();
+        queue
+    };
+    let mut torn = cut(queue(passed(&rename, true), None));
+    assert_eq!(next(&torn), [[2, 3]]);
+    let batch = torn.select(Duration::ZERO, 1);
+    assert_eq!(batch.len(), 1, "it goes though only the first is to go");
+    torn.push(5, passed(&rename, false));
+    torn.remove(2);
+    torn.remove(3);
+    assert_eq!(next(&torn), [[1], [4], [5]]);
+    let by_number = [&[1][..], &[2, 3], &[4]];
+    assert_eq!(next(&queue(passed(&rename, true), None)), by_number, "nothing is torn");
+    assert_eq!(next(&cut(queue(passed(&rename, false), None))), by_number, "it was not passed");
+    assert_eq!(next(&cut(queue(passed(&remove, true), None))), by_number, "they would have waited for it");
+    let parked = Some(ErrorKind::Access);
+    assert_eq!(next(&cut(queue(passed(&rename, true), parked))), [&[1][..], &[4]]);
+}
+
+/// What was not passed keeps its place before a torn write; only a write that the home knows has earlier ones in it.
+#[test]
+fn nothing_goes_behind_a_torn_write_that_was_not_passed() {
+    let late = || {
+        let [name, new_name] = ["e", "a"].map(|name| Name::new(name.as_bytes()).unwrap());
+        let mut late = Pending { late: true, ..created(8) };
+        late.change.op = Op::Rename { from: 1, name, object: 8, to: 1, new_name, replaced: Some((7, None)) };
+        late
+    };
+    let cut = |ops: Vec<Pending>, begun: &[u64]| {
+        let mut queue = Queue::default();
+        let all: Vec<u64> = (1..=ops.len() as u64).collect();
+        ops.into_iter().zip(&all).for_each(|(op, seq)| queue.push(*seq, op));
+        queue.begin(all.clone());
+        queue.end(true);
+        queue.told(&Claimed { unknown: all, restarted: true, ..Claimed::default() });
+        queue.looked_for();
+        if !begun.is_empty() {
+            queue.told(&known(begun.to_vec()));
+        }
+        queue
+    };
+    let send = |queue: &mut Queue| {
+        let batch = queue.select(Duration::ZERO, u64::MAX);
+        assert!(queue.pass(Duration::ZERO, &batch).is_empty());
+        let seqs: Vec<Vec<u64>> = batch.into_iter().map(|group| group.seqs).collect();
+        seqs.iter().flatten().for_each(|seq| drop(queue.remove(*seq)));
+        seqs
+    };
+    let mut same = cut(vec![write(7), late(), write(7)], &[]);
+    assert_eq!([send(&mut same), send(&mut same)], [[[1, 3].to_vec()], [vec![2]]]);
+    let mut other = cut(vec![write(9), late(), write(7)], &[]);
+    assert_eq!((send(&mut other), send(&mut other)), (vec![vec![1], vec![3]], vec![vec![2]]));
+    let mut told = cut(vec![write(9), created(10), late(), write(7)], &[2]);
+    let all = [send(&mut told), send(&mut told), send(&mut told)];
+    assert_eq!(all, [vec![vec![2]], vec![vec![1], vec![4]], vec![vec![3]]]);
+}
+
 /// They would not have been executed before it: it was given another form since.
 #[test]
 fn what_known_changes_depend_on_goes_before_them() {

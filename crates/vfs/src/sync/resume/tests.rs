@@ -369,6 +369,15 @@ fn what_a_home_had_begun_when_its_power_failed_was_the_first_in_order() {
     assert_eq!(last(Some(4), &[]), 7);
     assert_eq!(last(Some(7), &[]), 9);
     assert_eq!(last(Some(9), &[]), u64::MAX);
+    let astray = |told, seq| {
+        last_begun(&traces, &Executed { told: Some(told), astray: [seq].into(), ..Executed::default() })
+    };
+    assert_eq!(
+        [2, 4].map(|told| astray(told, 4)),
+        [u64::MAX, 7],
+        "what goes behind it is told as well as it"
+    );
+    assert_eq!([2, 4].map(|told| astray(told, 7)), [4, u64::MAX]);
 }
 
 #[test]
@@ -418,15 +427,6 @@ fn what_was_refused_once_is_done_where_a_later_record_shows_itself_that_waits_fo
     let [mut first, mut second] = passed;
     (first.late, second.mark) = (true, there);
     let traces = [first, second];
-    let astray = |told, seq| {
-        last_begun(&traces, &Executed { told: Some(told), astray: [seq].into(), ..Executed::default() })
-    };
-    assert_eq!(
-        [2, 4].map(|told| astray(told, 4)),
-        [u64::MAX, 7],
-        "what goes behind it is told as well as it"
-    );
-    assert_eq!([2, 4].map(|told| astray(told, 7)), [4, u64::MAX]);
     let seqs: Vec<_> = proven(&traces, &[], &ends(&traces), 0).into_iter().map(|(t, _)| t.seq).collect();
     assert_eq!(seqs, [5], "that does not wait for it");
     let mut traces = [trace(3, create.clone(), "new", there), trace(4, write, "new", None), other("else")];
