@@ -33,9 +33,14 @@ pub(in crate::posix) fn recover<S: Sys>(home: &Posix<S>, left: Leftovers) {
     let after_cut = left.unlogged.is_some();
     let unlogged = left.unlogged.and_then(|mark| of_volume(home, &mark).ok()).unwrap_or_default();
     for stage in left.stages.iter().chain(&unlogged) {
-        let put_back = if after_cut { batch.put_back_aside(stage) } else { Ok(()) };
-        let _ = put_back.and_then(|()| batch.clear_away(stage));
+        let _ = if after_cut { put_away(home, stage) } else { batch.clear_away(stage) };
     }
+}
+
+/// Gives back what lies in a staging directory of which nobody knows any more what it was to become, and removes the rest.
+pub(super) fn put_away<S: Sys>(home: &Posix<S>, stage: &Stage) -> Act<()> {
+    let batch = Batch::new(home, None);
+    batch.put_back_aside(stage).and_then(|()| batch.clear_away(stage))
 }
 
 impl<S: Sys> Batch<'_, S> {

@@ -9,6 +9,7 @@ use super::super::claim::Stage;
 use super::super::ident;
 use super::super::sys::{FileType, Make, Mode, Rename, Stamp, Stat, Sys, Sysult};
 use super::content::Target;
+use super::recover::put_away;
 use super::{Act, Batch};
 use crate::attr::{HomeId, Time, Version};
 use crate::error::ErrorKind;
@@ -63,21 +64,17 @@ pub(in crate::posix) fn is_ours<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: &[u8
             .is_ok_and(|fd| home.sys.stat(&fd).is_ok_and(private) && home.sys.open_name(&fd, MARKER).is_ok())
 }
 
-/// Removes what killed processes left in the account's own cache directory, once it is old enough that
-/// nobody can still want it: what was taken out of its place there had been read by the gateway.
+/// Clears away what killed processes left in the account's own cache directory, once it is so old that nobody comes to mend it:
+/// what was taken out of its place goes back, since another program may have written to it there.
 pub(in crate::posix) fn sweep<S: Sys>(home: &Posix<S>, cache: &S::Fd) -> Sysult<()> {
     let all = home.sys.names(&home.sys.reopen(cache, Mode::Read)?, limits::NAMES_MAX)?;
     for name in all.iter().filter(|n| n.starts_with(PREFIX)) {
         let dir = home.sys.open_name(cache, name)?;
         let stat = home.sys.stat(&dir)?;
         let old = home.sys.now().sec - stat.mtime.sec >= limits::STAGING_SECONDS;
-        if stat.kind != FileType::Dir || stat.uid != home.account.uid || !old {
-            continue;
+        if stat.kind == FileType::Dir && stat.uid == home.account.uid && old {
+            put_away(home, &Stage { below: None, name: Bytes::copy_from_slice(name) }).ok();
         }
-        for left in home.sys.names(&home.sys.reopen(&dir, Mode::Read)?, limits::NAMES_MAX)? {
-            home.sys.unlink(&dir, &left, false)?;
-        }
-        home.sys.unlink(cache, name, true)?;
     }
     Ok(())
 }

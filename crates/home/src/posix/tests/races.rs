@@ -556,3 +556,29 @@ fn what_a_power_cut_left_of_a_file_that_was_cut_and_made_longer_is_done_again() 
         assert_eq!(place.read("w/f"), wanted);
     }
 }
+
+/// What an agent left of which nobody asks any more. It may be another program's by now.
+#[test]
+fn what_nobody_comes_to_mend_goes_back_after_a_day() {
+    let day = std::time::Duration::from_secs(crate::limits::STAGING_SECONDS as u64 + 60);
+    for is_old in [false, true] {
+        let place = Place::new();
+        place.write("w/f", b"has another name");
+        let stage = place.path(".cache/trellis/.trellis-stage-0123456789abcdef");
+        std::fs::create_dir_all(&stage).unwrap();
+        for (name, content) in [(".trellis-staging", ""), ("new-1", "a part"), ("old-1-w%sback", "theirs")] {
+            std::fs::write(stage.join(name), content).unwrap();
+        }
+        std::fs::hard_link(place.path("w/f"), stage.join("old-2")).unwrap();
+        if is_old {
+            let before = std::time::SystemTime::now() - day;
+            std::fs::File::open(&stage).unwrap().set_modified(before).unwrap();
+        }
+        place.open(Linux::default()).hello().unwrap();
+        assert_eq!(stage.exists(), !is_old);
+        assert_eq!(place.names("w").contains(&"back".to_owned()), is_old);
+        if is_old {
+            assert_eq!(place.read("w/back"), b"theirs");
+        }
+    }
+}
