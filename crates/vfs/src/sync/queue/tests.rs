@@ -236,6 +236,11 @@ fn nothing_goes_behind_a_torn_write_that_was_not_passed() {
     assert_eq!([send(&mut same), send(&mut same)], [[[1, 3].to_vec()], [vec![2]]]);
     let mut other = cut(vec![write(9), late(), write(7)], &[]);
     assert_eq!((send(&mut other), send(&mut other)), (vec![vec![1], vec![3]], vec![vec![2]]));
+    let mut followed = cut(vec![late(), write(8), write(7)], &[]);
+    let batch = followed.select(Duration::ZERO, u64::MAX);
+    assert_eq!(batch[0].seqs, [3]);
+    assert_eq!(followed.pass(Duration::ZERO, &batch), [2], "what follows what was passed is passed, too");
+    assert_eq!((followed.executed_last(&[2]), followed.executed_last(&[3])), (0, 3));
     let mut told = cut(vec![write(9), created(10), late(), write(7)], &[2]);
     let all = [send(&mut told), send(&mut told), send(&mut told)];
     assert_eq!(all, [vec![vec![2]], vec![vec![1], vec![4]], vec![vec![3]]]);
