@@ -82,6 +82,55 @@ async fn what_takes_the_name_of_a_file_that_was_never_made_is_not_removed_for_it
     assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
 }
 
+/// Something was moved over it that was gone at the home, so that nobody knows whether it was moved there.
+#[tokio::test]
+async fn what_was_never_made_does_not_come_back_when_what_took_its_name_is_gone() {
+    for is_moved in [false, true] {
+        let mut world = World::new(Mode::Wb);
+        world.memory.set_keeps_log(true);
+        world.write("d", b"base");
+        let (e, lab) = looked(&world).await;
+        let rename = async |e: &Engine, lab, from: &[u8], to: &[u8]| {
+            e.vfs.rename(e.ctx(), lab, from, lab, to, RenameHow::Replace).await.unwrap();
+        };
+        world.fault(Fault::HangChanges);
+        e.create(lab, "first").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        e.create(lab, if is_moved { "t" } else { "c" }).await.unwrap();
+        if is_moved {
+            rename(&e, lab, b"t", b"c").await;
+        }
+        rename(&e, lab, b"d", b"c").await;
+        e.vfs.remove(e.ctx(), lab, b"c").await.unwrap();
+        let unsent = e.vfs.status().volumes[0].unsent_ops;
+        world.remove("d");
+        cut(&mut world, e);
+        world.fault(Fault::HangChanges);
+        let e = world.start().await;
+        e.lab().await;
+        while e.vfs.status().volumes[0].unsent_ops == unsent {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        // Until that is durable.
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        world.disk.kill();
+        drop(e);
+        world.reconnect();
+        let e = world.start().await;
+        let lab = e.lab().await;
+        if is_moved {
+            // What was done to its name is still to be done; it is no file of another file system.
+            rename(&e, lab, b"c", b"e").await;
+        } else {
+            assert!(e.find("/lab/c").await.is_err());
+        }
+        world.fault(Fault::None);
+        e.sync().await;
+        let left = if is_moved { &["e", "first"][..] } else { &["first"] };
+        assert_eq!(world.names_at_home("").await, left);
+    }
+}
+
 #[tokio::test]
 async fn what_is_written_after_the_last_name_at_the_home_was_taken_keeps_it() {
     let world = World::new(Mode::Wb);

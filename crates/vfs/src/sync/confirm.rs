@@ -102,7 +102,8 @@ impl Volume {
         let Ok(inode) = tree.get(id) else { return };
         inode.drop_binding(&place);
         inode.at = std::time::Duration::ZERO;
-        if inode.gone && inode.binding.is_none() {
+        // What the home was never seen to have has no identity to lose, and may still be made: on the file system that it is for.
+        if inode.gone && inode.binding.is_none() && inode.home_id.ino != 0 {
             tree.rebind(id, HomeId::default(), None);
         }
         tree.unsaved(id);

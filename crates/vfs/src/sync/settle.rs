@@ -7,7 +7,7 @@ use super::prefer::moved_by;
 use super::queue::demand::{Demand, payload};
 use super::queue::{self, Group, Pending, Queue};
 use crate::conflict::Theirs;
-use crate::inode::{Inode, Tree, is_hidden, local};
+use crate::inode::{Inode, ROOT_ID, Tree, is_hidden, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
 use crate::limits;
 use crate::meta;
@@ -63,17 +63,26 @@ impl Volume {
         Ok(())
     }
 
-    /// The home has done what took the last name of an object: what was to be done to its content before that has no place any
-    /// more. First: a restart after that would not know who took the name.
+    /// The home has done what took the last name of an object, or that can be done no more: what was to be done to its content
+    /// before that has no place any more, and what was never seen there need not be made. First: a restart after that would not
+    /// know who took the name.
     fn drop_destroyed(&self, tree: &mut Tree, object: u64, seq: u64) -> Result<()> {
         let is_left = |n: &Inode| n.pending > 0 && n.gone && n.link.is_none() && n.binding.is_none();
         if !tree.peek(object).is_some_and(is_left) {
             return Ok(());
         }
-        let earlier = tree.queue.iter().take_while(|(s, _)| *s < seq);
+        let earlier = || tree.queue.iter().take_while(|(s, _)| *s < seq);
+        let is_own = |change: &Change| own_change(change) == Some(object);
+        let makes = |change: &Change| matches!(change.op, Op::Create { .. }) && change.object == object;
+        let is_elsewhere = |change: &Change| queue::objects(change).all(|id| id != object);
+        let is_unseen = |id| tree.peek(id).is_some_and(|n| n.home_id.ino == 0);
+        // A home without identities shows none of anything.
+        let is_moot = is_unseen(object)
+            && !is_unseen(ROOT_ID)
+            && earlier().all(|(_, p)| is_own(&p.change) || makes(&p.change) || is_elsewhere(&p.change));
         // Of mode `strict` somebody may wait, who is told when it is sent.
-        let is_its = |p: &Pending| own_change(&p.change) == Some(object) && !p.change.plain;
-        let seqs = earlier.filter(|(_, p)| is_its(p)).map(|(seq, _)| seq).collect();
+        let is_its = |p: &Pending| !p.change.plain && (is_own(&p.change) || is_moot && makes(&p.change));
+        let seqs = earlier().filter(|(_, p)| is_its(p)).map(|(seq, _)| seq).collect();
         self.drop_unnamed(tree, &Group { seqs, newborn: false })
     }
 
