@@ -73,11 +73,13 @@ impl Outsider {
         let state = &mut *self.state.lock();
         let before = self.in_names(&NAMES);
         let name = NAMES[state.rng.random_range(0..NAMES.len())];
-        let text = match self.one_act(state, name) {
-            Ok(text) => text,
-            Err(_) => return,
-        };
+        let done = self.one_act(state, name);
         let gone = self.gone(state, before);
+        // A full disk may take what is there, and not what was to be written over it.
+        if done.is_err() && gone.is_empty() {
+            return;
+        }
+        let text = done.unwrap_or_else(|e| format!("cuts {name} off, and then {e}"));
         self.trace.lock().push(format!("outside: {text}; gone: {gone:?}"));
         self.ledger.excuse(gone);
     }

@@ -19,7 +19,12 @@ pub struct Sharer {
     cred: Cred,
     rng: StdRng,
     trace: Trace,
+    /// A disk may be full for a while.
+    full: bool,
 }
+
+/// What a program hears of a full disk: nothing was taken, or what was taken before stays here for now.
+const FULL: [ErrorKind; 2] = [ErrorKind::NoSpace, ErrorKind::Full];
 
 /// Errors that a program has to expect where another one works.
 const USUAL: [ErrorKind; 5] =
@@ -38,10 +43,14 @@ impl Drop for Told<'_> {
 }
 
 impl Sharer {
-    /// A client of a gateway.
-    pub fn new(gateway: &Gateway, ledger: Arc<Ledger>, seed: u64, trace: Trace) -> Sharer {
+    /// A client of a gateway. `full`: a disk may be full for a while.
+    pub fn new(gateway: &Gateway, ledger: Arc<Ledger>, seed: u64, trace: Trace, full: bool) -> Sharer {
         let rng = StdRng::seed_from_u64(seed);
-        Sharer { sessions: gateway.sessions(), ledger, cred: cred(), rng, trace }
+        Sharer { sessions: gateway.sessions(), ledger, cred: cred(), rng, trace, full }
+    }
+
+    fn is_usual(&self, e: &Error) -> bool {
+        USUAL.contains(&e.kind) || self.full && FULL.contains(&e.kind)
     }
 
     /// Makes random calls. One without an answer may have happened or not.
@@ -55,7 +64,7 @@ impl Sharer {
                 () = sessions.dead(&session) => None,
             };
             match done.filter(|_| session.is_alive()) {
-                Some(Err(e)) if !USUAL.contains(&e.kind) => return Err(format!("shared: {:?} {e}", e.kind)),
+                Some(Err(e)) if !self.is_usual(&e) => return Err(format!("shared: {:?} {e}", e.kind)),
                 None => sleep(Duration::from_millis(1)).await,
                 _ => {}
             }

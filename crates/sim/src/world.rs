@@ -216,8 +216,8 @@ impl World {
         }
         let rounds = 1 + self.plan.ops / 300;
         let mut sharer = self.shared.as_ref().map(|(_, ledger)| {
-            let seed = self.rng.random();
-            Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone())
+            let (seed, full) = (self.rng.random(), self.plan.has(Trouble::FullDisks));
+            Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone(), full)
         });
         self.shared.iter().for_each(|(outsider, _)| self.net.meddle_with(outsider.clone()));
         let mut neighbour = self.plan.has(Trouble::Neighbour).then(|| {

@@ -38,6 +38,15 @@ fn where_disks_are_full_for_a_while_everything_is_right_in_the_end() {
 }
 
 #[test]
+fn where_another_program_works_on_a_full_disk_nothing_is_lost_that_it_did_not_destroy() {
+    let troubles = [Trouble::FullDisks, Trouble::Outsider];
+    // A disk that is full in the middle of a copy: nothing stays pinned for it.
+    for seed in (1..=150).chain([557, 786, 2632]) {
+        assert_eq!(run(seed, plan(30, &troubles)).result, Ok(()), "seed {seed}");
+    }
+}
+
+#[test]
 fn what_a_home_refuses_is_shown_and_arrives_when_it_permits_it() {
     for troubles in
         [&[Trouble::Refusals][..], &[Trouble::Refusals, Trouble::GatewayKill, Trouble::GatewayCut]]

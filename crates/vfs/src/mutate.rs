@@ -218,6 +218,11 @@ impl Volume {
     /// laid over the cache and then refused.
     pub fn relay(&self, tree: &Tree, file: u64) {
         self.data.drop_object(file);
+        self.lay_unsent(tree, file);
+    }
+
+    /// Indexes what unsent writes put there, over all else.
+    pub fn lay_unsent(&self, tree: &Tree, file: u64) {
         let laid = tree.queue.iter().filter(|(_, p)| p.overlaid).map(|(_, p)| &p.change);
         let unsent = laid.filter(|c| c.object == file);
         for change in unsent {

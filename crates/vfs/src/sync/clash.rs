@@ -9,7 +9,7 @@ use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
 use crate::data::{Part, Pin, Room};
 use crate::inode::{Tree, local};
-use crate::journal::{Change, Stored};
+use crate::journal::{Change, Extent, Stored};
 use crate::limits;
 use crate::meta;
 use crate::volume::Volume;
@@ -502,6 +502,25 @@ impl Volume {
         attr: &Attr,
         (cut, filled): (u64, u64),
     ) -> Result<()> {
+        let mut put = Vec::new();
+        let written = self.write_again(tree, object, attr, (cut, filled), &mut put);
+        if written.is_err() {
+            // What is queued already shows again before what no record names goes.
+            self.lay_unsent(tree, object);
+            put.iter().for_each(|extent| self.data.unpin(extent));
+        }
+        written
+    }
+
+    /// The same; `put`: what no record names when it fails.
+    fn write_again(
+        &self,
+        tree: &mut Tree,
+        object: u64,
+        attr: &Attr,
+        (cut, filled): (u64, u64),
+        put: &mut Vec<Extent>,
+    ) -> Result<()> {
         let evicted = || Error::new(ErrorKind::Busy, "the cache is too full to settle a conflict");
         if !self.data.gaps(object, 0, filled).is_empty() {
             return Err(evicted());
@@ -525,6 +544,7 @@ impl Volume {
                             .data
                             .put_in(Room::Beyond, object, from, &[bytes], Pin::Dirty)
                             .map_err(local)?;
+                        put.push(extent);
                         pieces.push(Piece::Data(from, Stored::Extent(extent)));
                         from += len;
                     }
@@ -540,6 +560,7 @@ impl Volume {
             }
             let op = Op::Write { file: object, base: None, pieces: std::mem::take(&mut pieces) };
             self.submit_again(tree, object, attr, op)?;
+            put.clear();
             at += u64::from(len);
             if at >= attr.size {
                 return Ok(());
