@@ -82,6 +82,36 @@ async fn what_takes_the_name_of_a_file_that_was_never_made_is_not_removed_for_it
     assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
 }
 
+/// It is found by the answer to a rename that was sent again and has nothing to rename any more.
+#[tokio::test]
+async fn a_file_that_another_program_put_at_the_new_name_is_not_what_was_moved_there() {
+    for is_moved in [false, true] {
+        let mut world = World::new(Mode::Wb);
+        world.memory.set_keeps_log(true);
+        world.write("b", b"ours");
+        let (e, lab) = looked(&world).await;
+        let f = e.find("/lab/b").await.unwrap();
+        world.fault(Fault::HangChanges);
+        e.create(lab, "first").await.unwrap();
+        tokio::time::sleep(Duration::from_millis(800)).await;
+        e.vfs.rename(e.ctx(), lab, b"b", lab, b"a", RenameHow::Replace).await.unwrap();
+        let to = if is_moved { "a" } else { "c" };
+        Outside::rename(&world.memory, &path("b"), &path(to));
+        if !is_moved {
+            world.write("a", b"theirs");
+        }
+        cut(&mut world, e);
+        world.fault(Fault::None);
+        let e = world.start().await;
+        e.sync().await;
+        let lab = e.lab().await;
+        e.names(lab).await;
+        assert_eq!(e.find("/lab/a").await.unwrap() == f, is_moved);
+        assert_eq!(world.at_home("a").await.unwrap(), if is_moved { &b"ours"[..] } else { b"theirs" });
+        assert_eq!(e.vfs.status().volumes[0].conflicts == 0, is_moved);
+    }
+}
+
 /// Something was moved over it that was gone at the home, so that nobody knows whether it was moved there.
 #[tokio::test]
 async fn what_was_never_made_does_not_come_back_when_what_took_its_name_is_gone() {

@@ -13,7 +13,7 @@ use crate::limits;
 use crate::meta;
 use crate::overlay::overlay;
 use crate::volume::Volume;
-use home::{Attr, Done, Error, ErrorKind, Loc, New, Op, Result};
+use home::{Attr, Done, Error, ErrorKind, Loc, New, Op, Result, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -356,7 +356,9 @@ impl Volume {
             _ => return Ok(None),
         };
         let kind = self.object_kind(one);
+        let Ok(is_its) = self.is_of_object(one) else { return Ok(None) };
         let is_it = |attr: &Attr| match &one.op {
+            Op::Rename { .. } | Op::Link { .. } if !one.plain => is_its(attr),
             _ if !one.plain => true,
             Op::Create { .. } => attr.atime == one.time,
             Op::Rename { object, .. } | Op::Link { object, .. } => object.id.is_some_and(|id| id == attr.id),
@@ -378,6 +380,20 @@ impl Volume {
             Op::Create { new: New::File, .. } => Some(home::Kind::File),
             Op::Create { new: New::Dir, .. } => Some(home::Kind::Dir),
             _ => None,
+        })
+    }
+
+    /// Whether what is somewhere may be the object of an operation: by its identity, where that is known, or by the time of an
+    /// unsent change, which may have given it another one.
+    fn is_of_object(&self, one: &Ready) -> Result<impl Fn(&Attr) -> bool + use<>> {
+        let mut tree = self.tree.lock();
+        let id = self.object(&tree, one)?;
+        let known = tree.get(id).map(|n| n.home_id).unwrap_or_default();
+        let own = tree.queue.iter().filter(|(_, p)| p.change.object == id);
+        let own: Vec<Time> = own.filter_map(|(_, p)| p.change.after.map(|after| after.mtime)).collect();
+        Ok(move |attr: &Attr| {
+            let is_unknown = known.ino == 0 || attr.id.ino == 0;
+            is_unknown || attr.id == known || attr.kind == home::Kind::File && own.contains(&attr.mtime)
         })
     }
 
