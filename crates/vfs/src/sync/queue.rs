@@ -534,13 +534,16 @@ impl Queue {
 
     /// The operations up to number `last` that go next, or up to the last one that goes first.
     pub fn select(&self, now: Duration, last: u64) -> Vec<Group> {
-        self.gather(now, self.ops.range(..=last.max(Known::of(self, now).last)), self.halved).0
+        let known = Known::of(self, now);
+        let ops = self.ops.range(..=last.max(known.last));
+        self.gather(now, known, ops, self.halved).0
     }
 
     /// The operations that go next when these are done, `batches` of them, if no later one can join them.
     pub fn select_after(&self, now: Duration, done: &HashSet<u64>, batches: u32) -> Vec<Group> {
         let left = self.ops.iter().filter(|(seq, _)| !done.contains(*seq));
-        let (groups, ended) = self.gather(now, left, self.halved.saturating_sub(batches));
+        let halved = self.halved.saturating_sub(batches);
+        let (groups, ended) = self.gather(now, Known::of(self, now), left, halved);
         let wanted = || self.ops.last_key_value().is_some_and(|(last, _)| *last <= self.urgent);
         if ended || wanted() { groups } else { Vec::new() }
     }
@@ -549,12 +552,12 @@ impl Queue {
     fn gather<'a>(
         &self,
         now: Duration,
+        mut known: Known,
         ops: impl Iterator<Item = (&'a u64, &'a Pending)>,
         halved: u32,
     ) -> (Vec<Group>, bool) {
         let mut batch = Selection { now, ..Selection::default() };
         let mut ended = false;
-        let mut known = Known::of(self, now);
         for (seq, op) in ops {
             if known.is_behind(self, *seq, op) {
                 continue;

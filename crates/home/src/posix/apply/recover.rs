@@ -33,14 +33,8 @@ pub(in crate::posix) fn recover<S: Sys>(home: &Posix<S>, left: Leftovers) {
     let after_cut = left.unlogged.is_some();
     let unlogged = left.unlogged.and_then(|mark| of_volume(home, &mark).ok()).unwrap_or_default();
     for stage in left.stages.iter().chain(&unlogged) {
-        let _ = if after_cut { put_away(home, stage) } else { batch.clear_away(stage) };
+        let _ = if after_cut { batch.put_away(stage) } else { batch.clear_away(stage) };
     }
-}
-
-/// Gives back what lies in a staging directory of which nobody knows any more what it was to become, and removes the rest.
-pub(super) fn put_away<S: Sys>(home: &Posix<S>, stage: &Stage) -> Act<()> {
-    let batch = Batch::new(home, None);
-    batch.put_back_aside(stage).and_then(|()| batch.clear_away(stage))
 }
 
 impl<S: Sys> Batch<'_, S> {
@@ -152,6 +146,11 @@ impl<S: Sys> Batch<'_, S> {
                 Err(e) => at = at.split().ok_or(e)?.0,
             }
         }
+    }
+
+    /// Gives back what lies in a staging directory of which nobody knows any more what it was to become, and removes the rest.
+    pub(super) fn put_away(&self, stage: &Stage) -> Act<()> {
+        self.put_back_aside(stage).and_then(|()| self.clear_away(stage))
     }
 
     /// Gives what was taken out of its place back, where the power failed and nobody knows any more what it was to become:

@@ -9,7 +9,6 @@ use super::super::claim::Stage;
 use super::super::ident;
 use super::super::sys::{FileType, Make, Mode, Rename, Stamp, Stat, Sys, Sysult};
 use super::content::Target;
-use super::recover::put_away;
 use super::{Act, Batch};
 use crate::attr::{HomeId, Time, Version};
 use crate::error::ErrorKind;
@@ -73,7 +72,8 @@ pub(in crate::posix) fn sweep<S: Sys>(home: &Posix<S>, cache: &S::Fd) -> Sysult<
         let stat = home.sys.stat(&dir)?;
         let old = home.sys.now().sec - stat.mtime.sec >= limits::STAGING_SECONDS;
         if stat.kind == FileType::Dir && stat.uid == home.account.uid && old {
-            put_away(home, &Stage { below: None, name: Bytes::copy_from_slice(name) }).ok();
+            let stage = Stage { below: None, name: Bytes::copy_from_slice(name) };
+            Batch::new(home, None).put_away(&stage).ok();
         }
     }
     Ok(())
