@@ -1,7 +1,8 @@
 //! What is done, on every mount and by every tool: scripts of bash, with these variables.
 //!
 //! `$M` is the mounted folder, `$H` the same folder at its home, where no script but `prepare`, `at_home`, `arrived` and
-//! `check` may look; `$L` holds what is written, `$O` is an empty folder for what is read. `$R` is the account, for tools that
+//! `check` may look and in which `new` is never left of what was done before; `$L` holds what is written, `$O` is an empty
+//! folder for what is read, in memory. `$R` is the account, for tools that
 //! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree, `$K` how many names are
 //! asked for while the large file passes. `$T` is our program, with `$S`, the state directory of its server. `$P` is a
 //! program that makes system calls ([`super::calls`]). What a script writes to `$O/seconds` counts instead of the clock,
@@ -264,7 +265,7 @@ const AHEAD_NAMES: Work = Work {
 
 const UNTAR: Work = Work {
     by_sftp: true,
-    prepare: "rm -rf $H/new; mkdir $H/new",
+    prepare: "mkdir $H/new",
     near: true,
     steps: &[Step {
         name: "untar 2,000 files, until they are durable at the home",
@@ -282,7 +283,7 @@ const UNTAR: Work = Work {
 };
 
 const CLONE: Work = Work {
-    prepare: "rm -rf $H/new; mkdir $H/new",
+    prepare: "mkdir $H/new",
     near: true,
     steps: &[Step {
         name: "git clone of 5,000 files, until it is durable at the home",
@@ -301,7 +302,7 @@ const CLONE: Work = Work {
 };
 
 const MAKE: Work = Work {
-    prepare: "rm -rf $H/new; cp -r $L/program $H/new; \
+    prepare: "cp -r $L/program $H/new; \
               test -e $L/built/prog || { cp -r $L/program $L/built; make -s -C $L/built; }",
     near: true,
     steps: &[
@@ -440,7 +441,7 @@ macro_rules! same {
 }
 
 const CALLS: Work = Work {
-    prepare: "rm -rf $H/new; mkdir $H/new",
+    prepare: "mkdir $H/new",
     near: true,
     steps: &[Step {
         name: "7,400 calls on names and attributes",
@@ -454,7 +455,7 @@ const CALLS: Work = Work {
 };
 
 const CALLS_CTO: Work = Work {
-    prepare: "rm -rf $H/new; mkdir $H/new",
+    prepare: "mkdir $H/new",
     near: true,
     options: &["--mode", "cto"],
     steps: &[Step {
@@ -470,7 +471,7 @@ const CALLS_CTO: Work = Work {
 };
 
 const CALLS_STRICT: Work = Work {
-    prepare: "rm -rf $H/new; mkdir $H/new",
+    prepare: "mkdir $H/new",
     near: true,
     options: &["--mode", "strict"],
     steps: &[Step {
