@@ -50,7 +50,9 @@ impl MetaStore for FjallStore {
         self.all.prefix(prefix).map(pair).collect()
     }
 
-    fn commit(&self, batch: Vec<Write>) -> Result<()> {
+    fn commit(&self, mut batch: Vec<Write>) -> Result<()> {
+        // Neighbours one after the other find their place in memory on the way that the one before has just gone.
+        batch.sort_by(|(a, _), (b, _)| a.cmp(b));
         let size = |(key, value): &Write| key.len() + value.as_ref().map_or(0, Vec::len);
         room_for(&self.dir, batch.iter().map(size).sum::<usize>() as u64)?;
         let mut b = self.db.batch();
