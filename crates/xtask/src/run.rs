@@ -57,6 +57,11 @@ pub fn output(cmd: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
+/// Mounts a tmpfs with these options, or gives other ones to one that is there (`remount`).
+pub fn mount_tmpfs(dir: &Path, options: &str) -> Result<()> {
+    output(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir)).map(drop)
+}
+
 /// A command as a person would type it, without its environment.
 pub fn show(cmd: &Command) -> String {
     let words = std::iter::once(cmd.get_program()).chain(cmd.get_args());

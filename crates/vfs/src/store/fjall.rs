@@ -51,7 +51,8 @@ impl MetaStore for FjallStore {
     }
 
     fn commit(&self, mut batch: Vec<Write>) -> Result<()> {
-        // Neighbours one after the other find their place in memory on the way that the one before has just gone.
+        // Neighbours one after the other find their place in memory on the way that the one before has just gone. Those of
+        // the same key stay in their order.
         batch.sort_by(|(a, _), (b, _)| a.cmp(b));
         let size = |(key, value): &Write| key.len() + value.as_ref().map_or(0, Vec::len);
         room_for(&self.dir, batch.iter().map(size).sum::<usize>() as u64)?;

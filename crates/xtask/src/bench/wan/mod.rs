@@ -127,6 +127,7 @@ struct Bench<'a> {
     /// Here: what is written, and what was read.
     local: PathBuf,
     out: PathBuf,
+    /// What was made at the home before.
     aside: PathBuf,
     scratch: PathBuf,
     /// A copy of this program that the account can run.
@@ -206,11 +207,11 @@ impl<'a> Bench<'a> {
         let config = world.home(GATEWAY).join("ssh_config.tools");
         let cipher = format!("Host *\n  Ciphers {}\n", mounts::CIPHER);
         fs::write(&config, fs::read_to_string(world.ssh_config())? + &cipher)?;
-        let [out, aside] = ["out", "aside"].map(|name| world.home_dir(GATEWAY, name));
-        let (out, aside) = (out?, aside?);
+        let out = world.home_dir(GATEWAY, "out")?;
+        let aside = world.home_dir(GATEWAY, "aside")?;
         // The disk to which something is copied is not what is measured.
         let owned = format!("mode=700,uid={0},gid={0}", GATEWAY.uid);
-        run::output(Command::new("mount").args(["-t", "tmpfs", "-o", &owned, "tmpfs"]).arg(&out))?;
+        run::mount_tmpfs(&out, &owned)?;
         let entries = files::make(&files, &local, options)?;
         let scratch = world.home_dir(GATEWAY, "tmp")?;
         let program = world.dir.join("calls");

@@ -1,12 +1,11 @@
 //! What is done, on every mount and by every tool: scripts of bash, with these variables.
 //!
 //! `$M` is the mounted folder, `$H` the same folder at its home, where no script but `prepare`, `at_home`, `arrived` and
-//! `check` may look and in which `new` is never left of what was done before; `$L` holds what is written, `$O` is an empty
-//! folder for what is read, in memory. `$R` is the account, for tools that
-//! are given `$C`, the configuration of ssh. `$N` is the number of entries of the large tree, `$K` how many names are
-//! asked for while the large file passes. `$T` is our program, with `$S`, the state directory of its server. `$P` is a
-//! program that makes system calls ([`super::calls`]). What a script writes to `$O/seconds` counts instead of the clock,
-//! and `$O/calls` is how many calls it made.
+//! `check` may look; `new` in it is gone before each `prepare`. `$L` holds what is written, `$O` is an empty folder for what
+//! is read, in memory. `$R` is the account, for tools that are given `$C`, the configuration of ssh. `$N` is the number of
+//! entries of the large tree, `$K` how many names are asked for while the large file passes. `$T` is our program, with
+//! `$S`, the state directory of its server. `$P` is a program that makes system calls ([`super::calls`]). What a script
+//! writes to `$O/seconds` counts instead of the clock, and `$O/calls` is how many calls it made.
 
 use super::files::MANY_BYTES;
 use super::targets::Target;

@@ -1,7 +1,6 @@
 //! A cache that is full of what the home does not have yet: writers wait for room in turn, and none fails; also where a
 //! change that the home refuses stays in the cache all the time.
 
-use super::full_disks::mount;
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse;
 use crate::e2e::proc::wait_for;
@@ -132,7 +131,7 @@ fn refuse(
     there: impl Fn(&Path) -> PathBuf,
 ) -> Result<PathBuf> {
     let small = world.home_dir(ANN, "small")?;
-    mount(&small, &format!("size=1m,mode=700,uid={uid},gid={uid}", uid = ANN.uid))?;
+    run::mount_tmpfs(&small, &format!("size=1m,mode=700,uid={uid},gid={uid}", uid = ANN.uid))?;
     let source = world.home(GATEWAY).join("refused");
     fs::write(&source, Noise::new(1).bytes(REFUSED))?;
     run::output(&mut Gateway::new(world).shell(&format!("ls '{}'", there(&small).display())))?;
@@ -149,7 +148,7 @@ fn refuse(
 
 /// There is room at the home for what it refused, and it arrives.
 fn take(server: &Server, small: &Path) -> Result<()> {
-    mount(small, "remount,size=16m")?;
+    run::mount_tmpfs(small, "remount,size=16m")?;
     server.run(&["retry", "ann@lab"])?;
     server.sync()?;
     ensure!(fs::read(small.join("refused"))? == Noise::new(1).bytes(REFUSED), "other bytes arrived");

@@ -15,7 +15,6 @@ use oncrpc::nfs3::*;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// What the disk of the state directory holds.
@@ -30,7 +29,7 @@ pub fn run(world: &World) -> Result<()> {
     let (work, killed) = (world.home_dir(ANN, "work")?, world.home_dir(ANN, "killed")?);
     let state = world.home_dir(GATEWAY, "server-state")?;
     for (dir, size, who) in [(&small, "2m", ANN), (&locked, "2m", ANN), (&state, STATE, GATEWAY)] {
-        mount(dir, &format!("size={size},mode=700,uid={uid},gid={uid}", uid = who.uid))?;
+        run::mount_tmpfs(dir, &format!("size={size},mode=700,uid={uid},gid={uid}", uid = who.uid))?;
     }
     let mut lab = world.host("lab", "", None)?;
     let mut server = world.serve(&["--cache", "1GiB"])?;
@@ -52,7 +51,7 @@ pub fn run(world: &World) -> Result<()> {
     wait_for("the first file", Duration::from_secs(20), || locked.join("early").exists().then_some(()))?;
     // What is known to be read-only is refused at once; this is taken while nobody can be asked.
     lab.kill()?;
-    mount(&locked, "remount,ro")?;
+    run::mount_tmpfs(&locked, "remount,ro")?;
     client.put(&shut, "late", b"kept")?;
     lab.restart()?;
     let parked = || Ok::<_, anyhow::Error>(server.home_status("ann@lab")?["parked"].to_string());
@@ -62,8 +61,8 @@ pub fn run(world: &World) -> Result<()> {
     println!("parked: {}", parked()?);
     ensure!(!server.command(&["sync", "--timeout", "60"]).status()?.success(), "sync says that all is there");
     ensure!(client.read_all(&file)? == big, "what waits here cannot be read");
-    mount(&small, "remount,size=16m")?;
-    mount(&locked, "remount,rw")?;
+    run::mount_tmpfs(&small, "remount,size=16m")?;
+    run::mount_tmpfs(&locked, "remount,rw")?;
     wait_for("what was refused", Duration::from_secs(75), || {
         server.home_status("ann@lab").ok().filter(|s| s["unsent_ops"] == 0)
     })?;
@@ -161,7 +160,7 @@ fn decided(
         })?;
         server.sync()?;
         lab.kill()?;
-        mount(locked, "remount,ro")?;
+        run::mount_tmpfs(locked, "remount,ro")?;
         client.put(dir, name, b"refused")?;
         lab.restart()?;
         wait_for("a refusal", Duration::from_secs(20), || {
@@ -179,7 +178,7 @@ fn decided(
     let saved = home.join("saved").join(locked.strip_prefix("/")?);
     ensure!(fs::read(saved.join("wanted"))? == b"refused" && fs::read_dir(&saved)?.count() == 1);
     fails(&["export", "saved", "ann@lab"], "new or empty directory")?;
-    mount(locked, "remount,rw")?;
+    run::mount_tmpfs(locked, "remount,rw")?;
     server.run(&["retry", "ann@lab"])?;
     ensure!(fs::read(locked.join("wanted"))? == b"refused");
 
@@ -187,7 +186,7 @@ fn decided(
     fails(&["discard", "ann@lab", "1"], "1 is not the number of a refused change")?;
     let given_up = server.run(&["discard", "ann@lab", "--all", "--json"])?;
     ensure!(given_up.contains("create file") && given_up.contains("write to"), "{given_up}");
-    mount(locked, "remount,rw")?;
+    run::mount_tmpfs(locked, "remount,rw")?;
     server.sync()?;
     ensure!(!locked.join("unwanted").exists() && client.lookup(dir, "unwanted").is_err());
     let status = server.home_status("ann@lab")?;
@@ -242,11 +241,6 @@ fn fill_up(file: &Path) -> Result<()> {
         while file.write_all(&bytes).is_ok() {}
     }
     Ok(())
-}
-
-/// A tmpfs with these options, or other ones for one that is there.
-pub fn mount(dir: &Path, options: &str) -> Result<()> {
-    run::output(Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(dir)).map(drop)
 }
 
 fn content(n: u64) -> Vec<u8> {

@@ -128,7 +128,7 @@ fn refused_login(world: &World, server: &Server, lab: &mut Sshd, tree: &Path) ->
     // Of another file system, which nobody walks into who looks for what may be wanted next.
     let unseen = world.home_dir(BOB, "unseen")?;
     let options = format!("size=1m,mode=700,uid={uid},gid={uid}", uid = BOB.uid);
-    run::output(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&unseen))?;
+    run::mount_tmpfs(&unseen, &options)?;
     let unseen = unseen.display().to_string();
     fs::rename(&keys, &taken)?;
     for _ in 0..2 {
@@ -154,7 +154,7 @@ fn refused_login(world: &World, server: &Server, lab: &mut Sshd, tree: &Path) ->
 fn locked(world: &World) -> Result<PathBuf> {
     let locked = world.home_dir(ANN, "locked")?;
     let options = format!("size=1m,mode=700,uid={uid},gid={uid}", uid = ANN.uid);
-    run::output(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(&locked))?;
+    run::mount_tmpfs(&locked, &options)?;
     world.write_home(ANN, &locked.join("kept"), b"kept")?;
     run::output(Command::new("mount").args(["-o", "remount,ro"]).arg(&locked))?;
     Ok(locked)

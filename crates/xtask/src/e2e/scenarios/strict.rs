@@ -158,7 +158,7 @@ fn furnish(world: &World, work: &Path) -> Result<()> {
     for (name, options) in [("small", "size=2m"), ("locked", "size=2m,ro")] {
         let dir = world.home_dir(ANN, &format!("work/{name}"))?;
         let options = format!("{options},mode=700,uid={uid},gid={uid}", uid = ANN.uid);
-        run::output(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir))?;
+        run::mount_tmpfs(&dir, &options)?;
     }
     world.home_dir(ANN, "work/shut")?;
     world.write_home(ANN, &work.join("shut/inside"), b"stays")?;

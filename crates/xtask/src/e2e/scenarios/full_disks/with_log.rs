@@ -1,7 +1,7 @@
 //! A server as a person has it who runs `trellis mount`: its log is in the state directory, on a small disk that is full.
 //! The key is revoked in mid-flight, the server is killed, and mounted again; then the key comes back.
 
-use super::{fill_up, mount};
+use super::fill_up;
 use crate::e2e::accounts::{ANN, GATEWAY};
 use crate::e2e::fuse;
 use crate::e2e::proc::{family, signal_all, wait_for};
@@ -30,7 +30,7 @@ pub fn run(world: &World) -> Result<()> {
     fuse::allow()?;
     let work = world.home_dir(ANN, "work")?;
     let state = world.home_dir(GATEWAY, "server-state")?;
-    mount(&state, &format!("size={DISK},mode=700,uid={uid},gid={uid}", uid = GATEWAY.uid))?;
+    run::mount_tmpfs(&state, &format!("size={DISK},mode=700,uid={uid},gid={uid}", uid = GATEWAY.uid))?;
     let config = world.home_dir(GATEWAY, ".config/trellis")?.join("config.toml");
     fs::write(config, format!("ssh-config = {:?}\n", world.ssh_config()))?;
     let mut lab = world.host("lab", "", None)?;
