@@ -580,7 +580,8 @@ fn proven<'a>(
             continue;
         }
         let newest = shown.get(&t.change.object).filter(|(seq, _)| *seq >= t.seq);
-        if newest.is_none() && !waited_for && ends.get(&t.seq).is_some_and(|end| *end > last) {
+        let is_told = waited_for || t.durable;
+        if newest.is_none() && !is_told && ends.get(&t.seq).is_some_and(|end| *end > last) {
             continue;
         }
         proven.push((t, newest.map(|(_, attr)| *attr)));

@@ -212,8 +212,8 @@ impl Volume {
     fn is_lost(&self, tree: &mut Tree, group: &Group) -> bool {
         let change = group.seqs.first().and_then(|s| tree.queue.get(*s)).map(|p| &p.change);
         if let Some(Change { op: Op::Remove { dir, name, object, .. }, .. }) = change {
-            // The home never had that name for it.
-            return tree.peek(*object).is_some_and(|inode| {
+            // The home never had that name for it. What is not known at all was given up before, and a crash has left this.
+            return tree.peek(*object).is_none_or(|inode| {
                 let mut places = inode.binding.iter().chain(&inode.more_bindings);
                 !places.any(|(d, n)| (d, n) == (dir, name))
             });

@@ -76,15 +76,22 @@ impl<S: Sys> Batch<'_, S> {
         if kind != Kind::Symlink && !self.sys().default_acl(&dir.fd) {
             self.sys().chmod(fd, self.mode_of_new(&new.attr, mode))?;
         }
+        let is_file = kind == Kind::File && !placed.plain;
         match placed.plain {
+            // Its time tells that somebody else has written into it.
+            false if is_file && self.has_others(placed, &new.attr) => {}
             false => self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time))?,
             // The mark by which it is recognised if the answer is lost: nobody else gives it exactly this time.
             true => self.sys().set_times(fd, Stamp::At(placed.time), Stamp::Keep)?,
         }
         let mut attr = self.home.attr_of(fd)?;
-        if kind == Kind::File && !placed.plain {
-            // What somebody else has written into it since must not pass for ours.
-            attr.size = 0;
+        if is_file {
+            // What somebody else has written into it since must not pass for ours, here or by the time that it has there.
+            if new.attr.size == 0 && attr.size != 0 && attr.mtime == placed.time {
+                self.sys().set_times(fd, Stamp::Keep, Stamp::Now)?;
+                attr = self.home.attr_of(fd)?;
+            }
+            (attr.size, attr.mtime) = (0, placed.time);
         }
         if kind == Kind::Dir {
             match self.sys().open_name(fd, b".") {
@@ -95,6 +102,11 @@ impl<S: Sys> Batch<'_, S> {
             }
         }
         Ok(Done { attr: Some(attr), dirs: vec![self.touch(dir, placed)?] })
+    }
+
+    /// Whether a new file has content that no later write of ours, cut off by a power failure, can have left.
+    fn has_others(&self, placed: &Placed, attr: &Attr) -> bool {
+        attr.size != 0 && !self.claim.as_ref().is_some_and(|c| c.was_torn_later(placed.id.seq, attr))
     }
 
     /// The wanted mode; a directory hands its set-group-id bit down.
@@ -119,11 +131,7 @@ impl<S: Sys> Batch<'_, S> {
             New::Symlink(target) => {
                 attr.kind == Kind::Symlink && self.sys().readlink(&found.fd)? == target[..]
             }
-            New::File => {
-                let is_ours =
-                    || self.claim.as_ref().is_some_and(|c| c.was_torn_after(placed.id.seq, attr.id));
-                placed.resent && attr.kind == Kind::File && (attr.size == 0 || is_ours())
-            }
+            New::File => placed.resent && attr.kind == Kind::File && !self.has_others(placed, &attr),
             New::Fifo => placed.resent && attr.kind == Kind::Fifo,
             New::Socket => placed.resent && attr.kind == Kind::Socket,
         };

@@ -578,21 +578,16 @@ impl<S: Sys> Claim<S> {
         !self.is_newer(file) && self.unknown.range(..=seq).any(|(_, torn)| *torn == Some(file.id))
     }
 
-    /// The same for a later operation, which was made to what this one leaves: that is done again, too.
+    /// The same for a later operation, which was made to what this one leaves: that is done again, too. A file with the name that
+    /// this one was to give is then what it made.
     pub fn was_torn_later(&self, seq: u64, file: &Attr) -> bool {
-        !self.is_newer(file) && self.was_torn_after(seq, file.id)
+        !self.is_newer(file) && self.unknown.range(seq + 1..).any(|(_, torn)| *torn == Some(file.id))
     }
 
     /// Whether a file was written after the machine was started, and by the machine's clock. What is put right after a power cut
     /// keeps its time of modification, and what we wrote has that of the gateway's clock, which may be ahead.
     fn is_newer(&self, file: &Attr) -> bool {
         self.booted < file.mtime && file.mtime <= file.ctime
-    }
-
-    /// Whether that happened to a file after this operation: if it has the name that the operation was to give, it is what
-    /// the operation made.
-    pub fn was_torn_after(&self, seq: u64, file: HomeId) -> bool {
-        self.unknown.range(seq + 1..).any(|(_, torn)| *torn == Some(file))
     }
 
     /// The operation that had begun has an outcome.

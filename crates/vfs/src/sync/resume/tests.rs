@@ -541,6 +541,24 @@ fn what_was_refused_once_is_done_where_the_home_knows_it_or_what_waited_for_it_t
     assert_eq!(done(&traces), [3, 4, 6, 7]);
 }
 
+/// A removal leaves nothing by which it would be seen, and what was written before it is where it leaves the file.
+#[test]
+fn a_removal_that_was_refused_once_is_done_where_the_home_knows_it() {
+    let name = Name::new(b"name").unwrap();
+    let remove = Op::Remove { dir: 1, name, object: 7, is_dir: false, base: None };
+    let mut traces = [
+        trace(4, Op::Write { file: 7, base: None, pieces: vec![] }, "name", None),
+        trace(5, remove, "name", None),
+    ];
+    traces.iter_mut().for_each(|t| t.late = true);
+    let done = |traces: &[Trace]| {
+        proven(traces, &[], &ends(traces), 0).into_iter().map(|(t, _)| t.seq).collect::<Vec<_>>()
+    };
+    assert!(done(&traces).is_empty());
+    traces[1].durable = true;
+    assert_eq!(done(&traces), [4, 5]);
+}
+
 #[test]
 fn what_was_written_before_two_files_changed_places_is_durable() {
     let (moved, there) = (attr(Kind::File, 9), attr(Kind::File, 28));
