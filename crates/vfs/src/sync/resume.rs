@@ -27,7 +27,7 @@ use crate::inode::Tree;
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
-use cut::{believe, disbelieve, disown, last_begun, marked_first, synced_by_exchange};
+use cut::{believe, disbelieve, disown, last_begun, led_astray, marked_first, nowhere, synced_by_exchange};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
@@ -67,6 +67,11 @@ impl Trace {
     /// Whether it was done to its end for certain: the home knows it, or it is among the first that left their marks.
     fn is_over(&self, own: &HashSet<u64>) -> bool {
         self.durable || own.contains(&self.seq) && !self.half
+    }
+
+    /// Whether it may not have been executed, where all up to `last` was that is not late.
+    fn may_be_due(&self, last: u64) -> bool {
+        self.seq > last || self.late
     }
 
     /// Whether its object is at one of the places that it names: by the identity that it is known by, any where there is
@@ -280,12 +285,13 @@ impl Volume {
             executed = self.came_to(&course, &mut traces, &seen.found).await?;
             return Ok((traces, executed));
         }
-        let nowhere = if cut {
-            nowhere(&traces, last_shown(&traces, executed), |id| self.known(id))
-        } else {
-            HashSet::new()
+        let last = last_shown(&traces, executed);
+        let astray = led_astray(&traces, last);
+        let nowhere = match cut {
+            true => nowhere(&traces, last, &astray, |id| self.known(id)),
+            false => HashSet::new(),
         };
-        let gone = self.gone(&traces, &nowhere);
+        let gone = self.gone(&traces, &nowhere, &astray);
         for t in &mut traces {
             let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. });
             let is_life = matches!(t.change.op, Op::Create { .. } | Op::Rename { .. } | Op::Remove { .. });
@@ -409,11 +415,12 @@ impl Volume {
     }
 
     /// Objects that have no name any more, with the number of the operation that took it: the only one of what the home
-    /// has had was removed, or another object has it, and no trace shows it elsewhere, as where it was to be moved before.
+    /// has had was removed, or another object has it, and no trace shows it elsewhere, as where it was to be moved before, nor
+    /// leads `astray`, where nothing that is not there tells that it is gone.
     /// What the home was never seen to have cannot be told from what has its name: it is gone if that is nothing,
     /// wherever it was; and once it is another object, as the mark of a rename shows, nothing more is written there for
     /// it, though the rename may be half done.
-    fn gone(&self, traces: &[Trace], nowhere: &HashSet<u64>) -> HashMap<u64, u64> {
+    fn gone(&self, traces: &[Trace], nowhere: &HashSet<u64>, astray: &HashSet<u64>) -> HashMap<u64, u64> {
         let shown = traces.iter().filter(|t| t.shows(self.known(t.change.object)));
         let shown: HashSet<u64> = shown.map(|t| t.change.object).collect();
         let mut tree = self.tree.lock();
@@ -428,7 +435,11 @@ impl Volume {
             let Ok(inode) = tree.get(id) else { continue };
             let seen = inode.home_id.ino != 0;
             let alone = !linked.contains(&id) && inode.more_bindings.is_empty();
-            let is_vacant = t.has_left() && if seen { !shown.contains(&id) } else { nowhere.contains(&id) };
+            let is_away = match seen {
+                true => !shown.contains(&id) && !astray.contains(&id),
+                false => nowhere.contains(&id),
+            };
+            let is_vacant = t.has_left() && is_away;
             let has_gone = is_vacant || !(seen || is_removal);
             if alone && has_gone {
                 gone.insert(id, t.seq);
@@ -498,29 +509,6 @@ impl Volume {
         let same_kind = |(id, attr): &(u64, Attr)| tree.get(*id).is_ok_and(|n| n.kind == attr.kind);
         Ok(seen.into_iter().flatten().filter(same_kind).collect())
     }
-}
-
-/// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
-/// never seen to have it, because nothing is there. All up to `last` was done but what is late. What is to be made only now and then to
-/// replace another, is not among them, nor what has a place in a directory that may not have come there: it may be where
-/// that was.
-fn nowhere(traces: &[Trace], last: u64, known: impl Fn(u64) -> Option<home::HomeId>) -> HashSet<u64> {
-    let mut somewhere = HashSet::new();
-    let may_be_due = |t: &Trace| t.seq > last || t.late;
-    let to_be_made = |t: &&Trace| may_be_due(t) && matches!(t.change.op, Op::Create { .. });
-    let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
-    let mut moved: Vec<&HomePath> = Vec::new();
-    for t in traces {
-        let is_there = t.shows(known(t.change.object));
-        let mut places = t.place.iter().chain(&t.old_place);
-        let is_led_astray = places.any(|place| moved.iter().any(|dir| *dir != place && dir.contains(place)));
-        moved.extend(t.place.iter().filter(|_| may_be_due(t) && matches!(t.change.op, Op::Rename { .. })));
-        if is_there || is_led_astray || replaced(&t.change).is_some() && to_be_made.contains(&t.change.object)
-        {
-            somewhere.insert(t.change.object);
-        }
-    }
-    traces.iter().map(|t| t.change.object).filter(|id| !somewhere.contains(id)).collect()
 }
 
 /// What is written once more, because its first name was taken, is of one time: a write that leaves the same mark as one

@@ -6,6 +6,7 @@ use super::*;
 use crate::Claimed;
 use crate::op::SetAttr;
 use rustix::io::Errno;
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 pub(super) const GATEWAY: u64 = 7;
@@ -715,4 +716,40 @@ fn who_writes_to_our_copy_while_it_has_the_name_keeps_those_bytes() {
         }
     }
     assert!(met > 20, "{met} times");
+}
+
+/// A file that a write was to follow may have a part of that, as long as nobody else has written to it since.
+#[test]
+fn what_another_program_adds_to_a_new_file_after_a_power_cut_is_not_ours() {
+    let mut met = 0;
+    for (calls, theirs) in (0..100).flat_map(|calls| [(calls, false), (calls, true)]) {
+        let place = begin();
+        let dying = place.open(Meddler::new(Lacks::default()));
+        let ops = [placed(create("w", "new", 0o644)), placed(write("w/new", None, 0, b"ours"))];
+        dying.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        dying.sys.after(calls, Event::Death);
+        let _ = dying.apply(ops.to_vec());
+        drop(dying);
+        let is_torn = std::fs::read(place.path("w/new")).is_ok_and(|content| !content.is_empty());
+        if !is_torn {
+            continue;
+        }
+        place.set_mtime("w/new", THEN);
+        let next = place.open(Meddler::restarted_before(Lacks::default()));
+        let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        if !known.torn.contains(&ops[1].id.seq) {
+            continue;
+        }
+        met += 1;
+        if theirs {
+            let mut file = std::fs::File::options().append(true).open(place.path("w/new")).unwrap();
+            file.write_all(b"theirs").unwrap();
+        }
+        let again = Placed { resent: true, ..ops[0].clone() };
+        let outcome = one(&next, again);
+        let when = format!("{outcome:?} after {calls} calls, theirs: {theirs}");
+        assert_eq!(matches!(outcome, Outcome::Conflict(Some(_))), theirs, "{when}");
+        assert_eq!(matches!(outcome, Outcome::Done(_)), !theirs, "{when}");
+    }
+    assert!(met > 2, "{met} times");
 }

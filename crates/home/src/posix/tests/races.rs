@@ -532,6 +532,33 @@ fn a_swapped_component_does_not_lead_out() {
     }
 }
 
+/// Nothing else would tell that it is not all ours.
+#[test]
+fn what_is_written_into_a_file_that_is_just_made_does_not_get_our_time() {
+    let mut met = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        place.write("w/other", b"makes the directory");
+        let home = place.open(Meddler::new(Lacks::default()));
+        let path = place.path("w/new");
+        let append = move || {
+            let file = OpenOptions::new().append(true).open(path);
+            file.into_iter().for_each(|mut file| file.write_all(THEIRS).unwrap());
+        };
+        home.sys.after(calls, Event::Outside(Box::new(append)));
+        let done = done(&home, create("w", "new", 0o644));
+        if !home.sys.happened() {
+            break;
+        }
+        let left = done.attr.unwrap();
+        assert_eq!((left.size, left.mtime), (0, THEN), "after {calls} calls");
+        let there = home.stat(&at("w/new")).unwrap().attr;
+        assert_eq!(there.mtime != THEN, there.size != 0, "after {calls} calls");
+        met += usize::from(there.size != 0);
+    }
+    assert!(met > 3, "{met} times");
+}
+
 #[test]
 fn what_a_power_cut_left_of_a_file_that_was_cut_and_made_longer_is_done_again() {
     let place = Place::new();

@@ -12,7 +12,7 @@ use crate::sync::queue::child_after;
 use crate::volume::Volume;
 use bytes::Buf;
 use hashbrown::HashSet;
-use home::{Attr, Op, Piece, Result};
+use home::{Attr, HomePath, Op, Piece, Result};
 use std::ops::RangeInclusive;
 
 impl Volume {
@@ -197,6 +197,40 @@ fn had_its_name(traces: &[Trace], t: &Trace, last: u64, was_done: &impl Fn(&Trac
     };
     brought.is_none_or(|r| was_done(r) || r.has_left() && had_its_name(traces, r, last, was_done))
         && earlier().filter(is_above).all(was_done)
+}
+
+/// Objects that have a place in a directory which may not have come there: they may be where that was. All up to `last` was
+/// done but what is late.
+pub(super) fn led_astray(traces: &[Trace], last: u64) -> HashSet<u64> {
+    let mut moved: Vec<&HomePath> = Vec::new();
+    let mut astray = HashSet::new();
+    for t in traces {
+        let mut places = t.place.iter().chain(&t.old_place);
+        if places.any(|place| moved.iter().any(|dir| *dir != place && dir.contains(place))) {
+            astray.insert(t.change.object);
+        }
+        let is_due = t.may_be_due(last) && t.mark.is_none() && matches!(t.change.op, Op::Rename { .. });
+        moved.extend(t.place.iter().filter(|_| is_due));
+    }
+    astray
+}
+
+/// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
+/// never seen to have it, because nothing is there. What is to be made only now and then to replace another, is not among
+/// them, nor what is led `astray`.
+pub(super) fn nowhere(
+    traces: &[Trace],
+    last: u64,
+    astray: &HashSet<u64>,
+    known: impl Fn(u64) -> Option<home::HomeId>,
+) -> HashSet<u64> {
+    let to_be_made = |t: &&Trace| t.may_be_due(last) && matches!(t.change.op, Op::Create { .. });
+    let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
+    let is_to_replace = |t: &Trace| replaced(&t.change).is_some() && to_be_made.contains(&t.change.object);
+    let is_somewhere = |t: &&Trace| t.shows(known(t.change.object)) || is_to_replace(t);
+    let somewhere: HashSet<u64> = traces.iter().filter(is_somewhere).map(|t| t.change.object).collect();
+    let objects = traces.iter().map(|t| t.change.object);
+    objects.filter(|id| !somewhere.contains(id) && !astray.contains(id)).collect()
 }
 
 /// The first of those that leave each mark: it proves them, also where they may have been passed.
