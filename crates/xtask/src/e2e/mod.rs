@@ -98,6 +98,7 @@ pub fn ci_part() -> Result<()> {
     run_all(&scenarios, None, false)
 }
 
+/// One by one, and then those that wait, all at once.
 fn run_all(scenarios: &[&Scenario], binary: Option<PathBuf>, verbose: bool) -> Result<()> {
     if let Err(why) = able() {
         eprintln!("no end-to-end scenario can run here: {why:#}");
@@ -110,22 +111,30 @@ fn run_all(scenarios: &[&Scenario], binary: Option<PathBuf>, verbose: bool) -> R
         Some(binary) => fs::canonicalize(binary)?,
         None => build()?,
     };
-    let mut failed = Vec::new();
-    for scenario in scenarios {
-        let began = Instant::now();
-        let done = run_one(scenario, &binary, verbose);
-        let took = began.elapsed().as_secs();
-        match done {
-            Ok(()) => eprintln!("ok      {} ({took} s)", scenario.name),
-            Err(e) => {
-                eprintln!("FAILED  {} ({took} s): {e:#}", scenario.name);
-                failed.push(scenario.name);
-            }
-        }
-    }
+    let (waiting, busy): (Vec<&Scenario>, Vec<&Scenario>) = scenarios.iter().partition(|s| s.waits());
+    let judge = |scenario: &&Scenario| is_passed(scenario, &binary, verbose);
+    let passed_busy: Vec<bool> = busy.iter().map(judge).collect();
+    let passed_waiting: Vec<bool> = std::thread::scope(|scope| {
+        let runs: Vec<_> = waiting.iter().map(|scenario| scope.spawn(move || judge(scenario))).collect();
+        runs.into_iter().map(|run| run.join().unwrap_or(false)).collect()
+    });
+    let all = busy.iter().zip(passed_busy).chain(waiting.iter().zip(passed_waiting));
+    let failed: Vec<&str> = all.filter(|(_, passed)| !passed).map(|(scenario, _)| scenario.name).collect();
     println!("e2e: {} passed, {} failed", scenarios.len() - failed.len(), failed.len());
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     Ok(())
+}
+
+/// Runs one scenario and tells how it went.
+fn is_passed(scenario: &Scenario, binary: &Path, verbose: bool) -> bool {
+    let began = Instant::now();
+    let done = run_one(scenario, binary, verbose);
+    let took = began.elapsed().as_secs();
+    match &done {
+        Ok(()) => eprintln!("ok      {} ({took} s)", scenario.name),
+        Err(e) => eprintln!("FAILED  {} ({took} s): {e:#}", scenario.name),
+    }
+    done.is_ok()
 }
 
 /// Whether this machine can run scenarios; if not, exactly why.

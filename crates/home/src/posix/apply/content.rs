@@ -261,12 +261,25 @@ impl<S: Sys> Batch<'_, S> {
             let there = self.home.find_in(&target.dir.fd, &target.name)?;
             return Err(Fail::Conflict(there.map(|f| f.attr)));
         }
-        if !placed.plain {
-            self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time)).or_else(not_ours)?;
+        if placed.plain {
+            return Ok(now);
         }
-        let marked = self.home.attr_of(fd)?;
-        // What somebody added since has our time, and is not ours: the next change must not take it for its base.
+        let marked = self.stamp(placed, fd, now.size)?;
+        // What somebody added since is not ours: the next change must not take it for its base.
         Ok(if guarded && marked.size != now.size { now } else { marked })
+    }
+
+    /// Gives a file of this length the time of the operation, by which it is known to be as that left it; answers what it has
+    /// now. What somebody has added meanwhile must not pass for ours by that.
+    pub(super) fn stamp(&self, placed: &Placed, fd: &S::Fd, size: u64) -> Act<Attr> {
+        let give = |time| self.sys().set_times(fd, Stamp::Keep, time).or_else(not_ours);
+        give(Stamp::At(placed.time))?;
+        let marked = self.home.attr_of(fd)?;
+        if marked.size == size || marked.mtime != placed.time {
+            return Ok(marked);
+        }
+        give(Stamp::Now)?;
+        Ok(self.home.attr_of(fd)?)
     }
 
     /// Notes what a write that failed left of a file, also for the next agent, and for one after a power cut: the next

@@ -76,21 +76,20 @@ impl<S: Sys> Batch<'_, S> {
         if kind != Kind::Symlink && !self.sys().default_acl(&dir.fd) {
             self.sys().chmod(fd, self.mode_of_new(&new.attr, mode))?;
         }
-        let is_file = kind == Kind::File && !placed.plain;
-        match placed.plain {
+        let give = |atime, mtime| -> Act<Attr> {
+            self.sys().set_times(fd, atime, mtime)?;
+            Ok(self.home.attr_of(fd)?)
+        };
+        let mut attr = match (placed.plain, kind) {
             // Its time tells that somebody else has written into it.
-            false if is_file && self.has_others(placed, &new.attr) => {}
-            false => self.sys().set_times(fd, Stamp::Keep, Stamp::At(placed.time))?,
+            (false, Kind::File) if self.has_others(placed, &new.attr) => self.home.attr_of(fd)?,
+            (false, Kind::File) => self.stamp(placed, fd, new.attr.size)?,
+            (false, _) => give(Stamp::Keep, Stamp::At(placed.time))?,
             // The mark by which it is recognised if the answer is lost: nobody else gives it exactly this time.
-            true => self.sys().set_times(fd, Stamp::At(placed.time), Stamp::Keep)?,
-        }
-        let mut attr = self.home.attr_of(fd)?;
-        if is_file {
-            // What somebody else has written into it since must not pass for ours, here or by the time that it has there.
-            if new.attr.size == 0 && attr.size != 0 && attr.mtime == placed.time {
-                self.sys().set_times(fd, Stamp::Keep, Stamp::Now)?;
-                attr = self.home.attr_of(fd)?;
-            }
+            (true, _) => give(Stamp::At(placed.time), Stamp::Keep)?,
+        };
+        if kind == Kind::File && !placed.plain {
+            // What it holds by now is not of this operation.
             (attr.size, attr.mtime) = (0, placed.time);
         }
         if kind == Kind::Dir {

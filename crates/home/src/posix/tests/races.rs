@@ -532,7 +532,33 @@ fn a_swapped_component_does_not_lead_out() {
     }
 }
 
-/// Nothing else would tell that it is not all ours.
+/// Nothing else would tell that it is not all ours. Where somebody has the file open, no lease keeps others out.
+#[test]
+fn what_is_added_to_a_file_after_we_wrote_to_it_does_not_get_our_time() {
+    let mut met = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        place.write("w/f", b"base content");
+        let _reader = std::fs::File::open(place.path("w/f")).unwrap();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let (base, path) = (version(&home, "w/f"), place.path("w/f"));
+        let append = move || {
+            let mut file = OpenOptions::new().append(true).open(path).unwrap();
+            file.write_all(THEIRS).unwrap();
+        };
+        home.sys.after(calls, Event::Outside(Box::new(append)));
+        let outcome = one(&home, placed(write("w/f", Some(base), 12, b" and ours")));
+        if !home.sys.happened() {
+            break;
+        }
+        let there = home.stat(&at("w/f")).unwrap().attr;
+        assert_ne!(there.mtime, THEN, "{outcome:?} after {calls} calls");
+        met += usize::from(matches!(outcome, Outcome::Done(_)));
+    }
+    assert!(met > 0);
+}
+
+/// The same of one that is empty until then.
 #[test]
 fn what_is_written_into_a_file_that_is_just_made_does_not_get_our_time() {
     let mut met = 0;

@@ -50,6 +50,15 @@ pub struct Scenario {
     pub run: fn(&World) -> Result<()>,
 }
 
+impl Scenario {
+    /// Whether it needs less than half a processor on the average and measures no speed: it may run beside others like it.
+    pub fn waits(&self) -> bool {
+        WAITING.contains(&self.name)
+    }
+}
+
+const WAITING: &[&str] = &["isolation", "outage", "reconnect", "strict"];
+
 /// All scenarios, the simplest first.
 pub const ALL: &[Scenario] = &[
     Scenario {
