@@ -317,7 +317,7 @@ pub struct Claimed {
     /// have any part of what it should have, whatever its attributes say.
     pub torn: Vec<u64>,
     /// The last of them that left its names and attributes, with all before it; not that contents are durable. 0 where
-    /// that is not known.
+    /// that is not known, or, where `ran_on` is, none has.
     pub ran: u64,
     /// The file system on which it is told of all that was done; of what was done on others meanwhile nothing is. `None` where the
     /// home does not say so.

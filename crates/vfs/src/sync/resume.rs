@@ -141,7 +141,7 @@ impl Volume {
             let astray = known.ran_on.map(|fs| queue.elsewhere(fs)).unwrap_or_default();
             queue.told(&known);
             let (durable, ran) = (queue.executed_last(&known.begun), queue.ran_last(known.ran));
-            let told = Some(known.ran).filter(|ran| *ran > 0);
+            let told = Some(known.ran).filter(|ran| *ran > 0 || known.ran_on.is_some());
             let own = known.begun.into_iter().collect();
             let passed = queue.passed();
             (Executed { durable, ran, told, astray, own, passed }, torn, known.restarted)

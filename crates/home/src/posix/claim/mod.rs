@@ -223,6 +223,9 @@ impl<S: Sys> Claim<S> {
             claim.taken = claim.begin_log(home).is_ok();
         }
         if ready.is_ok() && claim.taken && claim.is_settled() {
+            if lost.is_empty() {
+                claim.progress.iter_mut().for_each(|progress| progress.begins(sys));
+            }
             claim.rest(home);
         }
         claim.fence.leave(sys);
@@ -385,7 +388,7 @@ impl<S: Sys> Claim<S> {
     /// What is known of these operations and all later ones.
     fn known(&mut self, lost: Vec<u64>) -> Option<Claimed> {
         let since = lost.first().copied().unwrap_or(u64::MAX);
-        let ran = self.ran().filter(|ran| *ran > 0 && lost.last().is_some_and(|last| ran <= last));
+        let ran = self.ran().filter(|ran| lost.last().is_some_and(|last| ran <= last));
         self.doubt.retain(|seq, _| *seq >= since);
         // What the gateway knows the outcome of was durable when it was told.
         self.unsettled.retain(|seq| lost.binary_search(seq).is_ok());
@@ -417,7 +420,7 @@ impl<S: Sys> Claim<S> {
 
     /// The last operation that left its names and attributes, with all before it, where the log does not tell.
     fn ran(&self) -> Option<u64> {
-        self.progress.as_ref().filter(|_| !self.complete).map(Progress::last)
+        self.progress.as_ref().filter(|_| !self.complete).and_then(Progress::last)
     }
 
     /// What the names of staging directories of this volume end with.

@@ -1,6 +1,6 @@
 //! How far the operations of a volume had come when the power failed.
 //!
-//! After each operation its number becomes the modification time of the file `ran`, which is never synced. A file system
+//! After each operation its number becomes the modification time of the file `ran`, which is not synced. A file system
 //! keeps changes of names and attributes in their order: what shows this time after a power cut has kept all of them that
 //! were made before, though perhaps not the content. That holds for objects of the same file system. Where the file's
 //! times are coarse they show an earlier number.
@@ -14,14 +14,16 @@ use crate::op::Done;
 /// Access time of the file whose modification time is a number, and the zero of that: it is in the range of any file system.
 const BEGIN: Time = Time { sec: 1_000_000_000, nsec: 0 };
 const NANOS: u64 = 1_000_000_000;
+/// Modification time where nothing has run yet: no number is shown as that where the file's times are coarse, nor that itself.
+const NONE: Time = Time { sec: BEGIN.sec - 1, nsec: 999_999_999 };
 
 /// The file that tells it.
 pub(super) struct Progress<S: Sys> {
     fd: S::Fd,
     /// The file system of which it tells.
     fs: u64,
-    /// The last operation of which it tells, 0 where there is none.
-    last: u64,
+    /// The last operation of which it tells, 0 where none has run; `None` where it tells nothing.
+    last: Option<u64>,
     /// Something was changed on another file system that may not be durable.
     astray: bool,
 }
@@ -31,13 +33,21 @@ impl<S: Sys> Progress<S> {
         let (fd, _) = file(home, dir, b"ran")?;
         let stat = home.sys.stat(&fd)?;
         let fs = home.file_system_of(&fd, &stat)?.id;
-        let last = if stat.atime == BEGIN { number(stat.mtime) } else { 0 };
+        let last = if stat.atime == BEGIN { number(stat.mtime) } else { None };
         Ok(Progress { fd, fs, last, astray: false })
     }
 
-    /// The last operation of which it is certain that it and all before it left their names and attributes.
-    pub fn last(&self) -> u64 {
+    /// The last operation of which it is certain that it and all before it left their names and attributes; 0 where none has.
+    pub fn last(&self) -> Option<u64> {
         self.last
+    }
+
+    /// Nothing has run that is not durable: from now on it tells, also after a power cut.
+    pub fn begins(&mut self, sys: &S) {
+        let stamp = || sys.set_times(&self.fd, Stamp::At(BEGIN), Stamp::At(NONE));
+        if self.last.is_none() && stamp().and_then(|()| sys.sync(&self.fd)).is_ok() {
+            self.last = Some(0);
+        }
     }
 
     /// The file system of which it tells.
@@ -48,8 +58,9 @@ impl<S: Sys> Progress<S> {
     /// An operation was done, by this agent or by an earlier one that may have died before it could tell.
     pub fn ran(&mut self, sys: &S, seq: u64, done: &Done) {
         self.astray |= self.is_astray(done);
-        if seq > self.last && !self.astray && sys.set_times(&self.fd, Stamp::At(BEGIN), time(seq)).is_ok() {
-            self.last = seq;
+        let is_new = Some(seq) > self.last && !self.astray;
+        if is_new && sys.set_times(&self.fd, Stamp::At(BEGIN), time(seq)).is_ok() {
+            self.last = Some(seq);
         }
     }
 
@@ -69,8 +80,12 @@ fn time(seq: u64) -> Stamp {
     Stamp::At(Time { sec, nsec: (seq % NANOS) as u32 })
 }
 
-fn number(time: Time) -> u64 {
-    u64::try_from(time.sec - BEGIN.sec).map_or(0, |sec| sec.saturating_mul(NANOS) + u64::from(time.nsec))
+fn number(time: Time) -> Option<u64> {
+    if time == NONE {
+        return Some(0);
+    }
+    let sec = u64::try_from(time.sec - BEGIN.sec).ok()?;
+    Some(sec.saturating_mul(NANOS) + u64::from(time.nsec)).filter(|number| *number > 0)
 }
 
 #[cfg(test)]
@@ -88,14 +103,25 @@ mod tests {
         let mut there = here;
         there.id.fs += 1;
         let done = |attr| Done { attr: Some(attr), dirs: vec![] };
-        let mut progress = Progress { fd, fs: here.id.fs, last: 0, astray: false };
+        let mut progress = Progress { fd, fs: here.id.fs, last: None, astray: false };
         progress.ran(&sys, 5, &done(here));
-        assert_eq!(progress.last(), 5);
+        assert_eq!(progress.last(), Some(5));
         progress.ran(&sys, 6, &done(there));
         progress.ran(&sys, 7, &done(here));
-        assert_eq!(progress.last(), 5);
+        assert_eq!(progress.last(), Some(5));
         progress.settled();
         progress.ran(&sys, 8, &done(here));
-        assert_eq!(progress.last(), 8);
+        assert_eq!(progress.last(), Some(8));
+    }
+
+    #[test]
+    fn coarse_times_do_not_tell_that_nothing_has_run() {
+        assert_eq!(number(NONE), Some(0));
+        assert_eq!(number(Time { nsec: 7, ..BEGIN }), Some(7));
+        for unit in [100, 1000, NANOS as u32] {
+            let cut = |time: Time| Time { nsec: time.nsec - time.nsec % unit, ..time };
+            assert_eq!(number(cut(NONE)), None, "{unit} ns");
+            assert_eq!(number(cut(Time { nsec: 7, ..BEGIN })), None, "{unit} ns");
+        }
     }
 }

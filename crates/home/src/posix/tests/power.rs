@@ -392,21 +392,21 @@ fn without_a_log_it_is_known_which_operations_left_their_names() {
     let home = place.open(Linux::default());
     home.claim(GATEWAY, VOLUME, vec![]).unwrap();
     let ops = batch(&home);
-    all_done(&home.apply(ops[..4].to_vec()).unwrap(), &ops[..4], "the first four");
-    let files = place.path(&format!(".cache/trellis/volumes/{GATEWAY:016x}-{VOLUME:08x}"));
     let fs = home.stat(&at(".cache/trellis")).unwrap().attr.id.fs;
     let ran = |lost: &[Placed]| {
-        std::fs::remove_file(files.join("log")).unwrap();
+        std::fs::remove_file(kept(&place, "log")).unwrap();
         let known = place.open(Linux::default()).claim(GATEWAY, VOLUME, numbers(lost)).unwrap().unwrap();
         assert!(known.restarted && known.begun.is_empty());
-        assert_eq!(known.ran_on, Some(fs).filter(|_| known.ran > 0));
-        known.ran
+        (known.ran, known.ran_on)
     };
-    assert_eq!(ran(&ops), ops[3].id.seq);
-    assert_eq!(ran(&ops[..2]), 0, "more than was lost is no answer");
-    let status = std::process::Command::new("touch").arg(files.join("ran")).status().unwrap();
+    assert_eq!(ran(&ops), (0, Some(fs)), "none of them");
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    all_done(&home.apply(ops[..4].to_vec()).unwrap(), &ops[..4], "the first four");
+    assert_eq!(ran(&ops), (ops[3].id.seq, Some(fs)));
+    assert_eq!(ran(&ops[..2]), (0, None), "more than was lost is no answer");
+    let status = std::process::Command::new("touch").arg(kept(&place, "ran")).status().unwrap();
     assert!(status.success());
-    assert_eq!(ran(&ops), 0, "the time of somebody else");
+    assert_eq!(ran(&ops), (0, None), "the time of somebody else");
 }
 
 /// An agent that died before it could note how far it was: with the next operation two would have begun that are not told.

@@ -57,7 +57,7 @@ impl Scenario {
     }
 }
 
-const WAITING: &[&str] = &["isolation", "outage", "reconnect", "strict"];
+const WAITING: &[&str] = &["full-disks", "outage", "reconnect", "strict"];
 
 /// All scenarios, the simplest first.
 pub const ALL: &[Scenario] = &[
