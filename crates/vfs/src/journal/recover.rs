@@ -127,7 +127,6 @@ impl Scan<'_> {
     fn segment(&mut self, number: u64, file: Arc<dyn File>, bytes: Bytes) -> Result<()> {
         let index = self.segments.len();
         self.segments.push(Scanned { number, file, bytes: bytes.clone(), promised: HEADER_LEN });
-        let expected = self.last.map_or(1, |l| l + 1);
         let follows = match Header::decode(&bytes) {
             Head::Known(h) => self.follows(number, &h)?,
             Head::Newer(version) => {
@@ -136,7 +135,7 @@ impl Scan<'_> {
             Head::None => false,
         };
         if !follows {
-            return self.refuse_witness(number, &bytes, HEADER_LEN, expected);
+            return self.refuse_witness(number, &bytes, HEADER_LEN);
         }
         let mut at = HEADER_LEN;
         while let Some(raw) = segment::read_at(&bytes, at).filter(|r| Some(r.seq) == self.last.map(|l| l + 1))
@@ -154,7 +153,7 @@ impl Scan<'_> {
             self.promised = self.promised.max(raw.promised);
             self.records.push(Record { seq: raw.seq, segment: index, end: at, body });
         }
-        self.refuse_witness(number, &bytes, at, self.last.map_or(1, |l| l + 1))
+        self.refuse_witness(number, &bytes, at)
     }
 
     /// Whether a segment's records follow those found so far.
@@ -181,15 +180,13 @@ impl Scan<'_> {
         Ok(true)
     }
 
-    /// Fails if an intact record behind `from` vouches for the record `missing`.
-    fn refuse_witness(&self, number: u64, bytes: &Bytes, from: u64, missing: u64) -> Result<()> {
-        match segment::witness(bytes, from, missing) {
-            None => Ok(()),
-            Some(seq) => Err(Error::Corrupt(format!(
-                "{}: record {missing} was promised (record {seq} says so) but is not intact",
-                path(self.dir, number)
-            ))),
-        }
+    /// Fails if an intact record behind `from` vouches for the next one, or, in the first segment, for any.
+    fn refuse_witness(&self, number: u64, bytes: &Bytes, from: u64) -> Result<()> {
+        let missing = self.last.map(|l| l + 1);
+        let Some(seq) = segment::witness(bytes, from, missing) else { return Ok(()) };
+        let what = missing.map_or_else(|| "what stood before it".to_owned(), |m| format!("record {m}"));
+        let at = path(self.dir, number);
+        Err(Error::Corrupt(format!("{at}: {what} was promised (record {seq} says so) but is not intact")))
     }
 
     /// Ends the tail at the first record that was not promised and whose bytes did not reach the data log.

@@ -141,14 +141,16 @@ pub fn read_at(segment: &Bytes, at: u64) -> Option<Raw> {
     })
 }
 
-/// Looks behind `from` for an intact record that vouches for record `missing`, and answers its number.
-pub fn witness(segment: &Bytes, from: u64, missing: u64) -> Option<u64> {
+/// Looks behind `from` for an intact record that vouches for record `missing`, and answers its number. Where nobody knows the
+/// number of what is missing, each one does that says of any that it was durable.
+pub fn witness(segment: &Bytes, from: u64, missing: Option<u64>) -> Option<u64> {
+    let is_near = |seq: u64| missing.is_none_or(|m| seq > m && seq - m < segment.len() as u64);
+    let first = missing.unwrap_or(1);
     let mut at = from;
     while at + RECORD_HEADER_LEN as u64 <= segment.len() as u64 {
         // The cheap test first: nearly every place fails it, and then no checksum is computed.
-        let vouches = u64_at(segment, at as usize + 16).is_some_and(|p| p >= missing)
-            && u64_at(segment, at as usize + 8)
-                .is_some_and(|s| s > missing && s - missing < segment.len() as u64);
+        let vouches = u64_at(segment, at as usize + 16).is_some_and(|promised| promised >= first)
+            && u64_at(segment, at as usize + 8).is_some_and(is_near);
         match vouches.then(|| read_at(segment, at)).flatten() {
             Some(raw) => return Some(raw.seq),
             None => at += 8,

@@ -191,6 +191,31 @@ fn a_damaged_header_is_told_from_a_fresh_segment() {
     assert!(matches!(start(&disk, SMALL), Err(Error::Corrupt(_))));
 }
 
+/// Of the oldest one that is left nothing tells with which number it begins.
+#[test]
+fn a_damaged_header_of_the_oldest_segment_is_told_whatever_its_records_numbers_are() {
+    for first in [1, 1_000, 20_000_000, 1 << 40] {
+        let disk = SimDisk::new();
+        let (at, ends) = ten(&disk);
+        let bytes = Bytes::from(disk.content(&at).unwrap());
+        let segment::Head::Known(header) = segment::Header::decode(&bytes) else { panic!("no header") };
+        let mut later = segment::Header { first, ..header }.encode();
+        for (n, start) in ends[..10].iter().enumerate() {
+            let raw = segment::read_at(&bytes, *start).unwrap();
+            let seq = first + n as u64;
+            segment::frame(&mut later, seq, seq - 1, &[raw.body]);
+        }
+        let file = crate::env::Disk::open(&disk.clone(), &at).unwrap();
+        file.pwrite_all(&[&later], 0).unwrap();
+        let untouched = start(&disk, SMALL).unwrap();
+        assert_eq!(untouched.found.first().map(|(seq, _)| *seq), Some(first));
+        assert_eq!(untouched.found.len(), 10);
+        drop(untouched);
+        disk.flip_bit(&at, 20);
+        assert!(matches!(start(&disk, SMALL), Err(Error::Corrupt(_))), "records from {first} on");
+    }
+}
+
 #[test]
 fn a_missing_segment_is_damage() {
     let disk = SimDisk::new();
