@@ -310,8 +310,8 @@ impl<R, D> Op<R, D> {
 pub struct Claimed {
     /// Those that may have been executed, ascending; what is sent again of them has its first outcome.
     pub begun: Vec<u64>,
-    /// Those of which it once had to say that it knows nothing, and that had no outcome since, ascending. All others
-    /// were not executed.
+    /// Those of which it once had to say that it knows nothing, and that had no outcome but a refusal since, ascending. All
+    /// others were not executed.
     pub unknown: Vec<u64>,
     /// Those of the unknown ones that were about to overwrite a file in place, ascending: after a power cut it may
     /// have any part of what it should have, whatever its attributes say.

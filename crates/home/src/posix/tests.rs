@@ -8,6 +8,7 @@ mod power;
 mod races;
 mod rests;
 mod system;
+mod unknown;
 mod users;
 mod watches;
 

@@ -245,7 +245,8 @@ impl<S: Sys> Batch<'_, S> {
             None => self.write_pieces(fd, needed),
         };
         if let Err(e) = written {
-            if is_append(old.size, pieces) && (leased || !guarded) {
+            // Without a lease somebody else's bytes may be behind that end.
+            if is_append(old.size, pieces) && leased {
                 self.sys().truncate(fd, old.size).ok();
                 self.sys().set_times(fd, Stamp::Keep, Stamp::At(old.mtime)).ok();
             }

@@ -79,10 +79,12 @@ impl<S: Sys> Batch<'_, S> {
             Ok(Swap::Unsupported) => self.swap_by_link(at, &stage, &temp, target),
             other => other,
         };
-        // Gone already if all went well.
-        let left = self.sys().open_name(&stage, &temp).ok().and_then(|fd| self.home.attr_of(&fd).ok());
-        if left.is_some_and(|left| left.id == ours.id) {
-            self.sys().unlink(&stage, &temp, false).ok();
+        if !matches!(swapped, Ok(Swap::Done)) {
+            // It is not the writer that is looked for. What somebody wrote to it while it had the name stays.
+            copy.take();
+            if self.is_as_found(&stage, &temp, &ours.version(), true) {
+                self.sys().unlink(&stage, &temp, false).ok();
+            }
         }
         match swapped? {
             Swap::Done => {}

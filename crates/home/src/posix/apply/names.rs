@@ -164,11 +164,14 @@ impl<S: Sys> Batch<'_, S> {
             // It had been made a moment before, so that nobody knows it; but a move of it was begun, and it has moved.
             None => self.was_begun(placed) && (old.is_none() || !self.same(old, t.attr.id)),
         });
-        let left = |there: &Attr| lock(&self.home.memo).left_in(there.id);
-        let is_replaced = |there: &Attr| match base.copied().or_else(|| left(there)) {
-            Some(base) => base.same_content(&there.version()),
-            None => old.is_some() && self.same(old, there.id),
+        // By another name later operations of ours may have written to it while this one was refused.
+        let is_as_left = |there: &Attr| {
+            let memo = lock(&self.home.memo);
+            let base = base.copied().or_else(|| memo.left_in(there.id));
+            base.map(|base| memo.matches(&base, &there.version()))
         };
+        let is_replaced =
+            |there: &Attr| is_as_left(there).unwrap_or_else(|| old.is_some() && self.same(old, there.id));
         if let (true, Some(_), Some(source)) = (placed.resent, &arrived, &source)
             && is_replaced(&source.attr)
         {

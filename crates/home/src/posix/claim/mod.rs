@@ -344,12 +344,16 @@ impl<S: Sys> Claim<S> {
     }
 
     /// The outcome of an operation is known. One that changed a file's content had in it what earlier ones were to write
-    /// there that are not known: the gateway may send what it had sent in parts as one. One that was refused for now leaves what
-    /// an earlier agent did of it.
+    /// there that are not known: the gateway may send what it had sent in parts as one. One that was refused leaves what an earlier
+    /// agent did of it.
     fn clear(&mut self, ended: &Ended) {
         self.doubt.remove(&ended.seq);
         if ended.is_for_now() {
             self.doubt.extend(self.before.take().map(|intent| (ended.seq, intent)));
+        } else if matches!(ended.outcome, Outcome::Refused(_)) {
+            // What it misses may be what it moved or removed itself before the power failed. Only the gateway can look for that,
+            // and it may never hear of this. No file is half written by it any more.
+            self.unknown.entry(ended.seq).and_modify(|file| *file = None);
         } else {
             self.unknown.remove(&ended.seq);
         }
