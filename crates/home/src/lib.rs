@@ -19,6 +19,7 @@ pub mod memory;
 pub mod name;
 pub mod op;
 pub mod posix;
+mod recent;
 #[cfg(feature = "client")]
 pub mod remote;
 #[cfg(feature = "client")]

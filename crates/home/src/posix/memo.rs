@@ -4,38 +4,10 @@
 use crate::attr::{Attr, HomeId, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::{SetTime, Staged};
+use crate::recent::Recent;
 use crate::{OpId, Outcome, limits};
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::Hash;
-
-/// A map that forgets its oldest keys.
-pub(crate) struct Recent<K, V> {
-    map: HashMap<K, V>,
-    order: VecDeque<K>,
-    max: usize,
-}
-
-impl<K: Clone + Eq + Hash, V> Recent<K, V> {
-    pub fn new(max: usize) -> Self {
-        Recent { map: HashMap::new(), order: VecDeque::new(), max }
-    }
-
-    pub fn get(&self, key: &K) -> Option<&V> {
-        self.map.get(key)
-    }
-
-    pub fn insert(&mut self, key: K, value: V) {
-        if self.map.insert(key.clone(), value).is_none() {
-            self.order.push_back(key);
-        }
-        if self.order.len() > self.max
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.map.remove(&oldest);
-        }
-    }
-}
 
 /// The state of a file whose content we wrote, or the gateway has seen.
 #[derive(Debug, Clone, Copy)]
@@ -77,12 +49,12 @@ impl Memo {
     #[cfg(feature = "testing")]
     pub fn executed(&self, (gateway, volume): (u64, u32)) -> impl Iterator<Item = u64> {
         let own = move |op: &&OpId| (op.gateway, op.volume) == (gateway, volume);
-        self.outcomes.order.iter().filter(own).map(|op| op.seq)
+        self.outcomes.keys().filter(own).map(|op| op.seq)
     }
 
     /// What became of an operation that was done.
     pub fn outcome(&self, op: OpId) -> Option<&Outcome> {
-        self.outcomes.map.get(&op)
+        self.outcomes.get(&op)
     }
 
     /// Keeps the outcome of an operation that was done; `left` is what it left a file's content in, if it wrote it.
@@ -97,19 +69,19 @@ impl Memo {
         if let Some((attr, made_here)) = left {
             self.left(&attr, made_here);
         }
-        self.outcomes.insert(op, outcome.clone());
+        self.outcomes.put(op, outcome.clone());
     }
 
     /// Notes the state that an operation left a file in, before the batch ends.
     pub fn left(&mut self, attr: &Attr, made_here: bool) {
-        let made_here = made_here || self.left.map.get(&attr.id).is_some_and(|l| l.made_here);
-        self.left.insert(attr.id, Left { version: attr.version(), made_here });
+        let made_here = made_here || self.left.get(&attr.id).is_some_and(|l| l.made_here);
+        self.left.put(attr.id, Left { version: attr.version(), made_here });
     }
 
     /// Notes what an operation that was not done left of a file.
     pub fn left_in_part(&mut self, version: Version) {
-        let made_here = self.left.map.get(&version.id).is_some_and(|l| l.made_here);
-        self.left.insert(version.id, Left { version, made_here });
+        let made_here = self.left.get(&version.id).is_some_and(|l| l.made_here);
+        self.left.put(version.id, Left { version, made_here });
     }
 
     /// Whether a file has another content than the one that a change of its times was made to: `base`. One that has the
@@ -122,13 +94,13 @@ impl Memo {
     /// Notes that the times of a file were set. Its content is still ours only if it was before; `known`: the gateway has
     /// seen it. Answers whether it is either.
     pub fn stamped(&mut self, before: &Version, after: &Version, known: bool) -> bool {
-        match self.left.map.get_mut(&after.id) {
+        match self.left.get_mut(&after.id) {
             Some(left) if left.version.same_content(before) && before.size == after.size => {
                 left.version = *after;
                 true
             }
             _ if known => {
-                self.left.insert(after.id, Left { version: *after, made_here: false });
+                self.left.put(after.id, Left { version: *after, made_here: false });
                 true
             }
             _ => false,
@@ -137,11 +109,11 @@ impl Memo {
 
     /// Notes that an object got another inode.
     pub fn succeed(&mut self, old: HomeId, new: HomeId) {
-        let made_here = self.left.map.get(&old).is_some_and(|l| l.made_here);
-        self.successors.insert(old, new);
-        self.successors.map.remove(&new);
-        if let Some(left) = self.left.map.get(&old).copied() {
-            self.left.insert(new, Left { made_here, ..left });
+        let made_here = self.left.get(&old).is_some_and(|l| l.made_here);
+        self.successors.put(old, new);
+        self.successors.forget(&new);
+        if let Some(left) = self.left.get(&old).copied() {
+            self.left.put(new, Left { made_here, ..left });
         }
     }
 
@@ -153,7 +125,7 @@ impl Memo {
             if at == now {
                 return true;
             }
-            match self.successors.map.get(&at) {
+            match self.successors.get(&at) {
                 Some(next) => at = *next,
                 None => return false,
             }
@@ -166,17 +138,17 @@ impl Memo {
     pub fn matches(&self, base: &Version, now: &Version) -> bool {
         base.same_content(now)
             || self.same_object(base.id, now.id)
-                && self.left.map.get(&now.id).is_some_and(|l| l.version.same_content(now))
+                && self.left.get(&now.id).is_some_and(|l| l.version.same_content(now))
     }
 
     /// The state that we left a file in.
     pub fn left_in(&self, id: HomeId) -> Option<Version> {
-        self.left.map.get(&id).map(|l| l.version)
+        self.left.get(&id).map(|l| l.version)
     }
 
     /// Whether we made this file and nobody else changed it.
     pub fn made_here(&self, now: &Version) -> bool {
-        self.left.map.get(&now.id).is_some_and(|l| l.made_here && l.version.same_content(now))
+        self.left.get(&now.id).is_some_and(|l| l.made_here && l.version.same_content(now))
     }
 }
 

@@ -11,7 +11,6 @@
 //! file by a name in another directory, nor of stores through a shared mapping before the file is closed.
 
 use super::apply::staging;
-use super::memo::Recent;
 use super::resolve::Found;
 use super::sys::{Happened, Sys};
 use super::{Posix, listing, lock};
@@ -19,6 +18,7 @@ use crate::attr::{Access, Attr, HomeId, Kind};
 use crate::error::{ErrorKind, Result};
 use crate::limits::agent::{OWN_KEPT, WATCH_KEPT, WATCH_NAMES, WATCH_PAUSE, WATCHES_MAX, WATCHES_SHARE};
 use crate::op::{Op, Outcome, Payload, Placed};
+use crate::recent::Recent;
 use crate::{Changed, HomePath, Loc, Mark, Name, Page};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Mutex, OnceLock};
@@ -126,7 +126,7 @@ impl<S: Sys> Watches<S> {
                 _ => 0,
             };
             for (i, name) in names(&placed.op).enumerate() {
-                state.left.insert(name, done.attr.filter(|_| i >= gone));
+                state.left.put(name, done.attr.filter(|_| i >= gone));
             }
         }
         state.running.clear();
@@ -137,7 +137,7 @@ impl<S: Sys> Watches<S> {
         if self.kernel().is_some() {
             let mut state = lock(&self.state);
             let dirs = dirs.into_iter().filter(|a| a.kind == Kind::Dir);
-            dirs.for_each(|a| state.stamped.insert(a.id, *a));
+            dirs.for_each(|a| state.stamped.put(a.id, *a));
         }
     }
 }

@@ -7,11 +7,11 @@
 use super::flight::is_staged_by;
 use super::link::Pending;
 use super::look::{about, known_here, settled};
-use super::recent::Recent;
 use super::wire::{self, Ask, Attrs};
 use super::{Session, absolute, now};
 use crate::limits::{LEFT_KEPT, OUTCOMES_KEPT};
 use crate::op::{Done, New, Op, OpId, Outcome, Placed, SetAttr, SetTime};
+use crate::recent::Recent;
 use crate::{Attr, Error, ErrorKind, HomePath, Kind, Loc, Name, Result, Time, Version};
 use bytes::Bytes;
 use oncrpc::xdr::Writer;
@@ -22,11 +22,17 @@ use std::sync::Arc;
 pub(super) const SET_ID: u32 = 0o6000;
 
 /// What is remembered of executed operations while the connection lasts.
-#[derive(Default)]
 pub(super) struct Memo {
     pub outcomes: Recent<OpId, Outcome>,
     /// Contents that we have left under a path.
     pub left: Arc<Mutex<Recent<HomePath, Version>>>,
+}
+
+impl Default for Memo {
+    fn default() -> Self {
+        let left = Mutex::new(Recent::new(LEFT_KEPT));
+        Memo { outcomes: Recent::new(OUTCOMES_KEPT), left: Arc::new(left) }
+    }
 }
 
 impl Memo {
@@ -49,7 +55,7 @@ impl Memo {
     }
 
     pub fn leave(&mut self, path: &HomePath, attr: &Attr) {
-        self.left.lock().put(path.clone(), attr.version(), LEFT_KEPT);
+        self.left.lock().put(path.clone(), attr.version());
     }
 
     /// The outcome of a change that left what it says under `path`.
@@ -97,7 +103,7 @@ impl Session {
             Err(e) => Outcome::Refused(e.kind),
         };
         if matches!(outcome, Outcome::Done(_)) {
-            memo.outcomes.put(placed.id, outcome.clone(), OUTCOMES_KEPT);
+            memo.outcomes.put(placed.id, outcome.clone());
         }
         Ok(outcome)
     }
@@ -429,7 +435,7 @@ impl Session {
         memo.forget(&new);
         self.files.lock().forget(&old);
         if let Some(left) = left {
-            memo.left.lock().put(new.clone(), left, LEFT_KEPT);
+            memo.left.lock().put(new.clone(), left);
         }
         match after {
             Some(after) => self.done_after(memo, after).await,

@@ -15,7 +15,6 @@ use super::wide::{Handle, put_open};
 use super::wire::{self, Ask, Attrs};
 use super::write::{Step, inline, plan, send_write};
 use super::{Session, absolute};
-use crate::limits::OUTCOMES_KEPT;
 use crate::limits::remote::SFTP_STAGED;
 use crate::op::{Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
 use crate::{Attr, ErrorKind, HomePath, Name, Result};
@@ -139,7 +138,7 @@ impl Session {
                 let is_new = matches!(placed.op, Op::Create { .. });
                 let dir = dirs.iter().filter(|(path, _)| is_new && path == unit.dir).map(|(_, attr)| *attr);
                 let outcome = Outcome::Done(Done { attr: Some(attr), dirs: dir.collect() });
-                memo.outcomes.put(placed.id, outcome.clone(), OUTCOMES_KEPT);
+                memo.outcomes.put(placed.id, outcome.clone());
                 outcomes.push(outcome);
             }
         }

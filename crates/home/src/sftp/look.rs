@@ -7,7 +7,7 @@ use super::wide::{Handle, Lane, put_open};
 use super::wire::{self, Answer, Ask, Attrs};
 use super::{Account, Session, absolute, now};
 use crate::limits::agent::{LIST_BYTES_MAX, LIST_ENTRIES_MAX};
-use crate::limits::remote::{SFTP_FILES, SFTP_LINKS, SFTP_LISTINGS, SFTP_READDIR, SFTP_READDIRS, SFTP_YOUNG};
+use crate::limits::remote::{SFTP_LINKS, SFTP_LISTINGS, SFTP_READDIR, SFTP_READDIRS, SFTP_YOUNG};
 use crate::limits::{NAMES_MAX, READ_MAX, SYMLINK_MAX};
 use crate::{Access, Attr, Chunk, Entry, Error, ErrorKind, HomeId, HomePath, Kind, Loc, Name, Page, Result};
 use crate::{StatFs, Time};
@@ -139,7 +139,7 @@ impl Session {
     /// Remembers whether a path leads to a file.
     pub(super) fn note(&self, path: &HomePath, attr: &Attr) {
         match attr.kind {
-            Kind::File => self.files.lock().put(path.clone(), (), SFTP_FILES),
+            Kind::File => self.files.lock().put(path.clone(), ()),
             _ => self.files.lock().forget(path),
         }
     }

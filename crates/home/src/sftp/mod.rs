@@ -20,11 +20,12 @@ mod flight;
 mod link;
 mod look;
 mod pace;
-mod recent;
 mod wide;
 mod wire;
 mod write;
 
+use crate::limits::remote::SFTP_FILES;
+use crate::recent::Recent;
 use crate::remote::{Connection, Meter};
 use crate::ssh::SshTarget;
 use crate::{Changed, Result, Seen, StatFs, Status, Time, Watched};
@@ -36,7 +37,6 @@ use bytes::Bytes;
 use link::Link;
 use look::Listings;
 use parking_lot::Mutex;
-use recent::Recent;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use wide::Wide;
@@ -89,7 +89,7 @@ impl Session {
             account,
             weaker,
             listings: Mutex::default(),
-            files: Mutex::default(),
+            files: Mutex::new(Recent::new(SFTP_FILES)),
             left: memo.left.clone(),
             memo: memo.into(),
         })

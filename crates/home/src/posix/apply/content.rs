@@ -369,13 +369,28 @@ impl<S: Sys> Batch<'_, S> {
         synced
     }
 
-    /// Whether some process has the file open for writing, as far as we may know.
+    /// Whether some process has the file open for writing, as far as we may know: of a file of our own also where its mode
+    /// forbids us to read it, which is lent for as long as it takes to open it.
     pub(super) fn has_writer(&self, fd: &S::Fd) -> bool {
-        match self.sys().reopen(fd, Mode::Read) {
-            Ok(_) if !self.home.takes(Step::AskWriters) => false,
-            Ok(fd) => self.sys().probe_writers(&fd) == Err(Errno::AGAIN),
-            Err(_) => false,
+        if !self.home.takes(Step::AskWriters) {
+            return false;
         }
+        let opened = match self.sys().reopen(fd, Mode::Read) {
+            Err(Errno::ACCESS) => self.lend_to_read(fd),
+            opened => opened,
+        };
+        opened.is_ok_and(|fd| self.sys().probe_writers(&fd) == Err(Errno::AGAIN))
+    }
+
+    fn lend_to_read(&self, fd: &S::Fd) -> Sysult<S::Fd> {
+        let file = self.home.attr_of(fd).map_err(|_| Errno::STALE)?;
+        if !self.is_own(&file) {
+            return Err(Errno::ACCESS);
+        }
+        self.sys().chmod(fd, file.mode & 0o7777 | 0o400)?;
+        let opened = self.sys().reopen(fd, Mode::Read);
+        self.sys().chmod(fd, file.mode & 0o7777)?;
+        opened
     }
 
     /// Applies pieces in order.

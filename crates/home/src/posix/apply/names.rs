@@ -82,8 +82,25 @@ impl<S: Sys> Batch<'_, S> {
         Ok(Done { attr: left, dirs: vec![self.touch(&spot.dir, placed)?] })
     }
 
-    /// Moves an object aside, verifies that it is the one that was found, and removes it.
+    /// Removes the name of an object that is as it was found.
     fn dispose(&mut self, spot: &Spot<S>, found: &Attr) -> Act<()> {
+        let version = found.version();
+        match self
+            .take_out(spot, found, |batch, (stage, aside)| batch.is_as_found(stage, aside, &version, false))?
+        {
+            true => Ok(()),
+            false => Err(Fail::Conflict(self.attr_in(spot))),
+        }
+    }
+
+    /// Moves aside what has a name by now, and removes it if it is what shall lose the name. Answers whether it was, or had
+    /// none any more: otherwise it has its name again.
+    fn take_out(
+        &mut self,
+        spot: &Spot<S>,
+        found: &Attr,
+        is_it: impl FnOnce(&Self, (&S::Fd, &[u8])) -> bool,
+    ) -> Act<bool> {
         let index = self.staging(&spot.at.path, &spot.dir)?;
         let stage = self.sys().open_name(&self.stagings[index].fd, b".")?;
         let aside = self.aside(&spot.at.path, spot.name)?;
@@ -92,17 +109,17 @@ impl<S: Sys> Batch<'_, S> {
         self.intend(Intent::TakeOut(old));
         match self.sys().rename(dir, name, &stage, &aside, Rename::Replace) {
             Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => return Ok(true),
             Err(e) => return Err(e.into()),
         }
-        if self.is_as_found(&stage, &aside, &found.version(), false) {
+        if is_it(self, (&stage, &aside)) {
             self.sys().unlink(&stage, &aside, false)?;
-            return Ok(());
+            return Ok(true);
         }
         if self.move_free((&stage, &aside), (dir, name)).is_err() {
             self.rescue((&stage, &aside), dir, name)?;
         }
-        Err(Fail::Conflict(self.home.find_in(dir, spot.name)?.map(|f| f.attr)))
+        Ok(false)
     }
 
     /// Moves a name.
@@ -216,12 +233,7 @@ impl<S: Sys> Batch<'_, S> {
         replaced: Option<(&Loc, Option<&Version>)>,
     ) -> Act<()> {
         let (Some(there), Some((loc, base))) = (there, replaced) else {
-            return match self.move_free(from.raw(), to.raw()) {
-                Err(Errno::EXIST) => {
-                    Err(Fail::Conflict(self.home.find_in(&to.dir.fd, to.name)?.map(|f| f.attr)))
-                }
-                done => Ok(done?),
-            };
+            return self.move_name((from, to), &source.attr);
         };
         let base = base.copied().or_else(|| lock(&self.home.memo).left_in(there.attr.id));
         if !self.same(self.meant(loc), there.attr.id) || !self.matches(base.as_ref(), &there.attr) {
@@ -237,12 +249,55 @@ impl<S: Sys> Batch<'_, S> {
                 self.touched.retain(|t| t.id != there.attr.id);
                 Ok(self.sys().rename(dir, name, new_dir, new_name, Rename::Replace)?)
             }
-            (false, false) => self.rename_over(placed, (from, to), &there.attr),
+            (false, false) => self.rename_over(placed, (from, to), &source.attr, &there.attr),
         }
     }
 
+    /// Moves an object to a name that is free, also where the file system cannot promise that in one step. Who has replaced it by
+    /// then keeps the old name.
+    fn move_name(&mut self, (from, to): (&Spot<S>, &Spot<S>), source: &Attr) -> Act<()> {
+        let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
+        let moved = match self.sys().rename(dir, name, new_dir, new_name, Rename::NoReplace) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if source.kind != Kind::Dir => {
+                // What the old name is taken away by is made first: no name is left behind for want of it.
+                self.staging(&from.at.path, &from.dir)?;
+                match self.sys().link(dir, name, new_dir, new_name) {
+                    Ok(()) => return self.leave_name(from, source),
+                    Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
+                        self.move_free((dir, name), (new_dir, new_name))
+                    }
+                    refused => refused,
+                }
+            }
+            Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+                self.move_free((dir, name), (new_dir, new_name))
+            }
+            done => done,
+        };
+        match moved {
+            Err(Errno::EXIST) => Err(Fail::Conflict(self.attr_in(to))),
+            done => Ok(done?),
+        }
+    }
+
+    /// Takes the old name of an object away that has another one.
+    fn leave_name(&mut self, spot: &Spot<S>, object: &Attr) -> Act<()> {
+        let id = object.id;
+        let is_it = |batch: &Self, (stage, aside): (&S::Fd, &[u8])| {
+            let there = batch.sys().open_name(stage, aside).ok().and_then(|fd| batch.home.attr_of(&fd).ok());
+            there.is_some_and(|there| there.id == id)
+        };
+        self.take_out(spot, object, is_it).map(drop)
+    }
+
     /// Exchanges source and destination, so that the latter can be verified before it is lost.
-    fn rename_over(&mut self, placed: &Placed, (from, to): (&Spot<S>, &Spot<S>), there: &Attr) -> Act<()> {
+    fn rename_over(
+        &mut self,
+        placed: &Placed,
+        (from, to): (&Spot<S>, &Spot<S>),
+        source: &Attr,
+        there: &Attr,
+    ) -> Act<()> {
         // It may stay, with what earlier operations wrote.
         self.sync_before_name(there.id)?;
         self.close(there.id);
@@ -250,13 +305,8 @@ impl<S: Sys> Batch<'_, S> {
         match self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange) {
             Ok(()) => {}
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
-                self.dispose(to, there)?;
-                return match self.move_free((dir, name), (new_dir, new_name)) {
-                    Err(Errno::EXIST) => {
-                        Err(Fail::Conflict(self.home.find_in(new_dir, to.name)?.map(|f| f.attr)))
-                    }
-                    done => Ok(done?),
-                };
+                self.dispose_of_replaced(to, there)?;
+                return self.move_name((from, to), source);
             }
             Err(e) => return Err(e.into()),
         }

@@ -46,6 +46,8 @@ pub struct Meddler {
     written: AtomicI64,
     /// All that happens to an object happens in one tick of the clock.
     ticks_once: AtomicBool,
+    /// No byte can be written any more, once the event has happened.
+    is_full: AtomicBool,
 }
 
 impl Meddler {
@@ -65,6 +67,7 @@ impl Meddler {
             forbids: AtomicBool::new(false),
             written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
         }
     }
 
@@ -88,6 +91,16 @@ impl Meddler {
     pub fn after(&self, calls: usize, event: Event) {
         *self.event.lock().unwrap() = Some(event);
         self.countdown.store(calls as i64, Ordering::SeqCst);
+    }
+
+    /// Before the call number `calls` another program does something, by which it takes the last room there is.
+    pub fn fill_after(&self, calls: usize, act: impl FnOnce() + Send + 'static) {
+        self.is_full.store(true, Ordering::SeqCst);
+        self.after(calls, Event::Outside(Box::new(act)));
+    }
+
+    fn has_room(&self) -> Sysult<()> {
+        if self.is_full.load(Ordering::SeqCst) && self.happened() { Err(Errno::NOSPC) } else { Ok(()) }
     }
 
     /// From now on nothing new can be made, for this reason.
@@ -276,8 +289,15 @@ impl Sys for Meddler {
         if self.forbids.load(Ordering::SeqCst) { Err(Errno::PERM) } else { self.linux.chmod(fd, mode) }
     }
 
+    fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize> {
+        self.call()?;
+        self.has_room()?;
+        self.linux.append(fd, data)
+    }
+
     fn write(&self, fd: &OwnedFd, at: u64, data: &[u8]) -> Sysult<usize> {
         self.call()?;
+        self.has_room()?;
         self.written.fetch_add(data.len() as i64, Ordering::SeqCst);
         self.linux.write(fd, at, data)
     }
@@ -326,7 +346,6 @@ impl Sys for Meddler {
         fn xattr(&self, fd: &OwnedFd, name: &[u8]) -> Sysult<Vec<u8>>;
         fn change_xattr(&self, fd: &OwnedFd, name: &[u8], value: Option<&[u8]>, how: XattrHow) -> Sysult<()>;
         fn read(&self, fd: &OwnedFd, at: u64, buf: &mut [u8]) -> Sysult<usize>;
-        fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize>;
         fn truncate(&self, fd: &OwnedFd, size: u64) -> Sysult<()>;
         fn data_range(&self, fd: &OwnedFd, at: u64, size: u64) -> Sysult<Option<(u64, u64)>>;
         fn clone_file(&self, from: &OwnedFd, to: &OwnedFd) -> Sysult<()>;

@@ -532,6 +532,26 @@ fn a_swapped_component_does_not_lead_out() {
     }
 }
 
+/// Where no rename refuses to replace, the old name goes by itself, and may be somebody else's by then.
+#[test]
+fn what_takes_the_old_name_of_a_file_that_is_moved_keeps_it() {
+    for lacks in [Lacks::default(), WEAK] {
+        for over in [false, true] {
+            let op = move |_: Version| {
+                let replaced = over.then(|| (at("w/other"), None));
+                let new_name = name(if over { "other" } else { "new" });
+                let (from, to) = (at("w"), at("w"));
+                Op::Rename { from, name: name("f"), object: at("w/f"), to, new_name, replaced }
+            };
+            at_every_call(lacks, op, replace, |place, outcome, calls| {
+                let names = place.names("w");
+                let is_kept = names.iter().any(|name| place.read(&format!("w/{name}")) == THEIRS);
+                assert!(is_kept, "{names:?}, {outcome:?} after {calls} calls, over another: {over}");
+            });
+        }
+    }
+}
+
 /// Nothing else would tell that it is not all ours. Where somebody has the file open, no lease keeps others out.
 #[test]
 fn what_is_added_to_a_file_after_we_wrote_to_it_does_not_get_our_time() {
@@ -556,6 +576,33 @@ fn what_is_added_to_a_file_after_we_wrote_to_it_does_not_get_our_time() {
         met += usize::from(matches!(outcome, Outcome::Done(_)));
     }
     assert!(met > 0);
+}
+
+/// What failed had written nothing, or only behind what somebody else had added.
+#[test]
+fn an_append_that_fails_cuts_off_nothing_of_others() {
+    for plain in [false, true] {
+        for calls in 0.. {
+            let place = Place::new();
+            place.write("w/f", b"base content");
+            let home = place.open(Meddler::new(Lacks::default()));
+            let base = version(&home, "w/f");
+            let _reader = std::fs::File::open(place.path("w/f")).unwrap();
+            let op = placed(write("w/f", Some(base), 12, b"ours"));
+            let path = place.path("w/f");
+            let append = move || {
+                OpenOptions::new().append(true).open(path).unwrap().write_all(THEIRS).unwrap();
+            };
+            home.sys.fill_after(calls, append);
+            let outcome = one(&home, Placed { plain, ..op });
+            if !home.sys.happened() {
+                break;
+            }
+            let there = place.read("w/f");
+            let is_kept = there.windows(THEIRS.len()).any(|part| part == THEIRS);
+            assert!(is_kept, "{outcome:?} after {calls} calls, plain: {plain}");
+        }
+    }
 }
 
 /// The same of one that is empty until then.
