@@ -649,7 +649,11 @@ impl Sys for SimSys {
     }
 
     fn unlease(&self, fd: &SimFd) {
-        self.machine.state.lock().leases.remove(&fd.ino);
+        // Also the end of a process that is dead comes here, when another one may have it.
+        let leases = &mut self.machine.state.lock().leases;
+        if leases.get(&fd.ino).is_some_and(|holder| Arc::ptr_eq(holder, &self.process)) {
+            leases.remove(&fd.ino);
+        }
     }
 
     fn append(&self, fd: &SimFd, data: &[u8]) -> Sysult<usize> {

@@ -232,7 +232,8 @@ impl<S: Sys> Batch<'_, S> {
         if let Some(claim) = &mut self.claim {
             claim.intend_in_place(&self.home.sys, old.id, !is_append(old.size, pieces), image);
         }
-        let end = sole_append(old.size, pieces).filter(|_| guarded && !leased);
+        // Also with a lease, which the kernel takes away from who is too slow.
+        let end = sole_append(old.size, pieces).filter(|_| guarded);
         // A length that it has would move its time alone, and who comes after a kill there could not tell that from a change by
         // somebody else.
         let is_moot = |to: u64| to == now.size && !placed.plain;
