@@ -52,13 +52,17 @@ fn all(steps: &[Step]) -> Result<()> {
     Ok(())
 }
 
-/// What the simulation must always live through, in a few seconds.
+/// What the simulation must always live through, in a few minutes: the usual troubles, also in long worlds with small caches,
+/// and others.
 fn simulated() -> Result<()> {
-    let troubles = "lost,slow,gateway-kill,gateway-cut";
-    sim(&["--seeds", "500", "--ops", "60", "--only", troubles].map(str::to_owned))?;
-    sim(&["--seeds", "500", "--ops", "60", "--only", "outsider"].map(str::to_owned))?;
-    let troubles = "refusals,neighbour,lost,slow";
-    sim(&["--seeds", "500", "--ops", "60", "--only", troubles].map(str::to_owned))
+    let usual = "gateway-kill,gateway-cut,lost,hangup,slow,agent-kill,old-agents,home-cut";
+    let lived = |seeds: &str, ops: &str, troubles: &str| {
+        sim(&["--seeds", seeds, "--ops", ops, "--only", troubles].map(str::to_owned))
+    };
+    lived("2000", "100", usual)?;
+    lived("4", "10000", &format!("{usual},small-cache"))?;
+    lived("500", "60", "outsider")?;
+    lived("500", "60", "refusals,neighbour,lost,slow")
 }
 
 /// Lives through simulated worlds, in release mode.
