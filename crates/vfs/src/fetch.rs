@@ -318,7 +318,7 @@ impl Volume {
     }
 
     /// A question that is asked now.
-    fn asked(&self, tree: &Tree) -> Asked {
+    pub(crate) fn asked(&self, tree: &Tree) -> Asked {
         let (at, heard) = (self.env.clock.instant(), self.env.clock.now());
         Asked { at, tick: tree.tick, applied: 0, heard }
     }

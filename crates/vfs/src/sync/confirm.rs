@@ -27,24 +27,40 @@ impl Volume {
             None => {}
             Some(attr) => {
                 let attr = as_made(change, attr);
-                self.part_from_another(tree, id, &attr);
+                let other = self.part_from_another(tree, id, &attr);
                 tree.rebind(id, attr.id, binding);
                 self.confirm_attr(tree, id, &attr, change);
+                if let Some(other) = other {
+                    self.join(tree, other, &attr);
+                }
             }
         }
         self.confirm_dirs(tree, change, done);
     }
 
     /// Somebody gave a new file of ours another name, and it was found by that before we knew that it is ours. What is unsent
-    /// by the other name was not made to what we write by ours: it meets a version that the home never has.
-    fn part_from_another(&self, tree: &mut Tree, id: u64, attr: &Attr) {
-        let Some(other) = tree.find_home(&attr.id).filter(|other| *other != id) else { return };
-        if let Ok(inode) = tree.get(other)
-            && inode.kind == home::Kind::File
-        {
-            inode.base = Some(Version { id: HomeId::default(), ..attr.version() });
-            tree.unlogged(other);
-            tree.unsaved(other);
+    /// by the other name was not made to what we write by ours: it meets a version that the home never has. Answers what was found,
+    /// if nothing of it is unsent.
+    fn part_from_another(&self, tree: &mut Tree, id: u64, attr: &Attr) -> Option<u64> {
+        let other = tree.find_home(&attr.id).filter(|other| *other != id)?;
+        let inode = tree.get(other).ok().filter(|inode| inode.kind == home::Kind::File)?;
+        inode.base = Some(Version { id: HomeId::default(), ..attr.version() });
+        let is_idle = inode.pending == 0;
+        tree.unlogged(other);
+        tree.unsaved(other);
+        is_idle.then_some(other)
+    }
+
+    /// Gives the names of an object to that which turned out to be the same file: whoever looks by them must see what is unsent.
+    fn join(&self, tree: &mut Tree, other: u64, attr: &Attr) {
+        let Ok(inode) = tree.get(other) else { return };
+        let names: Vec<(u64, Name)> = inode.link.iter().chain(&inode.more_links).cloned().collect();
+        let asked = self.asked(tree);
+        for (dir, name) in names {
+            meta::merge_name(tree, dir, &name, Some(attr), asked).ok();
+        }
+        if tree.peek(other).is_some_and(|inode| inode.gone) {
+            tree.rebind(other, HomeId::default(), None);
         }
     }
 
