@@ -222,7 +222,7 @@ fn what_was_mended_among_all_troubles_stays_mended() {
         Refusals,
         Neighbour,
     ];
-    let worlds: [(&[Trouble], &[u64]); 9] = [
+    let worlds: [(&[Trouble], &[u64]); 12] = [
         // What it had written over a file that ours was to be added to, and that has its old length after a power cut.
         (&all, &[534, 948, 1284, 4542, 8519]),
         // What is in a folder whose move waits for what was refused.
@@ -241,6 +241,13 @@ fn what_was_mended_among_all_troubles_stays_mended() {
         (&all, &[7586, 14332]),
         // A name that a late listing gave back; a move that was never executed; what a torn write passed, and what it did not.
         (&all, &[11444, 695, 4501, 3435, 17813, 19931]),
+        // What is in a directory that was not moved yet; what a removal left that was refused once; our time on their bytes.
+        (&all, &[205307, 207687, 207726, 208590]),
+        // Another program's move where nothing of ours had run; a half-done move over what was written since; a move that misses
+        // what it moved itself.
+        (&all, &[502315, 502533, 504841, 506152]),
+        // One file that was two objects here.
+        (&all, &[606879]),
     ];
     hold(100, &worlds);
 }
