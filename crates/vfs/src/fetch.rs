@@ -673,7 +673,7 @@ impl Volume {
     }
 
     /// Drops cached bytes that belong to another version.
-    fn content(&self, id: u64, content: Content) {
+    pub(crate) fn content(&self, id: u64, content: Content) {
         if content == Content::Changed {
             self.data.drop_object(id);
         }

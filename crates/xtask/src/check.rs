@@ -14,7 +14,7 @@ const CHECK: &[Step] = &[
     ("the crates' tests", || {
         run::run(&mut run::cargo(&["test", "--workspace", "--exclude", "sim", "--quiet"]))
     }),
-    // Worlds and models are nothing but computing: as the program is built, they take a tenth of the time.
+    // Worlds and models are nothing but computing, and `test` builds them so anyway.
     ("the simulation's tests", || {
         run::run(&mut run::cargo(&["test", "--release", "--package", "sim", "--quiet"]))
     }),

@@ -45,14 +45,21 @@ fn lend<S: Sys>(home: &Posix<S>, file: &Found<S>) -> Sysult<Arc<S::Fd>> {
     }
     // A batch may set the mode that is put back here.
     let _no_batch_runs = lock(&home.applying);
-    let mode = home.attr_of(&file.fd).map_err(|_| Errno::STALE)?.mode & 0o7777;
-    home.sys.chmod(&file.fd, mode | 0o400)?;
-    let opened = home.sys.reopen(&file.fd, Mode::Read);
-    home.sys.chmod(&file.fd, mode)?;
-    let fd = Arc::new(opened?);
+    let mode = home.attr_of(&file.fd).map_err(|_| Errno::STALE)?.mode;
+    let fd = Arc::new(reopen(&home.sys, &file.fd, mode, Mode::Read)?);
     lent.push_front((file.attr.id, fd.clone()));
     lent.truncate(limits::LENT_KEPT);
     Ok(fd)
+}
+
+/// Opens a file of our own of this mode, which is lent what it lacks for that. Its mode must not be changed by others of ours
+/// meanwhile.
+pub(super) fn reopen<S: Sys>(sys: &S, fd: &S::Fd, mode: u32, how: Mode) -> Sysult<S::Fd> {
+    let mode = mode & 0o7777;
+    sys.chmod(fd, mode | if how == Mode::Read { 0o400 } else { 0o600 })?;
+    let opened = sys.reopen(fd, how);
+    sys.chmod(fd, mode)?;
+    opened
 }
 
 /// Closes those whose last name is gone: they would keep their space.

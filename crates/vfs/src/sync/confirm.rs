@@ -57,7 +57,9 @@ impl Volume {
         let names: Vec<(u64, Name)> = inode.link.iter().chain(&inode.more_links).cloned().collect();
         let asked = self.asked(tree);
         for (dir, name) in names {
-            meta::merge_name(tree, dir, &name, Some(attr), asked).ok();
+            if let Ok(Some((id, content))) = meta::merge_name(tree, dir, &name, Some(attr), asked) {
+                self.content(id, content);
+            }
         }
         if tree.peek(other).is_some_and(|inode| inode.gone) {
             tree.rebind(other, HomeId::default(), None);

@@ -5,9 +5,9 @@ use super::{Act, Batch, Fail};
 use crate::attr::{Attr, HomeId, Kind, Version};
 use crate::error::ErrorKind;
 use crate::op::{Done, Payload, Piece, Placed};
-use crate::posix::lock;
 use crate::posix::resolve::Found;
 use crate::posix::step::Step;
+use crate::posix::{lent, lock};
 use crate::{HomePath, Loc, Name};
 use bytes::Bytes;
 use rustix::io::Errno;
@@ -268,7 +268,7 @@ impl<S: Sys> Batch<'_, S> {
         }
         let marked = self.stamp(placed, fd, now.size)?;
         // What somebody added since is not ours: the next change must not take it for its base.
-        Ok(if guarded && marked.size != now.size { now } else { marked })
+        Ok(if marked.size != now.size { now } else { marked })
     }
 
     /// Gives a file of this length the time of the operation, by which it is known to be as that left it; answers what it has
@@ -330,10 +330,7 @@ impl<S: Sys> Batch<'_, S> {
         if opened.as_ref().err() != Some(&Errno::ACCESS) || way != Way::Only || !self.is_own(&file.attr) {
             return opened;
         }
-        self.sys().chmod(&file.fd, file.attr.mode & 0o7777 | 0o600)?;
-        let opened = self.sys().reopen(&file.fd, Mode::ReadWrite);
-        self.sys().chmod(&file.fd, file.attr.mode & 0o7777)?;
-        opened
+        lent::reopen(self.sys(), &file.fd, file.attr.mode, Mode::ReadWrite)
     }
 
     /// The descriptor of a file that this batch has open for writing.
@@ -376,22 +373,13 @@ impl<S: Sys> Batch<'_, S> {
         if !self.home.takes(Step::AskWriters) {
             return false;
         }
-        let opened = match self.sys().reopen(fd, Mode::Read) {
-            Err(Errno::ACCESS) => self.lend_to_read(fd),
-            opened => opened,
-        };
+        let opened = self.sys().reopen(fd, Mode::Read).or_else(|e| match self.home.attr_of(fd) {
+            Ok(file) if e == Errno::ACCESS && self.is_own(&file) => {
+                lent::reopen(self.sys(), fd, file.mode, Mode::Read)
+            }
+            _ => Err(e),
+        });
         opened.is_ok_and(|fd| self.sys().probe_writers(&fd) == Err(Errno::AGAIN))
-    }
-
-    fn lend_to_read(&self, fd: &S::Fd) -> Sysult<S::Fd> {
-        let file = self.home.attr_of(fd).map_err(|_| Errno::STALE)?;
-        if !self.is_own(&file) {
-            return Err(Errno::ACCESS);
-        }
-        self.sys().chmod(fd, file.mode & 0o7777 | 0o400)?;
-        let opened = self.sys().reopen(fd, Mode::Read);
-        self.sys().chmod(fd, file.mode & 0o7777)?;
-        opened
     }
 
     /// Applies pieces in order.

@@ -85,9 +85,9 @@ impl<S: Sys> Batch<'_, S> {
     /// Removes the name of an object that is as it was found.
     fn dispose(&mut self, spot: &Spot<S>, found: &Attr) -> Act<()> {
         let version = found.version();
-        match self
-            .take_out(spot, found, |batch, (stage, aside)| batch.is_as_found(stage, aside, &version, false))?
-        {
+        let is_it =
+            |batch: &Self, (stage, aside): (&S::Fd, &[u8])| batch.is_as_found(stage, aside, &version, false);
+        match self.take_out(spot, found, is_it)? {
             true => Ok(()),
             false => Err(Fail::Conflict(self.attr_in(spot))),
         }
@@ -334,13 +334,14 @@ impl<S: Sys> Batch<'_, S> {
         })
     }
 
-    /// Removes what was replaced, which has the source's old name now.
-    fn dispose_of_replaced(&mut self, from: &Spot<S>, there: &Attr) -> Act<()> {
-        let (dir, name) = from.raw();
+    /// Removes what is replaced, unless somebody has it open for writing. `spot`: the name that it has now, after an exchange the
+    /// source's old one.
+    fn dispose_of_replaced(&mut self, spot: &Spot<S>, there: &Attr) -> Act<()> {
+        let (dir, name) = spot.raw();
         if there.kind == Kind::File && self.sys().open_name(dir, name).is_ok_and(|fd| self.has_writer(&fd)) {
             return Err(Fail::Conflict(Some(*there)));
         }
-        match self.dispose(from, there) {
+        match self.dispose(spot, there) {
             // Somebody else has removed it.
             Err(Fail::Conflict(None)) => Ok(()),
             done => done,

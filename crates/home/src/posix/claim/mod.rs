@@ -353,7 +353,7 @@ impl<S: Sys> Claim<S> {
         } else if matches!(ended.outcome, Outcome::Refused(_)) {
             // What it misses may be what it moved or removed itself before the power failed. Only the gateway can look for that,
             // and it may never hear of this. No file is half written by it any more.
-            self.unknown.entry(ended.seq).and_modify(|file| *file = None);
+            self.unknown.get_mut(&ended.seq).into_iter().for_each(|file| *file = None);
         } else {
             self.unknown.remove(&ended.seq);
         }

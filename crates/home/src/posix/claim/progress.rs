@@ -1,6 +1,6 @@
 //! How far the operations of a volume had come when the power failed.
 //!
-//! After each operation its number becomes the modification time of the file `ran`, which is not synced. A file system
+//! After each operation its number becomes the modification time of the file `ran`, which is not synced for that. A file system
 //! keeps changes of names and attributes in their order: what shows this time after a power cut has kept all of them that
 //! were made before, though perhaps not the content. That holds for objects of the same file system. Where the file's
 //! times are coarse they show an earlier number.

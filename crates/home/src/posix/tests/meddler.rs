@@ -289,6 +289,14 @@ impl Sys for Meddler {
         if self.forbids.load(Ordering::SeqCst) { Err(Errno::PERM) } else { self.linux.chmod(fd, mode) }
     }
 
+    fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()> {
+        self.call()?;
+        if how == Rename::NoReplace {
+            self.room(to, new)?;
+        }
+        self.linux.rename(from, name, to, new, how)
+    }
+
     fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize> {
         self.call()?;
         self.has_room()?;
@@ -332,7 +340,6 @@ impl Sys for Meddler {
         fn open_path(&self, dir: &OwnedFd, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_name(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<OwnedFd>;
         fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()>;
-        fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()>;
         fn unlink(&self, at: &OwnedFd, name: &[u8], dir: bool) -> Sysult<()>;
         fn handle(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;
         fn statfs(&self, fd: &OwnedFd) -> Sysult<Fs>;

@@ -2,6 +2,7 @@
 
 use super::meddler::{Event, Meddler};
 use super::*;
+use rustix::io::Errno;
 use std::fs::OpenOptions;
 use std::io::Write;
 
@@ -41,6 +42,12 @@ fn replace(path: PathBuf) {
     let temp = path.with_extension("temp");
     std::fs::write(&temp, THEIRS).unwrap();
     std::fs::rename(&temp, path).unwrap();
+}
+
+/// Where there is a file by then.
+fn append(path: PathBuf) {
+    let file = OpenOptions::new().append(true).open(path);
+    file.into_iter().for_each(|mut file| file.write_all(THEIRS).unwrap());
 }
 
 fn theirs_is_there(place: &Place, outcome: &Outcome, calls: usize) {
@@ -532,16 +539,23 @@ fn a_swapped_component_does_not_lead_out() {
     }
 }
 
+/// `w/f` moves over `w/other`.
+fn over_other(base: Option<Version>) -> Op<Loc, Payload> {
+    let (from, to, new_name) = (at("w"), at("w"), name("other"));
+    let replaced = Some((at("w/other"), base));
+    Op::Rename { from, name: name("f"), object: at("w/f"), to, new_name, replaced }
+}
+
 /// Where no rename refuses to replace, the old name goes by itself, and may be somebody else's by then.
 #[test]
 fn what_takes_the_old_name_of_a_file_that_is_moved_keeps_it() {
     for lacks in [Lacks::default(), WEAK] {
         for over in [false, true] {
-            let op = move |_: Version| {
-                let replaced = over.then(|| (at("w/other"), None));
-                let new_name = name(if over { "other" } else { "new" });
-                let (from, to) = (at("w"), at("w"));
-                Op::Rename { from, name: name("f"), object: at("w/f"), to, new_name, replaced }
+            let op = move |_: Version| match over_other(None) {
+                Op::Rename { from, name, object, to, .. } if !over => {
+                    Op::Rename { from, name, object, to, new_name: self::name("new"), replaced: None }
+                }
+                over => over,
             };
             at_every_call(lacks, op, replace, |place, outcome, calls| {
                 let names = place.names("w");
@@ -550,6 +564,61 @@ fn what_takes_the_old_name_of_a_file_that_is_moved_keeps_it() {
             });
         }
     }
+}
+
+/// Also where two names cannot change places.
+#[test]
+fn what_somebody_has_open_for_writing_is_not_replaced() {
+    for lacks in [Lacks::default(), WEAK] {
+        let place = Place::new();
+        place.write("w/f", b"ours");
+        place.write("w/other", b"not yet written to");
+        let home = place.open(Meddler::new(lacks));
+        let mut writer = OpenOptions::new().append(true).open(place.path("w/other")).unwrap();
+        let outcome = one(&home, placed(over_other(Some(version(&home, "w/other")))));
+        assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
+        writer.write_all(b", and now").unwrap();
+        assert_eq!(place.read("w/other"), b"not yet written to, and now");
+        assert_eq!(place.read("w/f"), b"ours");
+    }
+}
+
+/// Our copy had the name for a moment, in which somebody wrote to it, and no name is to be had beside it.
+#[test]
+fn what_somebody_wrote_to_our_copy_stays_where_it_cannot_be_put_beside() {
+    let mut met = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        place.write("w/f", b"base content");
+        std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let (base, path) = (version(&home, "w/f"), place.path("w/f"));
+        let _writer = OpenOptions::new().append(true).open(&path).unwrap();
+        home.sys.refuse_in(home.stat(&at("w")).unwrap().attr.id.ino, Errno::NOSPC);
+        let (tell, told) = std::sync::mpsc::channel();
+        let overwrite_copy = move || {
+            if std::fs::read(&path).unwrap() == b"OURS content" {
+                overwrite(path);
+                tell.send(()).unwrap();
+            }
+        };
+        home.sys.after(calls, Event::Outside(Box::new(overwrite_copy)));
+        let outcome = one(&home, placed(write("w/f", Some(base), 0, b"OURS")));
+        if !home.sys.happened() {
+            break;
+        }
+        assert_eq!(place.read("w/f"), b"base content", "{outcome:?} after {calls} calls");
+        if told.try_recv().is_err() {
+            continue;
+        }
+        met += 1;
+        let staged = place.names(".cache/trellis").into_iter().map(|dir| format!(".cache/trellis/{dir}"));
+        let all =
+            staged.flat_map(|dir| place.names(&dir).into_iter().map(move |name| format!("{dir}/{name}")));
+        let kept = all.filter(|file| place.read(file) == THEIRS).count();
+        assert_eq!(kept, 1, "{outcome:?} after {calls} calls");
+    }
+    assert!(met > 0);
 }
 
 /// Nothing else would tell that it is not all ours. Where somebody has the file open, no lease keeps others out.
@@ -562,11 +631,7 @@ fn what_is_added_to_a_file_after_we_wrote_to_it_does_not_get_our_time() {
         let _reader = std::fs::File::open(place.path("w/f")).unwrap();
         let home = place.open(Meddler::new(Lacks::default()));
         let (base, path) = (version(&home, "w/f"), place.path("w/f"));
-        let append = move || {
-            let mut file = OpenOptions::new().append(true).open(path).unwrap();
-            file.write_all(THEIRS).unwrap();
-        };
-        home.sys.after(calls, Event::Outside(Box::new(append)));
+        home.sys.after(calls, Event::Outside(Box::new(move || append(path))));
         let outcome = one(&home, placed(write("w/f", Some(base), 12, b" and ours")));
         if !home.sys.happened() {
             break;
@@ -590,10 +655,7 @@ fn an_append_that_fails_cuts_off_nothing_of_others() {
             let _reader = std::fs::File::open(place.path("w/f")).unwrap();
             let op = placed(write("w/f", Some(base), 12, b"ours"));
             let path = place.path("w/f");
-            let append = move || {
-                OpenOptions::new().append(true).open(path).unwrap().write_all(THEIRS).unwrap();
-            };
-            home.sys.fill_after(calls, append);
+            home.sys.fill_after(calls, move || append(path));
             let outcome = one(&home, Placed { plain, ..op });
             if !home.sys.happened() {
                 break;
@@ -614,11 +676,7 @@ fn what_is_written_into_a_file_that_is_just_made_does_not_get_our_time() {
         place.write("w/other", b"makes the directory");
         let home = place.open(Meddler::new(Lacks::default()));
         let path = place.path("w/new");
-        let append = move || {
-            let file = OpenOptions::new().append(true).open(path);
-            file.into_iter().for_each(|mut file| file.write_all(THEIRS).unwrap());
-        };
-        home.sys.after(calls, Event::Outside(Box::new(append)));
+        home.sys.after(calls, Event::Outside(Box::new(move || append(path))));
         let done = done(&home, create("w", "new", 0o644));
         if !home.sys.happened() {
             break;

@@ -52,6 +52,29 @@ fn the_owner_reads_what_the_mode_forbids() {
     assert_eq!(open(), 0, "it keeps no space");
 }
 
+/// That it is open for writing is asked by opening it.
+#[test]
+fn what_somebody_writes_that_the_mode_forbids_to_read_is_not_replaced() {
+    if !as_user("what_somebody_writes_that_the_mode_forbids_to_read_is_not_replaced") {
+        return;
+    }
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    place.write("w/f", b"ours");
+    place.write("w/log", b"not yet written to");
+    set_mode(&place, "w/log", 0o200);
+    let seen = home.stat(&at("w/log")).unwrap().attr;
+    let _writer = std::fs::File::options().append(true).open(place.path("w/log")).unwrap();
+    let replaced = Some((at("w/log"), Some(seen.version())));
+    let (from, to, new_name) = (at("w"), at("w"), name("log"));
+    let op = Op::Rename { from, name: name("f"), object: at("w/f"), to, new_name, replaced };
+    let outcome = one(&home, placed(op));
+    assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
+    let there = home.stat(&at("w/log")).unwrap().attr;
+    assert_eq!((there.id, there.mode), (seen.id, 0o200));
+    assert_eq!(place.names("w"), ["f", "log"]);
+}
+
 /// Such a file cannot be copied: it is written in place, at its end and elsewhere.
 #[test]
 fn the_owner_writes_what_nobody_may_read() {
