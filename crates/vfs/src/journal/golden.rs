@@ -153,6 +153,7 @@ fn bodies() -> Vec<Body> {
         Fate::Dropped,
     ];
     all.extend(fates.into_iter().zip(3..).map(|(how, seq)| Body::Retire(Retire { seq, how })));
+    all.push(Body::Vanish(vec![7, 8]));
     all
 }
 
@@ -244,6 +245,6 @@ fn an_unknown_kind_of_record_is_of_a_later_version_too() {
     let disk = disk_with(&bytes);
     let before = disk.content(AT);
     let Err(e) = start(&disk, LIMITS) else { panic!("it was opened") };
-    assert!(matches!(&e, Error::Newer(why) if why.contains("record 30 is of an unknown kind")), "{e}");
+    assert!(matches!(&e, Error::Newer(why) if why.contains("record 31 is of an unknown kind")), "{e}");
     assert_eq!(disk.content(AT), before, "nothing was changed");
 }
