@@ -8,8 +8,8 @@ pub const IO_MAX: u32 = 1 << 20;
 pub const FILE_MAX: u64 = i64::MAX as u64;
 /// Hard links that one object may have.
 pub const LINK_MAX: u32 = 65_000;
-/// Longest target of a symbolic link, in bytes.
-pub const TARGET_MAX: usize = 4096;
+/// Longest target of a symbolic link, in bytes: what Linux takes.
+pub const TARGET_MAX: usize = 4095;
 /// Fetched at once and cached as one piece, in bytes.
 pub const FETCH_CHUNK: u64 = 1 << 20;
 /// Fetched at least, in bytes.

@@ -565,7 +565,7 @@ async fn a_create_that_is_told_to_come_again_has_made_nothing() {
     world.fault(Fault::Unreachable);
     // One segment is all that the journal gets; most of it is taken.
     world.disk.fill_up(true);
-    let long = bytes::Bytes::from(vec![b'x'; 4096]);
+    let long = bytes::Bytes::from(vec![b'x'; 4095]);
     let mut links = 0;
     loop {
         let name = format!("link{links}");

@@ -260,9 +260,12 @@ impl Volume {
         if let Some(size) = set.size
             && (size != attr.size || wanted == SetAttr::default())
         {
-            tickets.push(self.truncate(tree, ctx, id, size)?);
             // A change of the size leaves that time by itself: kernels ask for both in one call.
             wanted.mtime = wanted.mtime.filter(|time| *time != SetTime::Now);
+            // The last change alone says that the call was executed: a power cut may leave the first without it.
+            let is_last = wanted == SetAttr::default();
+            let ctx = Ctx { retry: ctx.retry.filter(|_| is_last), ..ctx };
+            tickets.push(self.truncate(tree, ctx, id, size)?);
         }
         if wanted != SetAttr::default() {
             tickets.push(self.set_attr(tree, ctx, id, wanted)?);
