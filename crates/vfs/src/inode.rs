@@ -442,8 +442,11 @@ impl Tree {
             known.filter(|id| self.get(*id).is_ok_and(|n| n.pending == 0 || is_there(n)))
         } else {
             let same = self.find_home(&attr.id).filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind));
-            // An unsent write may have arrived already and have given the file another inode.
-            same.or(known.filter(|id| self.get(*id).is_ok_and(|n| n.pending > 0)))
+            // An unsent write may have arrived already and have given the name that it goes by another inode, which somebody may
+            // have made a link to.
+            let sent_by = known.filter(|id| self.get(*id).is_ok_and(|n| n.binding.as_ref() == Some(&place)));
+            let written = sent_by.filter(|id| self.queue.is_writing(*id));
+            written.or(same).or(sent_by.filter(|id| self.get(*id).is_ok_and(|n| n.pending > 0)))
         };
         let id = match found {
             Some(id) => id,
@@ -676,7 +679,10 @@ impl Tree {
     fn load(&mut self, id: u64) -> Option<()> {
         let bytes = self.store.get(&self.key(b'b', &id.to_be_bytes())).ok()??;
         let b = Binding::from_bytes(bytes).ok()?;
+        // What has been found out since it was kept is newer.
+        let known = self.by_home.get(&b.id).copied();
         self.insert(id, Inode::new(b.kind, b.fileid, b.id));
+        known.and_then(|known| self.by_home.insert(b.id, known));
         self.apply_binding(&b);
         self.recall(id);
         Some(())

@@ -40,8 +40,9 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     let heard = tree.heard(asked.heard);
     let inode = tree.get(id)?;
     // What was kept from before a restart has no unsent change that could not be laid over the answer once more, but
-    // outcomes that came after the question cannot.
-    let is_ours = !inode.recalled && (inode.pending > 0 || asked.at < inode.at);
+    // outcomes that came after the question cannot; and what is unsent was not made to another object of its name.
+    let is_other = inode.pending > 0 && inode.home_id.ino != 0 && inode.home_id != attr.id;
+    let is_ours = is_other || !inode.recalled && (inode.pending > 0 || asked.at < inode.at);
     if inode.attr.is_some() && (is_ours || !asked.knows(&inode.settled)) {
         return Ok(Content::Kept);
     }

@@ -8,12 +8,14 @@ use super::prefer::Lost;
 use super::queue::{self, Group, Pending};
 use crate::conflict::{self, Ours, Policy, Resolution, Theirs};
 use crate::data::{Part, Pin, Room};
-use crate::inode::{Tree, local};
+use crate::inode::{Tree, is_hidden, local};
 use crate::journal::{Change, Extent, Stored};
 use crate::limits;
 use crate::meta;
 use crate::volume::Volume;
-use home::{Attr, Done, Error, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Piece, Result, XattrHow};
+use home::{
+    Attr, Done, Error, ErrorKind, HomeId, HomePath, Kind, Loc, Name, New, Op, Piece, Result, XattrHow,
+};
 use std::sync::Arc;
 
 impl Volume {
@@ -87,7 +89,10 @@ impl Volume {
             }
             how => match (&one.op, &theirs) {
                 (Op::Write { file, .. }, Some(attr))
-                    if how == Resolution::Overwrite && attr.kind == Kind::File =>
+                    if how == Resolution::Overwrite
+                        && attr.kind == Kind::File
+                        // What is unsent of that would be gone over unseen.
+                        && !self.is_anothers(one, attr)? =>
                 {
                     self.write_over(one, file, attr).await
                 }
@@ -130,13 +135,35 @@ impl Volume {
             tree.queue.get_mut(seq).into_iter().for_each(|op| op.rebuilt = true);
             return Ok(());
         }
-        // A copy of it may have its place: then it has another identity, too.
         let binding = tree.get(object)?.binding.clone();
-        tree.rebind(object, attr.id, binding);
-        tree.get(object)?.base = Some(attr.version());
+        let removes = matches!(change.op, Op::Remove { .. });
+        if removes && tree.find_home(&attr.id).is_some_and(|other| other != object) {
+            // A removal needs no identity: the version tells what is meant.
+            let fs = attr.id.fs;
+            tree.rebind(object, HomeId { fs, ..HomeId::default() }, binding);
+            tree.get(object)?.base = Some(attr.version());
+        } else {
+            // A copy of it may have its place: then it has another identity, too.
+            self.take_identity(tree, object, &attr, binding)?;
+        }
         tree.queue.get_mut(seq).into_iter().for_each(|op| op.rebuilt = true);
         // After a restart no answer tells any more that this is our own: it would look like somebody else's.
         self.log_base(tree, object)
+    }
+
+    /// What is unsent of an object builds on what the home has there, whatever that was known as so far.
+    pub(super) fn take_identity(
+        &self,
+        tree: &mut Tree,
+        object: u64,
+        theirs: &Attr,
+        binding: Option<(u64, Name)>,
+    ) -> Result<()> {
+        let other = self.part_from_another(tree, object, theirs);
+        tree.rebind(object, theirs.id, binding);
+        tree.get(object)?.base = Some(theirs.version());
+        self.join(tree, (object, other), theirs);
+        Ok(())
     }
 
     /// The object that stands for what the home has under a name which another one has here; `None` where it has unsent
@@ -332,10 +359,36 @@ impl Volume {
             self.submit_again(tree, object, attr, op)?;
         }
         let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
+        self.leave_names(tree, object, &(dir, name.clone()))?;
         tree.detach(object);
         self.amend(tree, seq, create)?;
         if copy != name {
             self.follow(tree, seq, object, (dir, name.clone()), copy.clone())?;
+        }
+        Ok(())
+    }
+
+    /// What the home has is another file from now on, and so the other names that it has there are not those of ours.
+    fn leave_names(&self, tree: &mut Tree, object: u64, kept: &(u64, Name)) -> Result<()> {
+        let gateway = self.shared.gateway;
+        let inode = tree.get(object)?;
+        let names = inode.binding.iter().chain(&inode.more_bindings);
+        let others: Vec<(u64, Name)> =
+            names.filter(|place| *place != kept && !is_hidden(gateway, &place.1)).cloned().collect();
+        for place in others {
+            let node = tree.names_mut(place.0)?;
+            let slot = node.slot(&place.1).unwrap_or_default();
+            // What is unsent for a name finds out itself whose it is.
+            if slot.pending > 0 {
+                continue;
+            }
+            if slot.child == Some(object) {
+                node.forget(&place.1);
+                node.complete = false;
+                tree.unsaved(place.0);
+            }
+            tree.get(object)?.drop_link(&place);
+            tree.notes.entry(place.0, &place.1, 0);
         }
         Ok(())
     }

@@ -6,16 +6,21 @@ use crate::meta;
 use crate::volume::Volume;
 use home::op::{SetAttr, SetTime};
 use home::{Attr, Done, HomeId, Name, New, Op, Time, Version};
+use std::time::Duration;
 
 impl Volume {
-    /// Confirms what a change made of its objects.
-    pub(super) fn confirm(&self, tree: &mut Tree, change: &Change, done: &Done) {
+    /// Confirms what a change made of its objects. Answers what was found by another name and turned out to be the same file.
+    pub(super) fn confirm(&self, tree: &mut Tree, change: &Change, done: &Done) -> Option<u64> {
         let id = change.object;
         self.confirm_names(tree, change);
-        let Ok(inode) = tree.get(id) else { return };
+        let inode = tree.get(id).ok()?;
         let nameless = inode.binding.is_none();
         let binding = inode.binding.clone();
-        match done.attr {
+        let other = done.attr.and_then(|attr| known_elsewhere(tree, id, &attr));
+        let inode = tree.get(id).ok()?;
+        // What is left of a file whose name was removed, and is known as another object, is that one's.
+        let left = done.attr.filter(|_| other.is_none() || !matches!(change.op, Op::Remove { .. }));
+        match left {
             None if nameless => tree.rebind(id, HomeId::default(), None),
             None if matches!(change.op, Op::Create { new: New::File, .. }) => {
                 // It was made and has gone. What is unsent was not made to whatever has its name by now.
@@ -30,36 +35,41 @@ impl Volume {
                 let other = self.part_from_another(tree, id, &attr);
                 tree.rebind(id, attr.id, binding);
                 self.confirm_attr(tree, id, &attr, change);
-                if let Some(other) = other {
-                    self.join(tree, other, &attr);
-                }
+                self.join(tree, (id, other), &attr);
             }
         }
         self.confirm_dirs(tree, change, done);
+        other
     }
 
-    /// Somebody gave a new file of ours another name, and it was found by that before we knew that it is ours. What is unsent
-    /// by the other name was not made to what we write by ours: it meets a version that the home never has. Answers what was found,
-    /// if nothing of it is unsent.
-    fn part_from_another(&self, tree: &mut Tree, id: u64, attr: &Attr) -> Option<u64> {
-        let other = tree.find_home(&attr.id).filter(|other| *other != id)?;
+    /// What the home has for `id` from now on was found there by another name before, because we did not know that it is ours:
+    /// somebody renamed it, or made a link to it. What is unsent by the other name was not made to what we write by ours: it meets
+    /// a version that the home never has. Answers what was found.
+    pub(super) fn part_from_another(&self, tree: &mut Tree, id: u64, attr: &Attr) -> Option<u64> {
+        let other = known_elsewhere(tree, id, attr)?;
         let inode = tree.get(other).ok().filter(|inode| inode.kind == home::Kind::File)?;
         inode.base = Some(Version { id: HomeId::default(), ..attr.version() });
-        let is_idle = inode.pending == 0;
         tree.unlogged(other);
         tree.unsaved(other);
-        is_idle.then_some(other)
+        Some(other)
     }
 
-    /// Gives the names of an object to that which turned out to be the same file: whoever looks by them must see what is unsent.
-    fn join(&self, tree: &mut Tree, other: u64, attr: &Attr) {
-        let Ok(inode) = tree.get(other) else { return };
+    /// Gives the names of an object with nothing unsent to that which turned out to be the same file: whoever looks by them must
+    /// see what is unsent. To be called when `id` has the identity.
+    pub(super) fn join(&self, tree: &mut Tree, (id, other): (u64, Option<u64>), attr: &Attr) {
+        let Some(other) = other else { return };
+        let Some(inode) = tree.get(other).ok().filter(|inode| inode.pending == 0) else { return };
+        // It may have been looked at since.
+        let is_older = inode.attr.is_some_and(|seen| seen.version() != attr.version());
         let names: Vec<(u64, Name)> = inode.link.iter().chain(&inode.more_links).cloned().collect();
         let asked = self.asked(tree);
         for (dir, name) in names {
             if let Ok(Some((id, content))) = meta::merge_name(tree, dir, &name, Some(attr), asked) {
                 self.content(id, content);
             }
+        }
+        if let Some(inode) = tree.get(id).ok().filter(|_| is_older) {
+            inode.at = Duration::ZERO;
         }
         if tree.peek(other).is_some_and(|inode| inode.gone) {
             tree.rebind(other, HomeId::default(), None);
@@ -119,7 +129,7 @@ impl Volume {
     pub(super) fn lose_binding(&self, tree: &mut Tree, id: u64, place: (u64, Name)) {
         let Ok(inode) = tree.get(id) else { return };
         inode.drop_binding(&place);
-        inode.at = std::time::Duration::ZERO;
+        inode.at = Duration::ZERO;
         // What the home was never seen to have has no identity to lose, and may still be made: on the file system that it is for.
         if inode.gone && inode.binding.is_none() && inode.home_id.ino != 0 {
             tree.rebind(id, HomeId::default(), None);
@@ -192,11 +202,21 @@ impl Volume {
             if let Ok(inode) = tree.get(dir)
                 && inode.pending == 0
             {
+                // A time of ours may have been shown: by a server that was not strict.
+                let last = inode.shown.map(|(_, time)| time);
                 inode.shown = None;
                 meta::adopt(inode, attr, at, heard);
+                if let Some(last) = last.filter(|last| meta::shown_ctime(inode, attr) <= *last) {
+                    inode.shown = Some((Some(attr.version()), last.next()));
+                }
             }
         }
     }
+}
+
+/// The other object that what is there is known as.
+fn known_elsewhere(tree: &mut Tree, id: u64, attr: &Attr) -> Option<u64> {
+    tree.find_home(&attr.id).filter(|other| *other != id)
 }
 
 /// What a change made, of which this is there. A new file was empty: whether what it has is of our later writes is for those to

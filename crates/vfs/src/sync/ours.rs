@@ -20,6 +20,10 @@ impl Volume {
             // What has the name is not shown, or has lost it since.
             return Ok(if takes_name { Theirs::Other } else { Theirs::Gone });
         };
+        // Another program gave it that name, by a link: it has it. rename(2) would leave both, too.
+        if matches!(one.op, Op::Rename { .. }) && self.is_itself(one, attr)? {
+            return Ok(Theirs::Own);
+        }
         let anothers = self.is_anothers(one, attr)?;
         let in_use = is_in_use(&self.tree.lock(), one, attr);
         if !anothers && !in_use && (self.is_our_own(one, attr) || self.is_begun(one, attr).await?) {
@@ -43,13 +47,24 @@ impl Volume {
         })
     }
 
-    /// Whether what a write met is another file of ours, which has unsent changes too: each would go over the other's.
-    fn is_anothers(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
+    /// Whether what has the name is the object that is to get it.
+    fn is_itself(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let mut tree = self.tree.lock();
         let object = self.object(&tree, one)?;
-        let known =
-            tree.find_home(&theirs.id).filter(|id| *id != object && matches!(one.op, Op::Write { .. }));
-        Ok(known.and_then(|id| tree.peek(id)).is_some_and(|inode| inode.pending > 0))
+        Ok(theirs.id.ino != 0 && tree.get(object)?.home_id == theirs.id)
+    }
+
+    /// Whether what an operation met is another file of ours. A write: one with unsent changes too, each of which would go over
+    /// the other's. A removal: where its object has a further name here, and so must keep its identity.
+    pub(super) fn is_anothers(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
+        let mut tree = self.tree.lock();
+        let object = self.object(&tree, one)?;
+        let Some(known) = tree.find_home(&theirs.id).filter(|id| *id != object) else { return Ok(false) };
+        Ok(match one.op {
+            Op::Write { .. } => tree.peek(known).is_some_and(|inode| inode.pending > 0),
+            Op::Remove { .. } => tree.peek(object).is_some_and(|inode| !inode.gone),
+            _ => false,
+        })
     }
 
     /// Whether what the home has was left there by one of our own sends whose answer was lost.

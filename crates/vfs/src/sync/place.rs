@@ -161,7 +161,7 @@ impl<'a> Placer<'a> {
             let elsewhere = names.first().filter(|_| !names.contains(&place)).cloned();
             if let Some(elsewhere) = elsewhere.filter(|_| self.identity(*object).is_none()) {
                 if !self.tree.get(*object)?.gone {
-                    return Err(ErrorKind::Stale.into());
+                    return Err(ErrorKind::NotFound.into());
                 }
                 (*dir, *name) = elsewhere;
             }

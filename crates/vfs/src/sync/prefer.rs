@@ -96,8 +96,7 @@ impl Volume {
         let Some(attr) = tree.get(object)?.attr else { return Ok(()) };
         let binding = tree.get(object)?.binding.clone();
         self.write_all_again(&mut tree, object, &attr, (0, filled))?;
-        tree.rebind(object, theirs.id, binding);
-        tree.get(object)?.base = Some(theirs.version());
+        self.take_identity(&mut tree, object, theirs, binding)?;
         self.log_base(&mut tree, object)
     }
 
@@ -230,7 +229,7 @@ impl Volume {
         (inode.base, inode.base_len) = (Some(theirs.version()), theirs.size);
         let binding = inode.binding.clone();
         if binding.is_some() {
-            tree.rebind(object, theirs.id, binding);
+            self.take_identity(tree, object, theirs, binding)?;
         }
         self.relay(tree, object);
         tree.notes.content(object, 0);

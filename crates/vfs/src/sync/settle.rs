@@ -28,7 +28,7 @@ impl Volume {
         if let Op::SetXattr { object, name, value, .. } = &last.op {
             tree.confirm_xattr(*object, name, value.as_ref());
         }
-        self.confirm(tree, &last, done);
+        let other = self.confirm(tree, &last, done);
         if let (Some(object), Some(seq)) = (queue::destroyed(&last), group.seqs.last()) {
             self.drop_destroyed(tree, object, *seq)?;
             let place = queue::names(&last).last();
@@ -42,7 +42,7 @@ impl Volume {
             tree.notes.attributes(last.object, 0);
         }
         // With the first record: a crash in between must not leave the old version under a part of the changes.
-        let mut bindings = bindings_after(tree, &last);
+        let mut bindings = bindings_after(tree, &last, other);
         bindings.iter().for_each(|b| tree.unsaved(b.object));
         for (seq, op) in ops {
             let bindings = std::mem::take(&mut bindings);
@@ -481,11 +481,11 @@ fn pause(kind: ErrorKind, before: u32) -> Duration {
 }
 
 /// Identities that an outcome changed: that of the object, and of the one whose name it took. A restart must not find
-/// the latter under that name again.
-fn bindings_after(tree: &mut Tree, change: &Change) -> Vec<crate::journal::Binding> {
+/// the latter under that name again. First that of the one which has lost its identity to the object.
+fn bindings_after(tree: &mut Tree, change: &Change, other: Option<u64>) -> Vec<crate::journal::Binding> {
     let replaced = match &change.op {
         Op::Rename { replaced, .. } => replaced.as_ref().map(|(old, _)| *old),
         _ => None,
     };
-    [Some(change.object), replaced].into_iter().flatten().filter_map(|id| tree.binding(id)).collect()
+    [other, Some(change.object), replaced].into_iter().flatten().filter_map(|id| tree.binding(id)).collect()
 }

@@ -160,3 +160,76 @@ async fn what_is_written_after_a_removal_is_to_a_file_that_is_not_gone() {
         assert_eq!(copies, if written { vec![copy] } else { vec![] });
     }
 }
+
+/// An outcome tells that a new file is one which was found by another name, with unsent changes. A crash right behind it must
+/// not bring back what those were made to.
+#[tokio::test]
+async fn what_is_parted_from_another_stays_so_after_a_crash() {
+    use crate::inode::{ROOT_ID, tests::attr};
+    use home::{Kind, New, Piece};
+    let disk = SimDisk::new();
+    let found = attr(Kind::File, 50);
+    let (ours, theirs) = (Name::new(b"f").unwrap(), Name::new(b"g").unwrap());
+    let other = {
+        let volume = volume(&disk, Arc::new(MemoryHome::new()));
+        let other = {
+            let mut tree = volume.tree.lock();
+            let object = tree.new_id().unwrap();
+            let made = Op::Create { dir: ROOT_ID, name: ours, new: New::File, mode: 0o644 };
+            let change = |object, op| Change {
+                time: found.mtime,
+                object,
+                after: Some(found),
+                op,
+                retry: None,
+                verifier: None,
+                plain: false,
+            };
+            let unseen = home::Attr { id: home::HomeId::default(), ..found };
+            let create = Change { after: Some(unseen), ..change(object, made) };
+            let create = volume.submit(&mut tree, 0, create).unwrap();
+            let other = tree.bind(ROOT_ID, &theirs, &found, None).unwrap();
+            assert_ne!(other, object);
+            let inode = tree.get(other).unwrap();
+            (inode.attr, inode.base) = (Some(found), Some(found.version()));
+            let pieces = vec![Piece::Truncate(0)];
+            let write = Op::Write { file: other, base: Some(found.version()), pieces };
+            volume.submit(&mut tree, 0, change(other, write)).unwrap();
+            let group = Group { seqs: vec![create.seq], newborn: false };
+            volume.done(&mut tree, &group, &Done { attr: Some(found), dirs: vec![] }).unwrap();
+            other
+        };
+        volume.lane.synced(volume.lane.last()).await.unwrap();
+        disk.kill();
+        other
+    };
+    let volume = volume(&disk, Arc::new(MemoryHome::new()));
+    let mut tree = volume.tree.lock();
+    assert_eq!(tree.get(other).unwrap().base.unwrap().id, home::HomeId::default());
+}
+
+/// A SETATTR of size and mode takes two changes, and a power cut may leave the first one alone: only the last one says that the
+/// call was executed.
+#[tokio::test]
+async fn the_last_change_of_a_call_alone_answers_it_again() {
+    use crate::inode::{ROOT_ID, tests::attr};
+    use crate::types::{Cred, Ctx, RetryKey, SetAttrs};
+    let volume = volume(&SimDisk::new(), Arc::new(MemoryHome::new()));
+    let cred = Cred { uid: 4000, gid: 4000, groups: Vec::new() };
+    let mode_alone = SetAttrs { mode: Some(0o640), ..SetAttrs::default() };
+    let size_alone = SetAttrs { size: Some(1_000), ..SetAttrs::default() };
+    let both = SetAttrs { size: Some(1_000), ..mode_alone };
+    let cases: [(SetAttrs, &[bool]); 3] =
+        [(both, &[false, true]), (size_alone, &[true]), (mode_alone, &[true])];
+    for (n, (set, keys)) in (0u8..).zip(cases) {
+        let mut tree = volume.tree.lock();
+        let name = Name::new(&[b'a' + n]).unwrap();
+        let id = tree.bind(ROOT_ID, &name, &attr(home::Kind::File, 50 + u64::from(n)), None).unwrap();
+        tree.get(id).unwrap().attr = Some(attr(home::Kind::File, 50 + u64::from(n)));
+        let ctx = Ctx { retry: Some(RetryKey([n; 16])), ..Ctx::of(&cred) };
+        volume.set(&mut tree, ctx, id, &set).unwrap();
+        let of_it = tree.queue.iter().filter(|(_, p)| p.change.object == id);
+        let have: Vec<bool> = of_it.map(|(_, p)| p.change.retry.is_some()).collect();
+        assert_eq!(have, keys, "{set:?}");
+    }
+}
