@@ -258,6 +258,10 @@ impl Vfs {
                 volume.outcome_of(seq).await;
             }
         }
+        if volume.plain() {
+            // Else a restart would not know that it was done, and would show what was before it.
+            volume.journalled(volume.lane.last()).await.ok()?;
+        }
         self.shared.replies.lock().get(&key.0).map(|oid| FirstReply { oid })
     }
 

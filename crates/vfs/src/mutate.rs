@@ -19,6 +19,8 @@ pub struct Ticket {
     pub seq: u64,
     /// In mode `strict`: its outcome at the home.
     pub outcome: Option<oneshot::Receiver<Result<()>>>,
+    /// Whether it changes names: then handles depend on its outcome.
+    pub names: bool,
 }
 
 impl Volume {
@@ -94,6 +96,7 @@ impl Volume {
             self.shared.replies.lock().insert(key, Oid { volume: self.id, id: change.object });
         }
         // The bytes of a file go when it is committed; until then they may become fewer.
+        let names = crate::sync::queue::names(&change).next().is_some();
         let at_once = !laid
             || !matches!(change.op, Op::Write { .. })
                 && objects(&change)
@@ -103,7 +106,7 @@ impl Volume {
             tree.queue.hurry(seq);
         }
         self.wake.notify_one();
-        Ok(Ticket { seq, outcome })
+        Ok(Ticket { seq, outcome, names })
     }
 
     /// Gives the bindings that reads handed out a record of their own. Not synced: a power cut may make only
@@ -151,12 +154,14 @@ impl Volume {
             None => Ok(()),
             Some(mut outcome) => loop {
                 if let Ok(told) = tokio::time::timeout(limits::OUTCOME_PATIENCE, &mut outcome).await {
-                    return told.unwrap_or_else(|_| {
+                    told.unwrap_or_else(|_| {
                         Err(Error::new(
                             ErrorKind::Io,
                             "the server is stopping; whether it was done is not known",
                         ))
-                    });
+                    })?;
+                    // Who has an answer has a handle that a restart keeps: nobody looks for what was done then.
+                    return if ticket.names { self.journalled(self.lane.last()).await } else { Ok(()) };
                 }
                 // Without a journal nothing more goes home, nor does what waits for something that was refused.
                 let held = self.lane.poisoned().is_some() || self.tree.lock().queue.is_stuck(ticket.seq);

@@ -314,6 +314,7 @@ impl Recovery {
     fn lay_outcome(&self, tree: &mut Tree, seq: u64, change: &Change) {
         let links = self.links_after(tree, seq, change);
         let shown = self.shown(tree, change);
+        let unseen = unseen_ctimes(tree, change);
         for id in objects(change) {
             if lay_attributes(tree, id, std::iter::once(change.clone())).is_ok()
                 && let Ok(inode) = tree.get(id)
@@ -324,6 +325,11 @@ impl Recovery {
         }
         put_back(tree, shown);
         put_back_links(tree, change.object, links);
+        for (id, shown) in unseen {
+            if let Ok(inode) = tree.get(id) {
+                inode.shown = shown;
+            }
+        }
     }
 
     /// `lay` lays a change that has no outcome over names and attributes. `kept`: attributes that were kept have it
@@ -365,6 +371,15 @@ fn put_back_links(tree: &mut Tree, id: u64, links: Option<u32>) {
     if let (Some(nlink), Ok(inode)) = (links, tree.get(id)) {
         inode.attr = inode.attr.map(|attr| Attr { nlink, ..attr });
     }
+}
+
+/// What the objects of a change show that nobody saw before the home had it, as in mode `strict`: then it was shown with the
+/// home's times.
+fn unseen_ctimes(tree: &mut Tree, change: &Change) -> Vec<(u64, Option<(Option<Version>, Time)>)> {
+    if change.is_laid() {
+        return Vec::new();
+    }
+    objects(change).filter_map(|id| Some((id, tree.get(id).ok()?.shown))).collect()
 }
 
 fn put_back(tree: &mut Tree, shown: Vec<(u64, (Option<Version>, Time))>) {

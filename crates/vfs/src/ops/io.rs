@@ -178,6 +178,8 @@ impl Vfs {
         if volume.plain() {
             volume.wake.notify_one();
             volume.at_home(oid.id, last).await?;
+            // Else a restart would look for what was committed, and might send it over what others did since.
+            volume.journalled(volume.lane.last()).await?;
         }
         let kept = volume.kept(oid.id).await;
         let mut tree = volume.tree.lock();

@@ -128,7 +128,8 @@ pub(super) fn claim<S: Sys>(
             return Ok(None);
         }
     };
-    if !claim.complete {
+    // Who does not send again what was begun, as in mode strict, takes what is found of it for done.
+    if !claim.complete || claim.is_open(&lost) {
         make_durable(home, &lost)?;
     }
     let mut memo = lock(&home.memo);
@@ -387,6 +388,11 @@ impl<S: Sys> Claim<S> {
         if self.left.len() > limits::OUTCOMES_KEPT {
             self.left.pop_front();
         }
+    }
+
+    /// Whether any of these was begun and may not be durable.
+    fn is_open(&self, lost: &[u64]) -> bool {
+        lost.iter().any(|seq| self.unsettled.contains(seq) || self.doubt.contains_key(seq))
     }
 
     /// What is known of these operations and all later ones.
