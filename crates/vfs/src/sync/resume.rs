@@ -64,6 +64,12 @@ impl Trace {
         name_that_is_left(&self.change.op).is_some() && self.at_old_name.is_none()
     }
 
+    /// Whether the name that a move takes away leads to what has the new one: a home that moves in two steps did the first alone.
+    fn has_both(&self) -> bool {
+        let both = self.there.zip(self.at_old_name).is_some_and(|(new, old)| new.id == old.id);
+        self.mark.is_none() && both && matches!(self.change.op, Op::Rename { .. })
+    }
+
     /// Whether it was done to its end for certain: the home knows it, or it is among the first that left their marks.
     fn is_over(&self, own: &HashSet<u64>) -> bool {
         self.durable || own.contains(&self.seq) && !self.half
@@ -114,6 +120,8 @@ struct Seen {
     times: Times,
     /// By file, the times that records set: another file may have one of them, too.
     set: Times,
+    /// What writes leave: the file, its time and its length.
+    left: HashSet<(u64, Time, u64)>,
     class: Class,
     /// The power may have failed.
     cut: bool,
@@ -200,6 +208,10 @@ impl Volume {
                 identities.insert(t.change.object, mark);
             }
         }
+        // What a move in two steps replaced is gone, and its name shows what was moved.
+        for old in traces.iter().filter(|t| t.has_both()).filter_map(|t| replaced(&t.change)) {
+            identities.remove(&old);
+        }
         {
             let mut tree = self.tree.lock();
             // Of what is sent now only the answers can be lost that are not known yet.
@@ -229,7 +241,9 @@ impl Volume {
             let Some(mark) = t.mark.filter(|_| tree.queue.get(t.seq).is_some()) else { continue };
             let binding = tree.get(t.change.object)?.binding.clone();
             if binding.is_some() {
+                let other = self.part_from_another(tree, t.change.object, &mark);
                 tree.rebind(t.change.object, mark.id, binding);
+                self.join(tree, (t.change.object, other), &mark);
                 tree.unlogged(t.change.object);
             }
         }
@@ -266,7 +280,9 @@ impl Volume {
             true => self.times(sent.iter().map(|(seq, _)| *seq), which),
             false => Times::new(),
         };
-        let seen = Seen { found, times: times(has_own_time), set: times(sets_time), class, cut };
+        let written = if cut { self.left_by_writes(&sent) } else { HashSet::new() };
+        let (own, set) = (times(has_own_time), times(sets_time));
+        let seen = Seen { found, times: own, set, left: written, class, cut };
         let traces =
             sent.into_iter().filter_map(|(seq, place)| self.trace(seq, place, left.get(&seq), &seen));
         let mut traces: Vec<Trace> = traces.collect();
@@ -278,7 +294,7 @@ impl Volume {
             let last_begun = last_begun(&traces, how_far);
             disown(&mut traces, last_begun);
             disbelieve(&mut traces, |id| self.known(id));
-            let shows = |id, there: &Attr| self.shows(id, there, &seen.times);
+            let shows = |id, there: &Attr| self.shows(id, there, &seen);
             believe(&mut traces, executed..=last_begun, |id| self.known(id), shows);
         }
         if let Some(course) = course {
@@ -333,7 +349,7 @@ impl Volume {
         let replaces = replaced(&change);
         let is_replaced = |old: &Attr| {
             mark.is_some_and(|moved| moved.id != old.id)
-                && replaces.is_some_and(|id| self.shows(id, old, &seen.times) || has_time(id, old, &seen.set))
+                && replaces.is_some_and(|id| self.shows(id, old, seen) || has_time(id, old, &seen.set))
         };
         let replaced = at_old_name.filter(is_replaced);
         let (moot, durable, half) = (false, false, replaces.is_some());
@@ -404,11 +420,6 @@ impl Volume {
         times
     }
 
-    /// Whether attributes at the home are those of a file, as far as is known here.
-    fn shows(&self, id: u64, there: &Attr, times: &Times) -> bool {
-        self.known(id).map_or_else(|| has_time(id, there, times), |known| known == there.id)
-    }
-
     /// The identity that an object was seen to have at the home.
     fn known(&self, id: u64) -> Option<home::HomeId> {
         self.tree.lock().peek(id).map(|n| n.home_id).filter(|id| id.ino != 0)
@@ -429,7 +440,10 @@ impl Volume {
         for t in traces {
             let (id, is_removal) = match &t.change.op {
                 Op::Remove { object, .. } => (*object, true),
-                Op::Rename { replaced: Some((old, _)), .. } if t.mark.is_some() => (*old, false),
+                // A home that moves in two steps disposes of what is replaced before the first.
+                Op::Rename { replaced: Some((old, _)), .. } if t.mark.is_some() || t.has_both() => {
+                    (*old, false)
+                }
                 _ => continue,
             };
             let Ok(inode) = tree.get(id) else { continue };
@@ -439,7 +453,7 @@ impl Volume {
                 true => !shown.contains(&id) && !astray.contains(&id),
                 false => nowhere.contains(&id),
             };
-            let is_vacant = t.has_left() && is_away;
+            let is_vacant = (t.has_left() || t.has_both()) && is_away;
             let has_gone = is_vacant || !(seen || is_removal);
             if alone && has_gone {
                 gone.insert(id, t.seq);
@@ -687,7 +701,7 @@ fn earliest<'a>(traces: &'a [Trace], t: &'a Trace, executed: u64) -> &'a Trace {
     };
     let alike = |o: &Trace| match (&o.change.op, &t.change.op) {
         (Op::Rename { .. } | Op::Link { .. } | Op::Create { .. }, Op::Rename { .. } | Op::Link { .. }) => {
-            o.place == t.place && !is_over(o)
+            o.place == t.place && !is_over(o) && !o.has_both()
         }
         (Op::SetAttr { .. } | Op::Write { .. }, Op::SetAttr { .. }) => {
             let mark = |c: &Change| c.after.map(|a| (a.mtime, a.size));

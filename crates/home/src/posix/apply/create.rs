@@ -81,9 +81,9 @@ impl<S: Sys> Batch<'_, S> {
             Ok(self.home.attr_of(fd)?)
         };
         let mut attr = match (placed.plain, kind) {
-            // Its time tells that somebody else has written into it.
-            (false, Kind::File) if self.has_others(placed, &new.attr) => self.home.attr_of(fd)?,
-            (false, Kind::File) => self.stamp(placed, fd, new.attr.size)?,
+            // What is in it is of others, or of our later writes, and so is its time, which tells them apart.
+            (false, Kind::File) if new.attr.size != 0 => self.home.attr_of(fd)?,
+            (false, Kind::File) => self.stamp(placed, fd, 0)?,
             (false, _) => give(Stamp::Keep, Stamp::At(placed.time))?,
             // The mark by which it is recognised if the answer is lost: nobody else gives it exactly this time.
             (true, _) => give(Stamp::At(placed.time), Stamp::Keep)?,

@@ -150,11 +150,17 @@ impl<S: Sys> Batch<'_, S> {
             }
             other => return self.renamed_before(placed, object, other, (from, to), there, replaced),
         };
-        // Two names of one object: rename(2) leaves both.
-        if !there.as_ref().is_some_and(|t| t.attr.id == source.attr.id && source.attr.kind != Kind::Dir) {
+        let is_one = there
+            .as_ref()
+            .is_some_and(|there| there.attr.id == source.attr.id && source.attr.kind != Kind::Dir);
+        let is_same_name = from.dir.attr.id == to.dir.attr.id && from.name == to.name;
+        // rename(2) leaves two names of one object.
+        if !is_one || !placed.plain && !is_same_name {
             self.sync_before_name(source.attr.id)?;
             match placed.plain {
                 true => self.rename_plainly(&from, &to, there.as_ref(), replaced)?,
+                // An earlier execution came so far, where a name moves in two steps; or it is somebody's link.
+                false if is_one => self.leave_name((&from, &to), &source.attr)?,
                 false => self.rename_carefully(placed, (&from, &to), &source, there.as_ref(), replaced)?,
             }
         }
@@ -233,7 +239,7 @@ impl<S: Sys> Batch<'_, S> {
         replaced: Option<(&Loc, Option<&Version>)>,
     ) -> Act<()> {
         let (Some(there), Some((loc, base))) = (there, replaced) else {
-            return self.move_name((from, to), &source.attr);
+            return self.move_name(placed, (from, to), &source.attr);
         };
         let base = base.copied().or_else(|| lock(&self.home.memo).left_in(there.attr.id));
         if !self.same(self.meant(loc), there.attr.id) || !self.matches(base.as_ref(), &there.attr) {
@@ -255,14 +261,23 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Moves an object to a name that is free, also where the file system cannot promise that in one step. Who has replaced it by
     /// then keeps the old name.
-    fn move_name(&mut self, (from, to): (&Spot<S>, &Spot<S>), source: &Attr) -> Act<()> {
+    fn move_name(&mut self, placed: &Placed, (from, to): (&Spot<S>, &Spot<S>), source: &Attr) -> Act<()> {
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
         let moved = match self.sys().rename(dir, name, new_dir, new_name, Rename::NoReplace) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if source.kind != Kind::Dir => {
                 // What the old name is taken away by is made first: no name is left behind for want of it.
                 self.staging(&from.at.path, &from.dir)?;
                 match self.sys().link(dir, name, new_dir, new_name) {
-                    Ok(()) => return self.leave_name(from, source),
+                    Ok(()) => {
+                        let left = self.leave_name((from, to), source);
+                        // Who is refused it finds everything as it was, also after a power cut.
+                        if matches!(left, Err(Fail::Refused(_))) {
+                            self.leave_name((to, from), source).ok();
+                            self.disturb(&from.dir, placed)?;
+                            self.disturb(&to.dir, placed)?;
+                        }
+                        return left;
+                    }
                     Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {
                         self.move_free((dir, name), (new_dir, new_name))
                     }
@@ -280,14 +295,27 @@ impl<S: Sys> Batch<'_, S> {
         }
     }
 
-    /// Takes the old name of an object away that has another one.
-    fn leave_name(&mut self, spot: &Spot<S>, object: &Attr) -> Act<()> {
+    /// Takes the old name of an object away that has its new one. Who has replaced it by then keeps the old name; and where
+    /// somebody has taken the new one from it, it keeps the old one itself.
+    fn leave_name(&mut self, (from, to): (&Spot<S>, &Spot<S>), object: &Attr) -> Act<()> {
         let id = object.id;
         let is_it = |batch: &Self, (stage, aside): (&S::Fd, &[u8])| {
-            let there = batch.sys().open_name(stage, aside).ok().and_then(|fd| batch.home.attr_of(&fd).ok());
-            there.is_some_and(|there| there.id == id)
+            let leads_to_it = |dir: &S::Fd, name: &[u8]| {
+                let there = batch.sys().open_name(dir, name).ok().and_then(|fd| batch.home.attr_of(&fd).ok());
+                there.is_some_and(|there| there.id == id)
+            };
+            let (dir, name) = to.raw();
+            leads_to_it(stage, aside) && leads_to_it(dir, name)
         };
-        self.take_out(spot, object, is_it).map(drop)
+        // No version has this length: who mends this gives it back, and the operation is finished when it comes again.
+        let kept = Attr { size: u64::MAX, ..*object };
+        if self.take_out(from, &kept, is_it)? {
+            return Ok(());
+        }
+        match self.attr_in(to).filter(|there| there.id != id) {
+            Some(there) => Err(Fail::Conflict(Some(there))),
+            None => Ok(()),
+        }
     }
 
     /// Exchanges source and destination, so that the latter can be verified before it is lost.
@@ -306,7 +334,7 @@ impl<S: Sys> Batch<'_, S> {
             Ok(()) => {}
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 self.dispose_of_replaced(to, there)?;
-                return self.move_name((from, to), source);
+                return self.move_name(placed, (from, to), source);
             }
             Err(e) => return Err(e.into()),
         }

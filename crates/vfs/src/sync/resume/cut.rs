@@ -1,7 +1,8 @@
 //! What a power cut at the home tells of traces, and what it leaves untold.
 
 use super::{
-    Executed, Trace, earliest, last_shown, name_that_is_left, replaced, run_ends, taker, was_waited_for,
+    Executed, Seen, Trace, earliest, has_own_time, has_time, last_shown, name_that_is_left, replaced,
+    run_ends, taker, was_waited_for,
 };
 use crate::data::Part;
 use crate::inode::Tree;
@@ -12,10 +13,28 @@ use crate::sync::queue::child_after;
 use crate::volume::Volume;
 use bytes::Buf;
 use hashbrown::HashSet;
-use home::{Attr, HomePath, Op, Piece, Result};
+use home::{Attr, HomePath, Kind, Op, Piece, Result, Time};
 use std::ops::RangeInclusive;
 
 impl Volume {
+    /// Whether attributes at the home are those of a file, as far as is known here. A write may have given it another
+    /// identity, of which nobody has heard: then it has the exact time and the length that the write left.
+    pub(super) fn shows(&self, id: u64, there: &Attr, seen: &Seen) -> bool {
+        let is_left = || there.kind == Kind::File && seen.left.contains(&(id, there.mtime, there.size));
+        match self.known(id) {
+            Some(known) => known == there.id || is_left(),
+            None => has_time(id, there, &seen.times),
+        }
+    }
+
+    /// What writes leave after which a file may have another identity.
+    pub(super) fn left_by_writes(&self, sent: &[(u64, Option<HomePath>)]) -> HashSet<(u64, Time, u64)> {
+        let tree = self.tree.lock();
+        let changes = sent.iter().filter_map(|(seq, _)| tree.queue.get(*seq)).map(|p| &p.change);
+        let writes = changes.filter(|c| matches!(c.op, Op::Write { .. }) && has_own_time(c));
+        writes.filter_map(|c| c.after.map(|after| (c.object, after.mtime, after.size))).collect()
+    }
+
     /// Files that are not what is known here, and that no change of ours can have made what they are: none had been begun when
     /// the power failed, or none gives such a length. What is unsent was not made to that.
     /// `rewritten`: see there.
