@@ -1,7 +1,9 @@
 //! A client of the gateway: it calls, waits for answers, calls again where none comes, and writes again what may be
 //! lost, as an NFS client does. Nobody else works in its directory, so that it knows what every answer has to be.
 
+use crate::compare::compare;
 use crate::gateway::{Gateway, LAB, Session, Sessions, cred, home_dir};
+use crate::machine::Machine;
 use crate::model::{Act, Model, Obj, TOP};
 use home::{ErrorKind, Kind};
 use parking_lot::Mutex;
@@ -11,7 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
-use vfs::{CreateHow, Cred, Ctx, FileAttr, Oid, RetryKey, SetAttrs, SetTime, Stability};
+use vfs::{CreateHow, Cred, Ctx, FileAttr, Mode, Oid, RetryKey, SetAttrs, SetTime, Stability};
+
+/// How long a client waits at a barrier.
+const BARRIER: Duration = Duration::from_secs(60);
 
 /// Why a world fails.
 pub type Check<T = ()> = Result<T, String>;
@@ -39,7 +44,20 @@ pub struct Client {
     told: BTreeSet<(usize, u64)>,
     /// The last of them, while it is not answered otherwise.
     told_last: Option<(usize, u64)>,
+    /// What is looked at there after answers.
+    pub promised: Option<Promised>,
     trace: Trace,
+}
+
+/// What answers promise of the home.
+#[derive(Clone)]
+pub struct Promised {
+    /// The home's machine.
+    pub home: Arc<Machine>,
+    /// What each answer promises.
+    pub mode: Mode,
+    /// Now and then a client waits until everything is there.
+    pub barriers: bool,
 }
 
 /// What an answer tells.
@@ -88,6 +106,7 @@ impl Client {
             may_be_refused: false,
             told: BTreeSet::new(),
             told_last: None,
+            promised: None,
             trace,
         }
     }
@@ -266,13 +285,50 @@ impl Client {
             if let Some(file) = self.model.flushed_by(&act) {
                 self.perform(Act::Commit { file }).await?;
             }
+            let commits = matches!(act, Act::Commit { .. });
             self.perform(act).await?;
+            self.is_as_promised(commits)?;
+            self.pass_a_barrier().await?;
             if self.rng.random_bool(0.1) {
                 let time = self.rng.random_range(0..1500);
                 sleep(Duration::from_millis(time)).await;
             }
         }
         Ok(())
+    }
+
+    /// After a call that was answered: what its mode says is durable at the home is there when the power fails now. A client
+    /// that has not committed everything does not know.
+    fn is_as_promised(&self, commits: bool) -> Check {
+        let Some(Promised { home, mode, .. }) = &self.promised else { return Ok(()) };
+        let promises = mode.is_plain() || mode.commits_at_home() && commits;
+        let knows = self.model.objs.iter().all(|o| o.dirty.is_empty());
+        if !promises || !knows {
+            return Ok(());
+        }
+        compare(self, &home.image_after_cut())
+            .map_err(|why| format!("in mode {mode}, after a power cut: {why}"))
+    }
+
+    /// Now and then it waits until everything is at the home. When that is answered, it is there when the power fails now.
+    async fn pass_a_barrier(&mut self) -> Check {
+        let Some(Promised { home, barriers: true, .. }) = self.promised.clone() else { return Ok(()) };
+        if self.rng.random_ratio(14, 15) {
+            return Ok(());
+        }
+        self.flush().await?;
+        let unsent = self
+            .until_answered("barrier", async |c, s, _| {
+                c.answer(s, async { Ok(s.vfs.sync(None, BARRIER).await.err()) }).await
+            })
+            .await?;
+        self.say(|| format!("barrier: {unsent:?}"));
+        match unsent {
+            Some(_) => Ok(()),
+            None => {
+                compare(self, &home.image_after_cut()).map_err(|why| format!("I13, behind a barrier: {why}"))
+            }
+        }
     }
 
     /// Commits everything.
@@ -334,7 +390,17 @@ impl Client {
                 self.learn(id).await?;
             }
         }
+        if let Act::Write { file, stable: false, .. } | Act::Commit { file } = &act
+            && self.has_times_of_home()
+        {
+            self.model.objs[*file].mtime = None;
+        }
         Ok(())
+    }
+
+    /// Whether the home gives the times: what an unstable write shows is this clock's until it is there.
+    fn has_times_of_home(&self) -> bool {
+        self.promised.as_ref().is_some_and(|promised| promised.mode.is_plain())
     }
 
     /// Notes which directory a change makes or moves, and what it takes a name from.
@@ -455,8 +521,10 @@ impl Client {
             return Ok(());
         }
         let (attr, process, kept) = self.attr(id).await?;
+        let by_home = self.has_times_of_home();
         let o = &mut self.model.objs[id];
-        let strict = o.kind != Kind::Dir || self.directories;
+        let moves = by_home && o.mtime.is_none() && !o.dirty.is_empty();
+        let strict = (o.kind != Kind::Dir || self.directories) && !moves;
         let mtime = if strict { *o.mtime.get_or_insert(attr.mtime) } else { attr.mtime };
         if o.ctime.is_some_and(|known| known > attr.ctime) && !kept {
             return Err(format!("I11: the ctime of {id} went from {:?} back to {:?}", o.ctime, attr.ctime));
@@ -466,7 +534,7 @@ impl Client {
         }
         let o = &self.model.objs[id];
         let size = if o.kind == Kind::Dir { attr.size } else { o.data.len() as u64 };
-        let links = if strict { self.model.links(id) } else { attr.nlink };
+        let links = if strict || moves { self.model.links(id) } else { attr.nlink };
         let want = (o.kind, o.mode, links, mtime, o.fileid, size);
         let have = (attr.kind, attr.mode, attr.nlink, attr.mtime, Some(attr.fileid), attr.size);
         if have != want {

@@ -23,6 +23,9 @@ pub const DEN: &str = "den";
 /// The local user of the gateway.
 pub const SERVER: u32 = 4000;
 
+/// The phase in which a process finds again what the one before it knew.
+const STARTING: &str = ", starting";
+
 /// What a gateway is given.
 #[derive(Debug, Clone, Copy)]
 pub struct Size {
@@ -32,6 +35,8 @@ pub struct Size {
     pub cache: u64,
     /// How old an answer from the cache may be.
     pub staleness: Duration,
+    /// What its answers promise.
+    pub mode: Mode,
 }
 
 /// The gateway's machine.
@@ -220,7 +225,7 @@ impl Gateway {
             namespace: Arc::new(homes),
             server_uid: SERVER,
             server_gid: SERVER,
-            mode: Mode::Wb,
+            mode: self.size.mode,
             share: false,
             cache_bytes: self.size.cache,
             staleness: self.size.staleness,
@@ -230,12 +235,14 @@ impl Gateway {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
+        self.disk.enter(STARTING);
         // A process that died waits for nothing any more.
         let vfs = tokio::select! {
             biased;
             vfs = Vfs::open_small(config, self.size.segment) => vfs,
             () = died => return Ok(()),
         };
+        self.disk.enter("");
         if !disk.is_alive() {
             return Ok(());
         }

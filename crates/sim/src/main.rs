@@ -8,6 +8,7 @@ use sim::world::{Plan, Trouble, run};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vfs::Mode;
 
 /// Lives through worlds made of seeds; fails with the seed of one that went wrong.
 #[derive(Parser)]
@@ -21,13 +22,16 @@ struct Args {
     /// Calls of clients in each
     #[arg(long, default_value_t = 100)]
     ops: u64,
-    /// What may go wrong; everything but outsider, clock-steps, full-disks, refusals, neighbour, seldom and small-cache if
-    /// nothing is said
+    /// What may go wrong; if nothing is said, everything but outsider, clock-steps, full-disks, refusals, neighbour, seldom,
+    /// small-cache, no-exchange, links, barriers and chain
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<Trouble>>,
     /// Compares times and link counts of directories, too
     #[arg(long)]
     directories: bool,
+    /// What answers promise: wb, owned, cto or strict
+    #[arg(long, default_value = "wb", value_parser = mode)]
+    mode: Mode,
     /// Goes on after a failure, and lists all
     #[arg(long)]
     keep_going: bool,
@@ -52,6 +56,14 @@ fn variants_of(name: &str) -> Result<Vec<Variant>, String> {
     }
 }
 
+fn mode(name: &str) -> Result<Mode, String> {
+    let writes = [Mode::Wb, Mode::Owned, Mode::Cto, Mode::Strict];
+    writes
+        .into_iter()
+        .find(|mode| mode.name() == name)
+        .ok_or_else(|| "one of wb, owned, cto, strict".to_owned())
+}
+
 /// How often something should have ended at each kind of step.
 const COVERED: u64 = 20;
 
@@ -72,6 +84,7 @@ fn main() -> ExitCode {
         troubles: args.only.clone().unwrap_or_else(all),
         directories: args.directories,
         variant: None,
+        mode: args.mode,
     };
     if !args.variant.is_empty() {
         return variants(&args);
@@ -185,8 +198,9 @@ fn tell(sum: &Sum, args: &Args) -> ExitCode {
         format!(" --only {}", names.join(","))
     };
     let again = args.only.as_ref().map(names).unwrap_or_default();
+    let mode = if args.mode == Mode::Wb { String::new() } else { format!(" --mode {}", args.mode) };
     for (seed, _) in &sum.failed {
-        println!("failed: cargo xtask sim --seed {seed} --ops {}{again}", args.ops);
+        println!("failed: cargo xtask sim --seed {seed} --ops {}{again}{mode}", args.ops);
     }
     println!("{} worlds failed", sum.failed.len());
     let is_covered = args.covered.is_none() || missed.is_empty();

@@ -55,6 +55,9 @@ pub struct Faults {
     pub goes_on: bool,
 }
 
+/// The phase in which an agent finds out what the one before it had begun.
+const CLAIMING: &str = ", claiming";
+
 /// Another program at the home, which acts between two system calls of the agent.
 pub trait Meddler: Send + Sync {
     /// Does something, or nothing.
@@ -119,6 +122,8 @@ struct Plan {
     /// It is to happen at the next step of this kind in this part of the tree instead.
     seldom: Option<(&'static str, &'static str)>,
     what: Option<What>,
+    /// What the agent is doing, for the statistics.
+    phase: &'static str,
     /// Chance of a pause at each further step, of 1000.
     slow: u32,
     rng: Option<StdRng>,
@@ -163,7 +168,7 @@ impl Around for Control {
         if !call.changes {
             return Fate::Goes;
         }
-        let (what, pauses) = {
+        let (what, pauses, phase) = {
             let mut plan = self.plan.lock();
             plan.step += 1;
             let is_due = match plan.seldom {
@@ -173,11 +178,11 @@ impl Around for Control {
             let what = plan.what.filter(|_| is_due);
             let slow = plan.slow;
             let pauses = slow > 0 && plan.rng.as_mut().is_some_and(|r| r.random_ratio(slow, 1000));
-            (what, pauses)
+            (what, pauses, plan.phase)
         };
         {
             let mut coverage = self.coverage.lock();
-            let hits = coverage.at(&format!("agent: {} in {}", call.name, call.place));
+            let hits = coverage.at(&format!("agent: {} in {}{phase}", call.name, call.place));
             hits.taken += 1;
             hits.ended += u64::from(matches!(what, Some(What::Kill { .. } | What::Cut)));
             hits.paused += u64::from(what == Some(What::Hangup));
@@ -600,8 +605,14 @@ impl Home for Line {
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let agent = self.net.agent().await?;
-        let ask = lost.clone();
-        let begun = self.work(&agent, 4, move |posix| posix.claim(gateway, volume, ask)).await?;
+        let (ask, control) = (lost.clone(), agent.control.clone());
+        let claim = move |posix: &Posix<SimSys>| {
+            control.plan.lock().phase = CLAIMING;
+            let claimed = posix.claim(gateway, volume, ask);
+            control.plan.lock().phase = "";
+            claimed
+        };
+        let begun = self.work(&agent, 4, claim).await?;
         self.net.say(format!("claimed; lost {lost:?}; begun {begun:?}"));
         agent.claims.lock().insert((gateway, volume));
         self.claims.lock().insert((gateway, volume));

@@ -35,6 +35,8 @@ struct State {
     /// A file that it has open for writing, and the removals there were when it was opened.
     open: Option<(SimFd, u64)>,
     temp: u32,
+    /// It makes hard links, too.
+    links: bool,
     /// The tokens in each file, as of the content that it had when they were looked for.
     known: HashMap<Ino, (Arc<Vec<u8>>, Tokens)>,
 }
@@ -56,15 +58,27 @@ fn process(machine: &Arc<Machine>) -> SimSys {
 }
 
 impl Outsider {
-    /// Makes the folder.
-    pub fn new(machine: Arc<Machine>, ledger: Arc<Ledger>, trace: Trace, seed: u64) -> Arc<Outsider> {
+    /// Makes the folder. `links`: it makes hard links, too.
+    pub fn new(
+        machine: Arc<Machine>,
+        ledger: Arc<Ledger>,
+        trace: Trace,
+        seed: u64,
+        links: bool,
+    ) -> Arc<Outsider> {
         let sys = process(&machine);
         let made =
             sys.open_root(b"/home/ann").and_then(|top| sys.make(&top, FOLDER.as_bytes(), Make::Dir(0o755)));
         let synced = sys.open_root(b"/home/ann").and_then(|top| sys.sync(&sys.reopen(&top, Mode::Read)?));
         debug_assert!(made.is_ok() && synced.is_ok());
-        let state =
-            State { rng: StdRng::seed_from_u64(seed), sys, open: None, temp: 0, known: HashMap::new() };
+        let state = State {
+            rng: StdRng::seed_from_u64(seed),
+            sys,
+            open: None,
+            temp: 0,
+            links,
+            known: HashMap::new(),
+        };
         Arc::new(Outsider { machine, ledger, trace, state: Mutex::new(state) })
     }
 
@@ -123,7 +137,24 @@ impl Outsider {
         let sys = s.sys.clone();
         let dir = sys.open_root(format!("/home/ann/{FOLDER}").as_bytes())?;
         let token = self.ledger.token('X');
-        match s.rng.random_range(0..12) {
+        match s.rng.random_range(0..if s.links { 15 } else { 12 }) {
+            12.. => {
+                let other = NAMES[s.rng.random_range(0..NAMES.len())];
+                let replaces = s.rng.random_bool(0.5);
+                if replaces && other != name {
+                    // As `ln -f` does.
+                    s.temp += 1;
+                    let temp = format!(".x{}", s.temp);
+                    sys.link(&dir, name.as_bytes(), &dir, temp.as_bytes())?;
+                    sys.rename(&dir, temp.as_bytes(), &dir, other.as_bytes(), Rename::Replace)?;
+                    // Where both were one file already, both names stay.
+                    sys.unlink(&dir, temp.as_bytes(), false).ok();
+                    self.ledger.removal();
+                } else {
+                    sys.link(&dir, name.as_bytes(), &dir, other.as_bytes())?;
+                }
+                Ok(format!("links {name} to {other}, replacing: {replaces}"))
+            }
             0 | 1 => {
                 let file = sys.create(&dir, name.as_bytes(), 0o644)?;
                 sys.write(&file, 0, token.as_bytes())?;

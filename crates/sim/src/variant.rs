@@ -3,6 +3,7 @@
 
 use crate::world::{Plan, Trouble, run};
 use home::posix::step::Step;
+use vfs::Mode;
 
 /// What such an agent does instead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -62,7 +63,13 @@ impl Variant {
     /// The first world that catches it, of those from seed 1 to `last`, and in which an agent that leaves nothing out
     /// breaks no promise.
     pub fn catch(self, ops: u64, last: u64, troubles: &[Trouble]) -> Option<Caught> {
-        let plan = Plan { ops, troubles: troubles.to_vec(), directories: false, variant: Some(self) };
+        let plan = Plan {
+            ops,
+            troubles: troubles.to_vec(),
+            directories: false,
+            variant: Some(self),
+            mode: Mode::Wb,
+        };
         let sound = Plan { variant: None, ..plan.clone() };
         (1..=last).find_map(|seed| {
             let why = run(seed, plan.clone()).result.err()?;

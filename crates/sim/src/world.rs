@@ -1,27 +1,26 @@
 //! One world: a home, a network, a gateway, clients, and all that goes wrong, from one seed.
 
-use crate::client::{Check, Client, Trace, same_bytes};
+use crate::chain::{self, Chain};
+use crate::client::{Check, Client, Promised, Trace};
 use crate::clock::Clock;
+use crate::compare::{compare, files, home_of};
 use crate::coverage::{Coverage, SELDOM_GATEWAY};
 use crate::gateway::{Gateway, Size};
 use crate::ledger::Ledger;
 use crate::machine::Machine;
-use crate::machine::fs::{Fs, Ino, ROOT};
 use crate::model::is_whole;
 use crate::neighbour::Neighbour;
 use crate::network::{Faults, Net};
 use crate::outsider::{FOLDER, Outsider};
 use crate::sharer::Sharer;
 use crate::variant::Variant;
-use home::Kind;
-use home::posix::sys::FileType;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::sleep;
+use vfs::Mode;
 
 mod refused;
 
@@ -36,6 +35,8 @@ pub struct Plan {
     pub directories: bool,
     /// The agents leave something out.
     pub variant: Option<Variant>,
+    /// What answers promise; one that is looked at after each.
+    pub mode: Mode,
 }
 
 /// What may go wrong.
@@ -71,6 +72,14 @@ pub enum Trouble {
     Refusals,
     /// Another home is well, and its client must not feel what becomes of the first one.
     Neighbour,
+    /// The home's file system can neither exchange names, nor move one only where the new one is free.
+    NoExchange,
+    /// The other program makes hard links, too.
+    Links,
+    /// Clients wait at barriers, behind which the home's power may fail.
+    Barriers,
+    /// Another client makes one thing after the other, and the home never shows one without all before it.
+    Chain,
 }
 
 impl Trouble {
@@ -78,7 +87,8 @@ impl Trouble {
     pub fn is_usual(self) -> bool {
         use Trouble as T;
         let usual = !matches!(self, T::Outsider | T::ClockSteps | T::FullDisks | T::Seldom | T::SmallCache);
-        usual && !matches!(self, T::Refusals | T::Neighbour)
+        usual
+            && !matches!(self, T::Refusals | T::Neighbour | T::NoExchange | T::Links | T::Barriers | T::Chain)
     }
 }
 
@@ -126,6 +136,7 @@ struct World {
     starts: u64,
     faults: Faults,
     shared: Option<(Arc<Outsider>, Arc<Ledger>)>,
+    chain: Option<Arc<chain::Links>>,
     plan: Plan,
 }
 
@@ -144,9 +155,9 @@ pub fn run(seed: u64, plan: Plan) -> Report {
         Ok(runtime) => tokio::task::LocalSet::new().block_on(&runtime, async {
             let mut world = World::new(seed, plan, trace.clone(), coverage.clone());
             let result = world.live().await;
-            for ((what, place), (taken, ended)) in world.gateway.disk().points() {
+            for ((what, place, phase), (taken, ended)) in world.gateway.disk().points() {
                 let mut coverage = coverage.lock();
-                let hits = coverage.at(&format!("gateway: {what} in {place}"));
+                let hits = coverage.at(&format!("gateway: {what} in {place}{phase}"));
                 (hits.taken, hits.ended) = (hits.taken + taken, hits.ended + ended);
             }
             // What is still under way is taken down in any order, and is no part of the world's history.
@@ -164,6 +175,9 @@ impl World {
         let behind = rng.random_bool(0.5);
         let clock = Clock::new(1_700_000_000, if behind { 1_699_990_000 } else { 1_700_010_000 });
         let machine = Machine::new(rng.random(), clock.clone());
+        if plan.has(Trouble::NoExchange) {
+            machine.lose_exchange();
+        }
         let faults = faults(&mut rng, &plan);
         let net = Net::new("home", machine.clone(), rng.random(), trace.clone(), coverage, plan.variant);
         let den = plan.has(Trouble::Neighbour).then(|| {
@@ -175,15 +189,18 @@ impl World {
             segment: 256 << 10,
             cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
+            mode: plan.mode,
         };
         let gateway = Gateway::new(net.clone(), den, clock.clone(), size, rng.random());
         trace.lock().push(format!("{faults:?} {size:?}"));
         let shared = plan.has(Trouble::Outsider).then(|| {
             let ledger = Arc::new(Ledger::default());
-            let outsider = Outsider::new(machine.clone(), ledger.clone(), trace.clone(), rng.random());
+            let links = plan.has(Trouble::Links);
+            let outsider = Outsider::new(machine.clone(), ledger.clone(), trace.clone(), rng.random(), links);
             (outsider, ledger)
         });
-        World { shared, machine, net, gateway, clock, rng, trace, starts: 0, faults, plan }
+        let chain = plan.has(Trouble::Chain).then(|| Arc::new(chain::Links::new(plan.has(Trouble::HomeCut))));
+        World { shared, chain, machine, net, gateway, clock, rng, trace, starts: 0, faults, plan }
     }
 
     fn say(&self, what: impl Into<String>) {
@@ -200,10 +217,7 @@ impl World {
         }
         self.end_seldom();
         self.start().await?;
-        for client in &mut clients {
-            client.directories = self.plan.directories;
-            client.may_be_refused = self.plan.has(Trouble::Refusals);
-        }
+        clients.iter_mut().for_each(|client| self.instruct(client));
         if self.plan.has(Trouble::Seldom) {
             let Faults { seldom_kill, seldom_cut, .. } = self.faults;
             self.net.set_faults(Faults { seldom_kill, seldom_cut, ..Faults::default() });
@@ -224,6 +238,10 @@ impl World {
             let seed = self.rng.random();
             Neighbour::new(&self.gateway, seed, self.trace.clone())
         });
+        let mut chain = self.chain.clone().map(|links| {
+            let seed = self.rng.random();
+            Chain::new(&self.gateway, links, seed, self.trace.clone())
+        });
         for _ in 0..rounds {
             self.net.set_faults(self.faults);
             self.net.let_meddle(true);
@@ -231,16 +249,19 @@ impl World {
             let sharing = sharer.take().map(|s| spawned(s, async move |s: &mut Sharer| s.work(shares).await));
             let beside =
                 neighbour.take().map(|n| spawned(n, async move |n: &mut Neighbour| n.work(shares).await));
+            let linking = chain.take().map(|c| spawned(c, async move |c: &mut Chain| c.work(shares).await));
             let calls = self.plan.ops / rounds / count;
             let work =
                 clients.into_iter().map(|c| spawned(c, async move |c: &mut Client| c.work(calls).await));
             let others_are_done = || {
                 sharing.as_ref().is_none_or(|s| s.is_finished())
                     && beside.as_ref().is_none_or(|b| b.is_finished())
+                    && linking.as_ref().is_none_or(|l| l.is_finished())
             };
             clients = self.watch_over(work.collect(), &others_are_done).await?;
             sharer = finished(sharing).await?;
             neighbour = finished(beside).await?;
+            chain = finished(linking).await?;
             self.net.let_meddle(false);
             self.net.set_faults(Faults { goes_on: self.faults.goes_on, ..Faults::default() });
             if self.plan.has(Trouble::Refusals) {
@@ -250,6 +271,17 @@ impl World {
             self.shared.iter().for_each(|(outsider, _)| outsider.tidy());
         }
         Ok(())
+    }
+
+    /// What a client has to look at.
+    fn instruct(&self, client: &mut Client) {
+        client.directories = self.plan.directories;
+        client.may_be_refused = self.plan.has(Trouble::Refusals);
+        client.promised = Some(Promised {
+            home: self.machine.clone(),
+            mode: self.plan.mode,
+            barriers: self.plan.has(Trouble::Barriers),
+        });
     }
 
     async fn start(&mut self) -> Check {
@@ -303,6 +335,7 @@ impl World {
                 outsider.act();
             }
             self.check_whole()?;
+            self.check_chain()?;
             sleep(Duration::from_millis(5)).await;
             let mut running = Vec::new();
             for task in work {
@@ -395,6 +428,14 @@ impl World {
         Ok(())
     }
 
+    /// Each thing of the chain comes behind all before it.
+    fn check_chain(&mut self) -> Check {
+        match self.chain.as_ref().filter(|_| self.rng.random_ratio(1, 8)) {
+            Some(links) => links.check(&self.machine.image()),
+            None => Ok(()),
+        }
+    }
+
     /// Nothing goes wrong any more, but for what the home refuses; whatever the clients did is on its way.
     async fn calm_down(&mut self, clients: &mut [Client]) -> Check {
         self.net.set_up(true);
@@ -447,6 +488,9 @@ impl World {
             }
             self.say("settled");
         }
+        if let Some(links) = &self.chain {
+            links.check_all(&self.machine.image_after_cut())?;
+        }
         for client in clients.iter_mut() {
             compare(client, &self.machine.image_after_cut())
                 .map_err(|e| format!("I13, after a power cut: {e}"))?;
@@ -470,60 +514,13 @@ impl World {
         let known: Vec<String> = clients.iter().map(|c| c.name().to_owned()).collect();
         for name in image.get(top).iter().flat_map(|d| d.names.keys()) {
             let name = String::from_utf8_lossy(name).into_owned();
-            if name != ".cache" && name != FOLDER && !known.contains(&name) {
+            let is_known = [".cache", FOLDER, chain::FOLDER].contains(&&name[..]) || known.contains(&name);
+            if !is_known {
                 return Err(format!("I6: {name} is left in the home directory"));
             }
         }
         Ok(())
     }
-}
-
-fn home_of(image: &Fs) -> Option<Ino> {
-    image.child(image.child(ROOT, b"home")?, b"ann")
-}
-
-/// Files below the account's home directory.
-fn files(image: &Fs) -> BTreeMap<String, Arc<Vec<u8>>> {
-    let Some(top) = home_of(image) else { return BTreeMap::new() };
-    let all = image.walk(top).into_iter();
-    let file = |ino| image.get(ino).filter(|n| n.kind == FileType::File).map(|n| n.data.clone());
-    all.filter_map(|(path, ino)| Some((path, file(ino)?))).collect()
-}
-
-/// Compares what is at the home with what a client did.
-fn compare(client: &Client, image: &Fs) -> Check {
-    let who = client.name();
-    let top = home_of(image).and_then(|home| image.child(home, who.as_bytes()));
-    let top = top.ok_or_else(|| format!("{who} is not at the home"))?;
-    let (have, want) = (image.walk(top), client.model.paths());
-    let (names, wanted): (Vec<_>, Vec<_>) = (have.iter().map(|(p, _)| p).collect(), want.keys().collect());
-    let (mut names, mut wanted) = (names, wanted);
-    names.sort();
-    wanted.sort();
-    if names != wanted {
-        return Err(format!("{who} has {names:?} at the home, and should have {wanted:?}"));
-    }
-    have.into_iter().try_for_each(|(path, ino)| {
-        want.get(&path).map_or(Ok(()), |id| compare_one(client, image, (ino, *id), &path))
-    })
-}
-
-/// Compares what there is at a path at the home with an object of a client.
-fn compare_one(client: &Client, image: &Fs, (ino, id): (Ino, usize), path: &str) -> Check {
-    let (who, o) = (client.name(), &client.model.objs[id]);
-    let Some(node) = image.get(ino) else { return Ok(()) };
-    let kind = if node.kind == FileType::Dir { Kind::Dir } else { Kind::File };
-    let strict = o.kind != Kind::Dir || client.directories;
-    let mtime = o.mtime.filter(|_| strict).unwrap_or(node.mtime);
-    let (have, want) =
-        ((kind, node.mode, image.links(ino), node.mtime), (o.kind, o.mode, client.model.links(id), mtime));
-    if have != want {
-        return Err(format!("{who}{path} (object {id}) is {have:?} at the home, and should be {want:?}"));
-    }
-    if o.kind == Kind::File {
-        same_bytes(&node.data, o).map_err(|e| format!("{who}{path} (object {id}) at the home: {e}"))?;
-    }
-    Ok(())
 }
 
 /// A client at work.

@@ -31,7 +31,7 @@ fn holds(counts: &Counts) {
 fn single_operations_keep_every_promise() {
     let counts = explore(&BOUNDS);
     holds(&counts);
-    assert!(counts.batches >= 30 && counts.runs > 10_000 && counts.trees > 100, "{counts:?}");
+    assert!(counts.batches >= 30 && counts.runs > 6_000 && counts.trees > 200, "{counts:?}");
 }
 
 #[test]
@@ -40,14 +40,14 @@ fn pairs_keep_every_promise_when_agents_are_killed_or_others_act() {
     let some: Vec<_> = batches(2, &alphabet(false)).into_iter().step_by(4).collect();
     let counts = explore_these(&Bounds { kills_only: true, ..BOUNDS }, &some);
     holds(&counts);
-    assert!(counts.batches >= 19 && counts.runs > 8_000, "{counts:?}");
+    assert!(counts.batches >= 19 && counts.runs > 6_000, "{counts:?}");
 }
 
 #[test]
 fn the_engine_keeps_every_promise() {
     let engine = Bounds { engine: true, ..BOUNDS };
-    let singles: Vec<_> = batches(1, &alphabet(true)).into_iter().step_by(10).collect();
-    let pairs: Vec<_> = batches(2, &alphabet(false)).into_iter().step_by(40).collect();
+    let singles: Vec<_> = batches(1, &alphabet(true)).into_iter().step_by(5).collect();
+    let pairs: Vec<_> = batches(2, &alphabet(false)).into_iter().step_by(20).collect();
     let (one, two) = (explore_these(&engine, &singles), explore_these(&engine, &pairs));
     holds(&one);
     holds(&two);
@@ -109,6 +109,12 @@ fn what_was_mended_stays_mended() {
     ];
     for (bounds, batch) in all {
         holds(&explore_these(&bounds, &[batch.to_vec()]));
+    }
+    // What is moved over a file that was written a moment before, of whose new identity a power cut left no word.
+    let over_written: [&[Change]; 2] =
+        [&[Write("f"), Rename("h", "f")], &[Create("n"), Write("f"), Rename("n", "f")]];
+    for batch in over_written.map(<[Change]>::to_vec) {
+        holds(&explore_these(&Bounds { engine: true, ..cuts }, &[batch]));
     }
 }
 

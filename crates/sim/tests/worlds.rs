@@ -5,9 +5,22 @@
 use clap::ValueEnum;
 use sim::variant::Variant;
 use sim::world::{Plan, Trouble, run};
+use vfs::Mode;
+
+const HOME: [Trouble; 8] = [
+    Trouble::GatewayKill,
+    Trouble::GatewayCut,
+    Trouble::Lost,
+    Trouble::Hangup,
+    Trouble::Slow,
+    Trouble::AgentKill,
+    Trouble::OldAgents,
+    Trouble::HomeCut,
+];
 
 fn plan(ops: u64, troubles: &[Trouble]) -> Plan {
-    Plan { ops, troubles: troubles.to_vec(), directories: troubles.is_empty(), variant: None }
+    let troubles = troubles.to_vec();
+    Plan { ops, directories: troubles.is_empty(), troubles, variant: None, mode: Mode::Wb }
 }
 
 #[test]
@@ -259,4 +272,69 @@ fn every_step_that_is_left_out_is_missed() {
         let caught = variant.catch(60, 200, &variant.troubles());
         assert!(caught.is_some(), "{variant:?} is not noticed in 200 worlds");
     }
+}
+
+/// Behind a barrier, and in cto behind a commit, everything is at the home when its power fails.
+#[test]
+fn what_a_barrier_or_a_commit_promises_is_at_the_home() {
+    for mode in [Mode::Wb, Mode::Cto] {
+        for seed in 1..=60 {
+            let plan = Plan { mode, ..plan(100, &[&HOME[..], &[Trouble::Barriers]].concat()) };
+            assert_eq!(run(seed, plan).result, Ok(()), "seed {seed}, {mode}");
+        }
+    }
+}
+
+#[test]
+fn the_home_never_shows_a_thing_without_all_before_it() {
+    for seed in 1..=60 {
+        let troubles = [&HOME[..], &[Trouble::Chain]].concat();
+        assert_eq!(run(seed, plan(100, &troubles)).result, Ok(()), "seed {seed}");
+    }
+}
+
+/// Each call is durable at the home when it is answered, and who has an answer has a handle that a restart keeps.
+#[test]
+fn what_strict_has_answered_is_at_the_home() {
+    use Trouble::{AgentKill, GatewayKill, Hangup, Lost, Slow};
+    let all = [GatewayKill, Lost, Hangup, Slow, AgentKill];
+    let worlds: [(&[Trouble], &[u64]); 4] = [
+        // A commit whose write a killed agent had not made durable.
+        (&all, &[2, 13, 73, 87, 96, 133, 214]),
+        // A first answer, and a commit, whose outcome was not in the journal yet.
+        (&all, &[8, 61]),
+        // The ctime of a directory after a restart.
+        (&all, &[147, 215]),
+        (&[Lost], &[3, 5, 6, 7, 8]),
+    ];
+    for (troubles, seeds) in worlds {
+        for seed in seeds {
+            let plan = Plan { mode: Mode::Strict, ..plan(100, troubles) };
+            assert_eq!(run(*seed, plan).result, Ok(()), "seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn what_was_mended_without_exchange_or_among_links_stays_mended() {
+    use Trouble::{GatewayCut, HomeCut, Links, Neighbour, NoExchange, Outsider, Refusals, Seldom};
+    let home = [&HOME[..], &[NoExchange]].concat();
+    let seldom = [&home[..], &[Seldom]].concat();
+    let links = [&HOME[..], &[Outsider, Refusals, Neighbour, Links]].concat();
+    let worlds: [(&[Trouble], &[u64]); 8] = [
+        // A move in two steps of which only the first was done.
+        (&[HomeCut, NoExchange], &[270, 379]),
+        (&home, &[59, 85, 152, 162, 231, 347, 412]),
+        (&seldom, &[21626]),
+        (&[GatewayCut, HomeCut, Seldom, NoExchange], &[2895]),
+        // One whose second step was refused.
+        (&[Refusals, NoExchange], &[92, 127, 490]),
+        // Another program takes the new name away before the old one is gone.
+        (&[Outsider, NoExchange], &[941, 1258, 2344]),
+        // Further names of a file of which a copy was made; a name that is a link to what was to get it.
+        (&[Outsider, Links], &[139, 368, 904]),
+        // Bytes that were added to a torn file, whose time its creation wiped.
+        (&links, &[99]),
+    ];
+    hold(100, &worlds);
 }

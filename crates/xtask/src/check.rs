@@ -52,8 +52,8 @@ fn all(steps: &[Step]) -> Result<()> {
     Ok(())
 }
 
-/// What the simulation must always live through, in a few minutes: the usual troubles, also in long worlds with small caches,
-/// and others.
+/// What the simulation must always live through, in a few minutes: the usual troubles, also in long worlds with small caches, at
+/// a home without exchange and among other programs' links, and others.
 fn simulated() -> Result<()> {
     let usual = "gateway-kill,gateway-cut,lost,hangup,slow,agent-kill,old-agents,home-cut";
     let lived = |seeds: &str, ops: &str, troubles: &str| {
@@ -61,6 +61,8 @@ fn simulated() -> Result<()> {
     };
     lived("2000", "100", usual)?;
     lived("4", "10000", &format!("{usual},small-cache"))?;
+    lived("500", "100", &format!("{usual},barriers,chain,no-exchange"))?;
+    lived("500", "100", &format!("{usual},outsider,links,refusals,neighbour"))?;
     lived("500", "60", "outsider")?;
     lived("500", "60", "refusals,neighbour,lost,slow")
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask model`: explores every interleaving within bounds.
 
 use clap::Parser;
-use sim::explore::run::{End, run};
+use sim::explore::run::{End, Wanted, run};
 use sim::explore::{Bounds, explore, parse};
 use sim::variant::Variant;
 use std::process::ExitCode;
@@ -101,9 +101,10 @@ fn replay(path: &str, variant: Option<Variant>, engine: bool) -> ExitCode {
         println!("this is no schedule: {path}");
         return ExitCode::FAILURE;
     };
+    let nothing = Wanted::default();
     let report = match engine {
-        true => sim::explore::engine::run(&batch, &schedule, variant),
-        false => run(&batch, &schedule, variant, None),
+        true => sim::explore::engine::run(&batch, &schedule, variant, &nothing),
+        false => run(&batch, &schedule, variant, None, &nothing),
     };
     for (n, step) in report.steps.iter().enumerate() {
         for at in schedule.iter().filter(|at| at.step == n) {

@@ -2,10 +2,10 @@
 //! the batch while the home is out of reach, and sends it when that is over.
 
 use super::gateway::Gateway;
-use super::run::{At, End, Report, Script, State, plant};
+use super::run::{At, End, Report, Script, State, Wanted, plant};
 use super::tree::{Change, MODE, Sort, TARGET, Tree, parent, stamp, token};
 use crate::clock::Clock;
-use crate::machine::{Around, Call, Fate, Machine, SimSys};
+use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
 use crate::variant::Variant;
 use bytes::Bytes;
 use home::attr::StatFs;
@@ -30,9 +30,12 @@ use vfs::{
 /// Number of the gateway whose tokens the batch writes.
 const NUMBER: u64 = 1;
 const SERVER: u32 = 4000;
+/// Bytes of a segment of its journal: batches are small.
+const SEGMENT: u64 = 16 << 10;
 
 struct Agent {
     posix: Posix<SimSys>,
+    process: Arc<Process>,
     /// Volumes that were claimed over its connection.
     claims: Mutex<BTreeSet<(u64, u32)>>,
 }
@@ -60,10 +63,11 @@ impl Direct {
         if let Some(agent) = &*agent {
             return Ok(agent.clone());
         }
-        let sys = SimSys::new(self.machine.clone(), self.machine.process(self.script.clone()));
+        let process = self.machine.process(self.script.clone());
+        let sys = SimSys::new(self.machine.clone(), process.clone());
         let without = self.variant.map_or(&[][..], Variant::leaves_out);
         let posix = Posix::over(sys, b"/").map_err(|_| lost())?.without(without);
-        Ok(agent.insert(Arc::new(Agent { posix, claims: Mutex::default() })).clone())
+        Ok(agent.insert(Arc::new(Agent { posix, process, claims: Mutex::default() })).clone())
     }
 
     async fn ask<T>(&self, question: impl FnOnce(&Posix<SimSys>) -> Result<T>) -> Result<T> {
@@ -76,11 +80,12 @@ impl Direct {
 
     /// A dead process answers nothing.
     fn survived(&self, agent: &Agent) -> Result<()> {
-        let root = Loc { path: HomePath::root(), id: None };
-        agent.posix.stat(&root).map(drop).map_err(|_| {
-            *self.agent.lock() = None;
-            lost()
-        })
+        if self.machine.runs(&agent.process) {
+            self.script.answered();
+            return Ok(());
+        }
+        *self.agent.lock() = None;
+        Err(lost())
     }
 }
 
@@ -263,7 +268,7 @@ impl Client {
 }
 
 /// Lives through a batch.
-pub fn run(batch: &[Change], schedule: &[At], variant: Option<Variant>) -> Report {
+pub fn run(batch: &[Change], schedule: &[At], variant: Option<Variant>, wanted: &Wanted) -> Report {
     if batch.iter().any(|change| matches!(change, Change::Xattr(_))) {
         // To accept it the home is asked.
         return Report { steps: Vec::new(), end: End::Impossible };
@@ -275,7 +280,7 @@ pub fn run(batch: &[Change], schedule: &[At], variant: Option<Variant>) -> Repor
     runtime.block_on(async {
         let clock = Clock::new(1_000_000, 1_000_000);
         let machine = Machine::new(1, clock.clone());
-        let script = Script::new(&machine, batch, schedule);
+        let script = Script::new(&machine, batch, schedule, wanted);
         let end = match plant(&machine) {
             Ok(()) => live(&machine, &script, (batch, variant), &clock).await,
             Err(e) => End::Broken(format!("no tree: {e}")),
@@ -328,9 +333,8 @@ async fn begin(home: &Arc<Direct>, batch: &[Change], clock: &Clock) -> Result<Cl
         cache_bytes: 64 << 20,
         staleness: Duration::from_secs(5),
     };
-    let vfs = Vfs::open_small(config, 256 << 10)
-        .await
-        .map_err(|e| home::Error::new(ErrorKind::Io, e.to_string()))?;
+    let vfs =
+        Vfs::open_small(config, SEGMENT).await.map_err(|e| home::Error::new(ErrorKind::Io, e.to_string()))?;
     let client = Client { vfs, cred: Cred { uid: SERVER, gid: SERVER, groups: Vec::new() } };
     client.look(&Tree::begin()).await?;
     home.up.store(false, Ordering::SeqCst);

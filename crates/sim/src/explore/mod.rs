@@ -17,9 +17,12 @@
 //!
 //! # What is left out because it is the same
 //! - A process is killed, and the power fails, only before calls that change something: a look leaves no trace.
-//! - Another program acts only before calls that it can have an influence on: not those on the agent's own log.
+//! - Another program acts only before calls that it can have an influence on: not those on the agent's own log; and only
+//!   what names and open files let it do.
 //! - From what a power cut leaves one run is enough, whenever it happened, if what the gateway knows and the others may
 //!   still do is the same, too.
+//!
+//! That runs with the same beginning have the same steps up to there is checked in each.
 //!
 //! # Layout
 //! [`tree`]: what was wanted. [`gateway`], [`resume`]: what the engine makes of it, in short. [`outside`]: another program.
@@ -33,12 +36,12 @@ pub mod resume;
 pub mod run;
 pub mod tree;
 
-use crate::machine::{Cut, Luck};
 use crate::variant::Variant;
 use outside::Act;
 use parking_lot::Mutex;
-use run::{At, End, Event, Schedule, Seen, Step};
+use run::{At, End, Event, Schedule, Seen, Step, Wanted};
 use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tree::{Change, Path};
 
@@ -184,14 +187,14 @@ fn one(bounds: &Bounds, batch: &[Change], stop: &AtomicBool) -> Counts {
         let others = bounds.switches + usize::from(bounds.gateways);
         bounds.events.min(bounds.outsider + bounds.crashes + others)
     };
-    let mut level = vec![Vec::new()];
+    let mut level = vec![Begun::default()];
     for events in 0..=most {
         let mut longer = Vec::new();
-        for schedule in level {
+        for begun in level {
             if explorer.stop.load(Ordering::Relaxed) || !explorer.counts.broken.is_empty() {
                 break;
             }
-            let children = explorer.run(schedule, events < most);
+            let children = explorer.run(begun, events < most);
             longer.extend(children);
         }
         level = longer;
@@ -200,20 +203,51 @@ fn one(bounds: &Bounds, batch: &[Change], stop: &AtomicBool) -> Counts {
     explorer.counts
 }
 
+/// How a run begins: its schedule, and the digest of its steps up to the last event, as of the run that it goes off from.
+#[derive(Default)]
+struct Begun {
+    schedule: Schedule,
+    steps: u64,
+}
+
+/// The digest of the steps of a run up to each of them, that one included.
+fn digests(steps: &[Step]) -> Vec<u64> {
+    let mut hasher = DefaultHasher::new();
+    let up_to = |step: &Step| {
+        (step.call.name, step.call.place, step.unsynced).hash(&mut hasher);
+        hasher.finish()
+    };
+    steps.iter().map(up_to).collect()
+}
+
 impl Explorer<'_> {
-    /// One run; answers the schedules with one event more.
-    fn run(&mut self, schedule: Schedule, further: bool) -> Vec<Schedule> {
+    /// One run; answers those with one event more.
+    fn run(&mut self, Begun { schedule, steps }: Begun, further: bool) -> Vec<Begun> {
         let used = Used::of(&schedule);
         let left =
             [self.bounds.outsider - used.acts, self.bounds.crashes - used.crashes, usize::from(further)];
         let left = left.iter().fold(used.switches, |sum, n| sum << 8 | n) as u64;
-        let report = match self.bounds.engine {
-            true => engine::run(self.batch, &schedule, self.bounds.variant),
-            false => run::run(self.batch, &schedule, self.bounds.variant, Some((&self.seen, left))),
+        let bounds = self.bounds;
+        let wanted = Wanted {
+            acts: if further && used.acts < bounds.outsider { self.acts.clone() } else { Vec::new() },
+            cuts: further && !bounds.kills_only && used.crashes < bounds.crashes,
+            counts_answers: bounds.engine,
+        };
+        let report = match bounds.engine {
+            true => engine::run(self.batch, &schedule, bounds.variant, &wanted),
+            false => run::run(self.batch, &schedule, bounds.variant, Some((&self.seen, left)), &wanted),
         };
         self.counts.runs += 1;
         self.counts.steps += report.steps.len() as u64;
-        match report.end {
+        let digests = digests(&report.steps);
+        let last = schedule.last().map_or(0, |at| at.step);
+        let is_other = !schedule.is_empty() && digests.get(last) != Some(&steps);
+        let end = match report.end {
+            End::Impossible => End::Impossible,
+            _ if is_other => End::Broken("not the same steps as the run that it goes off from".into()),
+            end => end,
+        };
+        match end {
             End::Holds(digest) => drop(self.trees.insert(digest)),
             End::Broken(why) => {
                 self.counts.broken.push(Broken { batch: self.batch.to_vec(), schedule, why });
@@ -228,11 +262,11 @@ impl Explorer<'_> {
         if !further {
             return Vec::new();
         }
-        let last = schedule.last().map_or(0, |at| at.step);
         let mut children = Vec::new();
         for (step, taken) in report.steps.iter().enumerate().skip(last) {
             for event in self.events(taken, &used, &schedule, step) {
-                children.push([&schedule[..], &[At { step, event }]].concat());
+                let schedule = [&schedule[..], &[At { step, event }]].concat();
+                children.push(Begun { schedule, steps: digests[step] });
             }
         }
         children
@@ -247,14 +281,12 @@ impl Explorer<'_> {
             return all;
         }
         let bounds = self.bounds;
-        if used.acts < bounds.outsider && step.call.place != "cache" {
-            all.extend(self.acts.iter().map(|act| Event::Outside(*act)));
+        if used.acts < bounds.outsider {
+            all.extend(step.acts.iter().map(|act| Event::Outside(*act)));
         }
         if used.crashes < bounds.crashes && step.call.changes {
             all.push(Event::Kill);
-            if !bounds.kills_only {
-                all.extend(cuts(step).into_iter().map(Event::Cut));
-            }
+            all.extend(step.cuts.iter().map(|cut| Event::Cut(*cut)));
         }
         if used.switches < bounds.switches {
             all.push(Event::Switch);
@@ -288,17 +320,4 @@ impl Used {
         }
         used
     }
-}
-
-/// What a power cut can leave.
-fn cuts(step: &Step) -> Vec<Cut> {
-    let all = [Luck::Old, Luck::New, Luck::Torn];
-    let (tree, cache) = if step.dirty { (&all[..], &all[..2]) } else { (&all[..1], &all[..1]) };
-    let mut cuts = Vec::new();
-    for keep in 0..=step.unsynced {
-        for tree in tree {
-            cuts.extend(cache.iter().map(|cache| Cut { keep, tree: *tree, cache: *cache }));
-        }
-    }
-    cuts
 }

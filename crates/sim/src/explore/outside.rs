@@ -4,7 +4,7 @@ use super::tree::{Path, known, parent};
 use crate::ledger::{Tokens, tokens_in};
 use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Fate, Machine, SimFd, SimSys};
-use home::posix::sys::{Mode, Rename, Sys, Sysult};
+use home::posix::sys::{FileType, Mode, Rename, Sys, Sysult};
 use rustix::io::Errno;
 use std::fmt;
 use std::sync::Arc;
@@ -123,6 +123,22 @@ pub struct Outside {
 }
 
 impl Outside {
+    /// Whether it could do this now, as far as names and open files say.
+    pub fn may(&self, machine: &Machine, act: Act) -> bool {
+        let kind = |path: &str| machine.kind(&format!("{AT}/{path}"));
+        let (_, path) = act.parts();
+        match act {
+            Act::Use => self.held.is_some(),
+            Act::Create(_) => kind(path).is_none() && kind(parent(path)) == Some(FileType::Dir),
+            Act::Away(_) => kind(path).is_some() && kind("z").is_none(),
+            Act::Remove(_) => kind(path).is_some_and(|kind| kind != FileType::Dir),
+            Act::Hold(_) if self.held.is_some() => false,
+            Act::Write(_) | Act::Append(_) | Act::Replace(_) | Act::Hold(_) => {
+                kind(path) == Some(FileType::File)
+            }
+        }
+    }
+
     /// Does something. `removes`: the gateway removes what others may have open.
     pub fn act(&mut self, machine: &Arc<Machine>, act: Act, removes: bool) -> Sysult<()> {
         let before = tokens_in(&machine.image(), true);
@@ -145,7 +161,7 @@ impl Outside {
         let name = path.rsplit('/').next().unwrap_or_default().as_bytes();
         let open = || {
             let found = sys.open_name(&dir, name)?;
-            if sys.stat(&found)?.kind != home::posix::sys::FileType::File {
+            if sys.stat(&found)?.kind != FileType::File {
                 return Err(Errno::INVAL);
             }
             sys.reopen(&found, Mode::Write)

@@ -6,6 +6,7 @@ use super::outside::{AT, Act, Outside, process};
 use super::tree::{Change, Sort, Tree};
 use crate::clock::Clock;
 use crate::coroutine::{self, Coroutine};
+use crate::ledger::tokens_in;
 use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Cut, Fate, Luck, Machine, SimSys};
 use crate::variant::Variant;
@@ -96,14 +97,27 @@ impl At {
 }
 
 /// A step of a run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Step {
     /// The system call.
     pub call: Call,
     /// Changes of metadata that were not durable before it.
     pub unsynced: usize,
-    /// Whether there was content that was not.
-    pub dirty: bool,
+    /// Of what is looked for, what another program could do before it.
+    pub acts: Vec<Act>,
+    /// What a power cut before it could leave, each state that no earlier one of this run could leave.
+    pub cuts: Vec<Cut>,
+}
+
+/// What is looked for at the steps of a run, because further runs are made of it.
+#[derive(Debug, Clone, Default)]
+pub struct Wanted {
+    /// What another program might do.
+    pub acts: Vec<Act>,
+    /// Whether the power might fail.
+    pub cuts: bool,
+    /// Whether what gateways know changes with the answers alone that [`Script::answered`] counts, not with each step.
+    pub counts_answers: bool,
 }
 
 /// How a run ended.
@@ -153,6 +167,11 @@ pub(super) struct State {
     cuts: usize,
     /// Why an agent paused, if not because it waits.
     turn: Option<Turn>,
+    wanted: Wanted,
+    /// Answers that a gateway had: what it knows depends on nothing else.
+    answers: u64,
+    /// What power cuts could have left so far, each with what gateways knew then.
+    left: HashSet<u64>,
 }
 
 /// Who goes on.
@@ -177,20 +196,26 @@ impl Around for Script {
 
 impl Script {
     /// For the agents of a machine.
-    pub fn new(machine: &Arc<Machine>, batch: &[Change], schedule: &[At]) -> Arc<Script> {
+    pub fn new(machine: &Arc<Machine>, batch: &[Change], schedule: &[At], wanted: &Wanted) -> Arc<Script> {
         let mut tree = Tree::begin();
         let mut removes = false;
         for (n, change) in batch.iter().enumerate() {
             removes |= tree.destroys(*change);
             let _ = tree.apply(*change, n);
         }
-        let state = State { schedule: schedule.to_vec(), removes, ..State::default() };
+        let wanted = wanted.clone();
+        let state = State { schedule: schedule.to_vec(), removes, wanted, ..State::default() };
         Arc::new(Script { machine: Arc::downgrade(machine), state: Mutex::new(state) })
     }
 
     /// Looks at how far it came.
     pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
         look(&mut self.state.lock())
+    }
+
+    /// A gateway has an answer.
+    pub fn answered(&self) {
+        self.state.lock().answers += 1;
     }
 
     /// What is known of the run when it ended so.
@@ -244,7 +269,7 @@ impl State {
         }
         let step = self.steps.len();
         let (unsynced, dirty) = machine.unsynced();
-        self.steps.push(Step { call, unsynced, dirty });
+        self.steps.push(Step { call, unsynced, acts: Vec::new(), cuts: Vec::new() });
         let mut fate = Fate::Goes;
         while let Some(at) = self.schedule.get(self.next).filter(|at| at.step == step).copied() {
             self.next += 1;
@@ -258,9 +283,38 @@ impl State {
                 Event::Other(change) => self.turn = Some(Turn::Gateway(change)),
             }
         }
+        if self.next == self.schedule.len() {
+            let acts = if call.place == "cache" { Vec::new() } else { self.acts(machine) };
+            let cuts = if call.changes { self.cuts_before(machine, unsynced, dirty) } else { Vec::new() };
+            (self.steps[step].acts, self.steps[step].cuts) = (acts, cuts);
+        }
         // What is not in a coroutine has nobody to give way to.
         self.impossible |= self.turn.is_some() && !coroutine::inside();
         (fate, self.turn.is_some())
+    }
+
+    fn acts(&self, machine: &Machine) -> Vec<Act> {
+        self.wanted.acts.iter().copied().filter(|act| self.outside.may(machine, *act)).collect()
+    }
+
+    /// After a cut no process goes on, so that what comes of it depends on what it left, what gateways knew, and what is
+    /// in the book of the other program.
+    fn cuts_before(&mut self, machine: &Machine, unsynced: usize, dirty: bool) -> Vec<Cut> {
+        if !self.wanted.cuts {
+            return Vec::new();
+        }
+        let mut book = DefaultHasher::new();
+        let known = if self.wanted.counts_answers { self.answers } else { self.steps.len() as u64 };
+        (known, &self.outside.acts, &self.outside.required, &self.outside.excused).hash(&mut book);
+        if !self.outside.required.is_empty() {
+            tokens_in(&machine.durable(), false).hash(&mut book);
+        }
+        let is_new = |cut: &Cut| {
+            let mut hasher = book.clone();
+            check::digest(&machine.image_after(*cut, BLOCK), true, &mut hasher);
+            self.left.insert(hasher.finish())
+        };
+        cuts(unsynced, dirty).into_iter().filter(is_new).collect()
     }
 
     fn cut(&mut self, machine: &Arc<Machine>, cut: Cut) {
@@ -272,6 +326,19 @@ impl State {
         }
         self.cuts += 1;
     }
+}
+
+/// What a power cut can leave.
+fn cuts(unsynced: usize, dirty: bool) -> Vec<Cut> {
+    let all = [Luck::Old, Luck::New, Luck::Torn];
+    let (tree, cache) = if dirty { (&all[..], &all[..2]) } else { (&all[..1], &all[..1]) };
+    let mut cuts = Vec::new();
+    for keep in 0..=unsynced {
+        for tree in tree {
+            cuts.extend(cache.iter().map(|cache| Cut { keep, tree: *tree, cache: *cache }));
+        }
+    }
+    cuts
 }
 
 type Home = Arc<Posix<SimSys>>;
@@ -326,10 +393,11 @@ pub fn run(
     schedule: &[At],
     variant: Option<Variant>,
     seen: Option<(&Seen, u64)>,
+    wanted: &Wanted,
 ) -> Report {
     let clock = Clock::new(0, 1_000_000);
     let machine = Machine::new(1, clock.clone());
-    let script = Script::new(&machine, batch, schedule);
+    let script = Script::new(&machine, batch, schedule, wanted);
     let takes_turns = schedule.iter().any(|at| matches!(at.event, Event::Switch | Event::Other(_)));
     let world = World {
         machine: machine.clone(),

@@ -89,6 +89,8 @@ struct State {
     full: bool,
     /// A policy of the machine lets nobody change this object.
     refuses: Option<Ino>,
+    /// Its file system can exchange names, and move a name to one that is free and nowhere else.
+    exchanges: bool,
     now: Fs,
     durable: Fs,
     /// Changes of metadata since the last sync, oldest first.
@@ -153,6 +155,7 @@ impl Machine {
         let state = State {
             full: false,
             refuses: None,
+            exchanges: true,
             now: Fs::default(),
             durable: Fs::default(),
             log: Vec::new(),
@@ -185,6 +188,11 @@ impl Machine {
     pub fn process(&self, around: Arc<dyn Around>) -> Arc<Process> {
         let boot = self.state.lock().boot;
         Arc::new(Process { alive: AtomicBool::new(true), boot, around })
+    }
+
+    /// Whether a process was neither killed nor ended by a power cut.
+    pub fn runs(&self, process: &Process) -> bool {
+        process.is_alive() && process.boot == self.state.lock().boot
     }
 
     /// The tree as it is.
@@ -254,12 +262,23 @@ impl Machine {
         self.state.lock().refuses = object;
     }
 
+    /// From now on its file system can neither exchange names, nor move one only where the new one is free, as NFS.
+    pub fn lose_exchange(&self) {
+        self.state.lock().exchanges = false;
+    }
+
     /// Cuts the power: every process is dead.
     pub fn cut(&self) {
         let state = &mut *self.state.lock();
         let mut rng = StdRng::seed_from_u64(state.rng.random());
         let left = survivors(&state.now, &state.durable, &state.log, &mut rng);
         state.begin_anew(left, self.clock.home_time());
+    }
+
+    /// What has a path: its type.
+    pub fn kind(&self, path: &str) -> Option<FileType> {
+        let state = self.state.lock();
+        state.at(path).and_then(|ino| state.now.get(ino)).map(|node| node.kind)
     }
 
     /// How many changes of metadata are not durable, and whether there is content that is not.

@@ -340,6 +340,7 @@ impl Sys for SimSys {
             let old = state.now.child(to, new);
             let is_dir = |i: Ino| state.now.get(i).is_some_and(|n| n.kind == FileType::Dir);
             match (how, old) {
+                (Rename::NoReplace | Rename::Exchange, _) if !state.exchanges => return Err(Errno::INVAL),
                 (Rename::NoReplace, Some(_)) => return Err(Errno::EXIST),
                 (Rename::Exchange, None) => return Err(Errno::NOENT),
                 _ => {}

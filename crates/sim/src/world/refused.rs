@@ -1,8 +1,9 @@
 //! What a home refuses: for a while it lets nobody change some object. As long as that is so, everything that a client was
 //! answered is at the home, or the gateway says that it is not, and why; and nothing is there that depends on what is not.
 
-use super::{Trouble, World, compare_one, home_of};
+use super::{Trouble, World};
 use crate::client::{Check, Client};
+use crate::compare::{compare_one, home_of};
 use crate::machine::fs::{Fs, Ino};
 use crate::model::TOP;
 use home::{ErrorKind, Kind};

@@ -50,12 +50,14 @@ struct State {
     fuse: Option<(u64, Option<u64>)>,
     /// Only such changes count for that.
     fuse_of: Option<(&'static str, &'static str)>,
+    /// What the process is doing, for the statistics.
+    phase: &'static str,
     /// Kinds of changes, and how often each was made, and was the last one of a process.
     points: Points,
 }
 
-/// What was done in which folder, with how often it was done and how often a process ended there.
-pub type Points = BTreeMap<(&'static str, String), (u64, u64)>;
+/// What was done in which folder in which phase, with how often it was done and how often a process ended there.
+pub type Points = BTreeMap<(&'static str, String, &'static str), (u64, u64)>;
 
 #[derive(Default)]
 struct Inode {
@@ -179,6 +181,11 @@ impl SimDisk {
         self.state.lock().life == self.life
     }
 
+    /// From now on steps are counted as those of this phase.
+    pub fn enter(&self, phase: &'static str) {
+        self.state.lock().phase = phase;
+    }
+
     /// Where processes were, and where they ended.
     pub fn points(&self) -> Points {
         self.state.lock().points.clone()
@@ -217,7 +224,7 @@ impl SimDisk {
             let place = path.split('/').next().unwrap_or(path);
             let counts = state.fuse_of.is_none_or(|point| point == (what, place));
             let ends = counts && matches!(state.fuse, Some((0, _)));
-            let point = state.points.entry((what, place.to_owned())).or_default();
+            let point = state.points.entry((what, place.to_owned(), state.phase)).or_default();
             *point = (point.0 + 1, point.1 + u64::from(ends));
             match &mut state.fuse {
                 _ if !counts => {}
