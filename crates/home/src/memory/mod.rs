@@ -308,6 +308,15 @@ impl MemoryHome {
         (node.mode, node.ctime) = (mode, now);
     }
 
+    /// Another program sets the time of a file's last change back to an earlier one, as `touch -r` and `rsync -t` do.
+    pub fn set_mtime_outside(&self, path: &HomePath, mtime: crate::Time) {
+        let mut state = self.state.lock();
+        let now = state.tree.now();
+        let ino = state.tree.find(path).unwrap();
+        let node = state.tree.node_mut(ino).unwrap();
+        (node.mtime, node.ctime) = (mtime, now);
+    }
+
     /// Another program makes a hard link.
     pub fn link_outside(&self, old: &HomePath, new: &HomePath) {
         let mut state = self.state.lock();
