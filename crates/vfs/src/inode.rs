@@ -444,9 +444,15 @@ impl Tree {
             let same = self.find_home(&attr.id).filter(|id| self.get(*id).is_ok_and(|n| n.kind == attr.kind));
             // An unsent write may have arrived already and have given the name that it goes by another inode, which somebody may
             // have made a link to.
-            let sent_by = known.filter(|id| self.get(*id).is_ok_and(|n| n.binding.as_ref() == Some(&place)));
-            let written = sent_by.filter(|id| self.queue.is_writing(*id));
-            written.or(same).or(sent_by.filter(|id| self.get(*id).is_ok_and(|n| n.pending > 0)))
+            let unsent = known.filter(|id| self.get(*id).is_ok_and(|n| n.pending > 0));
+            let sent_by = unsent.filter(|id| self.get(*id).is_ok_and(|n| n.binding.as_ref() == Some(&place)));
+            // What takes that name away may travel with the write, which goes by the next one then.
+            let by_next = unsent.filter(|id| {
+                self.get(*id).is_ok_and(|n| n.more_bindings.contains(&place)) && self.queue.is_moving(*id)
+            });
+            let written = sent_by.or(by_next);
+            let written = written.filter(|id| same != Some(*id) && self.queue.is_writing(*id));
+            written.or(same).or(sent_by)
         };
         let id = match found {
             Some(id) => id,

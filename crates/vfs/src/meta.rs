@@ -41,7 +41,8 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     let inode = tree.get(id)?;
     // What was kept from before a restart has no unsent change that could not be laid over the answer once more, but
     // outcomes that came after the question cannot; and what is unsent was not made to another object of its name.
-    let is_other = inode.pending > 0 && inode.home_id.ino != 0 && inode.home_id != attr.id;
+    let is_known = inode.home_id.ino != 0 && inode.kind != Kind::Dir;
+    let is_other = inode.pending > 0 && is_known && inode.home_id != attr.id;
     let is_ours = is_other || !inode.recalled && (inode.pending > 0 || asked.at < inode.at);
     if inode.attr.is_some() && (is_ours || !asked.knows(&inode.settled)) {
         return Ok(Content::Kept);

@@ -256,7 +256,7 @@ pub fn keep_only_base(tree: &mut Tree, data: &DataLog, id: u64) {
 }
 
 /// A change found no room: nothing has happened, and there will be room again, because the way home makes it.
-fn come_again(e: crate::env::Error) -> Error {
+pub(crate) fn come_again(e: crate::env::Error) -> Error {
     match e {
         crate::env::Error::Full(why) => Error::new(ErrorKind::Full, why),
         e => local(e),

@@ -373,9 +373,12 @@ fn put_back_links(tree: &mut Tree, id: u64, links: Option<u32>) {
     }
 }
 
+/// The ctime that an object shows, and of which version; see [`crate::inode::Inode::shown`].
+type Shown = Option<(Option<Version>, Time)>;
+
 /// What the objects of a change show that nobody saw before the home had it, as in mode `strict`: then it was shown with the
 /// home's times.
-fn unseen_ctimes(tree: &mut Tree, change: &Change) -> Vec<(u64, Option<(Option<Version>, Time)>)> {
+fn unseen_ctimes(tree: &mut Tree, change: &Change) -> Vec<(u64, Shown)> {
     if change.is_laid() {
         return Vec::new();
     }

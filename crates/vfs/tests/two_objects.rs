@@ -268,3 +268,27 @@ async fn what_was_seen_by_the_new_name_is_not_hidden_by_an_older_answer() {
     assert_eq!(world.at_home("g").await.unwrap(), b"theirs and ours");
     assert_eq!(conflicts(&e), 0);
 }
+
+/// A name that is to be removed stands for a copy of the same content by then, which nobody here has seen.
+#[tokio::test]
+async fn a_removal_of_one_of_several_names_leaves_the_object_what_it_is() {
+    let mut world = World::new(Mode::Wb);
+    world.staleness = Duration::ZERO;
+    world.write("a", b"same");
+    world.memory.link_outside(&path("a"), &path("b"));
+    let (e, lab) = looked(&world).await;
+    let o = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.read(o).await.unwrap(), b"same");
+    world.fault(Fault::Unreachable);
+    e.vfs.remove(e.ctx(), lab, b"b").await.unwrap();
+    world.write("temporary", b"same");
+    Outside::rename(&world.memory, &path("temporary"), &path("b"));
+    world.fault(Fault::None);
+    e.sync().await;
+    e.names(lab).await;
+    assert_eq!(e.find("/lab/a").await.unwrap(), o);
+    append(&e, o, b" and more").await;
+    e.sync().await;
+    assert_eq!(world.at_home("a").await.unwrap(), b"same and more");
+    assert_eq!(world.at_home("b").await.unwrap(), b"same");
+}

@@ -7,7 +7,7 @@ use crate::fetch::{Want, is_whole};
 use crate::hold::held;
 use crate::inode::{Inode, local};
 use crate::journal::{INLINE_MAX, Stored};
-use crate::mutate::{Ticket, keep_only_base};
+use crate::mutate::{Ticket, come_again, keep_only_base};
 use crate::overlay::changed;
 use crate::sync::queue::demand::Demand;
 use crate::sync::queue::objects;
@@ -169,17 +169,13 @@ impl Vfs {
             (before, last)
         };
         if last > 0 {
-            volume.lane.synced(last).await.map_err(|e| match e {
-                // Nothing has happened yet, so that it may come again.
-                crate::env::Error::Full(why) => Error::new(ErrorKind::Full, why),
-                e => local(e),
-            })?;
+            volume.lane.synced(last).await.map_err(come_again)?;
         }
         if volume.plain() {
             volume.wake.notify_one();
             volume.at_home(oid.id, last).await?;
             // Else a restart would look for what was committed, and might send it over what others did since.
-            volume.journalled(volume.lane.last()).await?;
+            volume.lane.synced(volume.lane.last()).await.map_err(come_again)?;
         }
         let kept = volume.kept(oid.id).await;
         let mut tree = volume.tree.lock();

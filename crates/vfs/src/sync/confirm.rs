@@ -15,7 +15,7 @@ impl Volume {
         self.confirm_names(tree, change);
         let inode = tree.get(id).ok()?;
         let nameless = inode.binding.is_none();
-        let binding = inode.binding.clone();
+        let (binding, known) = (inode.binding.clone(), inode.home_id);
         let other = done.attr.and_then(|attr| known_elsewhere(tree, id, &attr));
         let inode = tree.get(id).ok()?;
         // What is left of a file whose name was removed, and is known as another object, is that one's.
@@ -32,8 +32,13 @@ impl Volume {
             None => {}
             Some(attr) => {
                 let attr = as_made(change, attr);
-                let other = self.part_from_another(tree, id, &attr);
-                tree.rebind(id, attr.id, binding);
+                // One that was parted from another already leaves the identity to that.
+                let makes = matches!(change.op, Op::Create { .. } | Op::Write { .. });
+                let takes = makes || known != attr.id;
+                let other = takes.then(|| self.part_from_another(tree, id, &attr)).flatten();
+                if takes || known_elsewhere(tree, id, &attr).is_none() {
+                    tree.rebind(id, attr.id, binding);
+                }
                 self.confirm_attr(tree, id, &attr, change);
                 self.join(tree, (id, other), &attr);
             }

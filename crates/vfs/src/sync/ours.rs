@@ -59,10 +59,13 @@ impl Volume {
     pub(super) fn is_anothers(&self, one: &Ready, theirs: &Attr) -> Result<bool> {
         let mut tree = self.tree.lock();
         let object = self.object(&tree, one)?;
-        let Some(known) = tree.find_home(&theirs.id).filter(|id| *id != object) else { return Ok(false) };
+        let known = tree.find_home(&theirs.id).filter(|id| *id != object);
+        let (own, known) = (tree.peek(object), known.and_then(|id| tree.peek(id)));
         Ok(match one.op {
-            Op::Write { .. } => tree.peek(known).is_some_and(|inode| inode.pending > 0),
-            Op::Remove { .. } => tree.peek(object).is_some_and(|inode| !inode.gone),
+            Op::Write { .. } => known.is_some_and(|inode| inode.pending > 0),
+            Op::Remove { .. } => own.is_some_and(|inode| {
+                !inode.gone && inode.home_id.ino != 0 && theirs.id.ino != 0 && inode.home_id != theirs.id
+            }),
             _ => false,
         })
     }

@@ -66,7 +66,8 @@ impl Trace {
 
     /// Whether the name that a move takes away leads to what has the new one: a home that moves in two steps did the first alone.
     fn has_both(&self) -> bool {
-        let both = self.there.zip(self.at_old_name).is_some_and(|(new, old)| new.id == old.id);
+        let both = self.there.zip(self.at_old_name);
+        let both = both.is_some_and(|(new, old)| new.id.ino != 0 && new.id == old.id);
         self.mark.is_none() && both && matches!(self.change.op, Op::Rename { .. })
     }
 

@@ -46,8 +46,9 @@ impl Volume {
         bindings.iter().for_each(|b| tree.unsaved(b.object));
         for (seq, op) in ops {
             let bindings = std::mem::take(&mut bindings);
-            op.waiter.map(|w| w.send(Ok(())));
             self.retire(seq, &op.change, Fate::Done(bindings))?;
+            // Who waits for it waits until that is durable.
+            op.waiter.map(|w| w.send(Ok(())));
         }
         if last.plain && matches!(last.op, Op::Write { .. }) {
             // Others may have written between our look and our write: what is cached may be of neither version.

@@ -9,7 +9,7 @@
 use super::super::sys::{Mode, Rename, Stamp, Sys, Sysult};
 use super::content::Target;
 use super::create::SET_ID;
-use super::staging::COPY;
+use super::staging::{COPY, aside_for};
 use super::{Act, Batch, Fail};
 use crate::attr::{Attr, HomeId, Version};
 use crate::error::ErrorKind;
@@ -279,8 +279,8 @@ impl<S: Sys> Batch<'_, S> {
     /// The same without exchange.
     fn swap_by_link(&mut self, at: usize, stage: &S::Fd, temp: &[u8], target: &Target<S>) -> Act<Swap> {
         let (dir, name) = (&target.dir.fd, target.name.as_bytes());
-        let aside = self.aside(&target.path, &target.name)?;
         let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
+        let aside = aside_for(&copy.version(), &target.file.attr.version(), &target.path, &target.name);
         let old = self.taking_out(at, &aside, (&target.path, &target.name), &target.file.attr, true);
         self.intend_swap(&copy, old);
         match self.sys().rename(dir, name, stage, &aside, Rename::Replace) {

@@ -153,7 +153,9 @@ impl<S: Sys> Batch<'_, S> {
         let is_one = there
             .as_ref()
             .is_some_and(|there| there.attr.id == source.attr.id && source.attr.kind != Kind::Dir);
-        let is_same_name = from.dir.attr.id == to.dir.attr.id && from.name == to.name;
+        // Where a file system does not tell small letters from large, one entry answers to both names.
+        let is_same_name =
+            source.attr.nlink < 2 || from.dir.attr.id == to.dir.attr.id && from.name == to.name;
         // rename(2) leaves two names of one object.
         if !is_one || !placed.plain && !is_same_name {
             self.sync_before_name(source.attr.id)?;
@@ -239,7 +241,7 @@ impl<S: Sys> Batch<'_, S> {
         replaced: Option<(&Loc, Option<&Version>)>,
     ) -> Act<()> {
         let (Some(there), Some((loc, base))) = (there, replaced) else {
-            return self.move_name(placed, (from, to), &source.attr);
+            return self.move_name(placed, (from, to), &source.attr, false);
         };
         let base = base.copied().or_else(|| lock(&self.home.memo).left_in(there.attr.id));
         if !self.same(self.meant(loc), there.attr.id) || !self.matches(base.as_ref(), &there.attr) {
@@ -260,8 +262,14 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// Moves an object to a name that is free, also where the file system cannot promise that in one step. Who has replaced it by
-    /// then keeps the old name.
-    fn move_name(&mut self, placed: &Placed, (from, to): (&Spot<S>, &Spot<S>), source: &Attr) -> Act<()> {
+    /// then keeps the old name. `replaced`: the new one was freed for it.
+    fn move_name(
+        &mut self,
+        placed: &Placed,
+        (from, to): (&Spot<S>, &Spot<S>),
+        source: &Attr,
+        replaced: bool,
+    ) -> Act<()> {
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
         let moved = match self.sys().rename(dir, name, new_dir, new_name, Rename::NoReplace) {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) if source.kind != Kind::Dir => {
@@ -270,8 +278,8 @@ impl<S: Sys> Batch<'_, S> {
                 match self.sys().link(dir, name, new_dir, new_name) {
                     Ok(()) => {
                         let left = self.leave_name((from, to), source);
-                        // Who is refused it finds everything as it was, also after a power cut.
-                        if matches!(left, Err(Fail::Refused(_))) {
+                        // Who is refused it finds everything as it was, also after a power cut. What was replaced is gone.
+                        if !replaced && matches!(left, Err(Fail::Refused(_))) {
                             self.leave_name((to, from), source).ok();
                             self.disturb(&from.dir, placed)?;
                             self.disturb(&to.dir, placed)?;
@@ -290,7 +298,13 @@ impl<S: Sys> Batch<'_, S> {
             done => done,
         };
         match moved {
-            Err(Errno::EXIST) => Err(Fail::Conflict(self.attr_in(to))),
+            Err(Errno::EXIST) => match self.attr_in(to) {
+                // Somebody has linked it there; or a server made our link twice.
+                Some(there) if there.id == source.id && there.kind != Kind::Dir && there.nlink > 1 => {
+                    self.leave_name((from, to), &there)
+                }
+                there => Err(Fail::Conflict(there)),
+            },
             done => Ok(done?),
         }
     }
@@ -312,8 +326,8 @@ impl<S: Sys> Batch<'_, S> {
         if self.take_out(from, &kept, is_it)? {
             return Ok(());
         }
-        match self.attr_in(to).filter(|there| there.id != id) {
-            Some(there) => Err(Fail::Conflict(Some(there))),
+        match self.home.find_in(&to.dir.fd, to.name)?.filter(|there| there.attr.id != id) {
+            Some(there) => Err(Fail::Conflict(Some(there.attr))),
             None => Ok(()),
         }
     }
@@ -334,7 +348,7 @@ impl<S: Sys> Batch<'_, S> {
             Ok(()) => {}
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
                 self.dispose_of_replaced(to, there)?;
-                return self.move_name(placed, (from, to), source);
+                return self.move_name(placed, (from, to), source, true);
             }
             Err(e) => return Err(e.into()),
         }

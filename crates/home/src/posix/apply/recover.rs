@@ -8,7 +8,7 @@ use super::super::sys::{FileType, Mode, Rename, Sys};
 use super::names::gone;
 use super::staging::{COPY, MARKER, OLD, READY, Ready, mark, of_volume, place_of};
 use super::{Act, Batch};
-use crate::attr::{Attr, HomeId, Version};
+use crate::attr::{Attr, HomeId, Kind, Version};
 use crate::op::{Done, Placed};
 use crate::posix::Posix;
 use crate::posix::resolve::Found;
@@ -126,6 +126,10 @@ impl<S: Sys> Batch<'_, S> {
         {
             return self.put_copy_away(aside, to, copy, made);
         }
+        // Somebody has its name by now, and it has another one: nothing of it is lost.
+        if copy.is_none() && now.is_some() && there.kind != Kind::Dir && there.nlink > 1 {
+            return Ok(self.sys().unlink(&stage, &old.aside, false)?);
+        }
         self.give_back(aside, to, is_there)
     }
 
@@ -167,7 +171,24 @@ impl<S: Sys> Batch<'_, S> {
         if stat.kind != FileType::Dir && stat.nlink > 1 {
             return Ok(self.sys().unlink(aside.0, aside.1, false)?);
         }
-        if aside.1.starts_with(OLD) { self.put_back_old(aside) } else { Ok(()) }
+        match Ready::of_out(aside.1) {
+            Some(out) => self.put_back_out(aside, &out),
+            None if aside.1.starts_with(OLD) => self.put_back_old(aside),
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a file whose place our copy has taken, if both are as they were then. Else it goes back.
+    fn put_back_out(&self, aside: (&S::Fd, &[u8]), out: &Ready) -> Act<()> {
+        let here = self.home.attr_of(&self.sys().open_name(aside.0, aside.1)?)?;
+        let Some((dir, name)) = &out.place else { return self.put_at_home(aside) };
+        let (dir, is_there) = self.nearest(dir)?;
+        let now = if is_there { self.home.find_in(&dir.fd, name)? } else { None };
+        let is_copy = now.is_some_and(|now| mark(&now.attr.version()) == out.copy);
+        if is_copy && mark(&here.version()) == out.old {
+            return Ok(self.sys().unlink(aside.0, aside.1, false)?);
+        }
+        self.give_back(aside, (&dir.fd, name.as_bytes()), is_there)
     }
 
     /// Gives what has such a name back; where that does not tell the place, into the home directory.

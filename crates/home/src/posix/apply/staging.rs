@@ -27,6 +27,8 @@ pub(super) const MARKER: &[u8] = b".trellis-staging";
 pub(super) const COPY: &[u8] = b"new-";
 /// How the names of those begin that are whole and durable, and about to change places with a file.
 pub(super) const READY: &[u8] = b"swap-";
+/// How the names of those begin whose place a copy is about to take, where both cannot change places.
+pub(super) const OUT: &[u8] = b"out-";
 /// How the names of what was moved aside begin.
 pub(super) const OLD: &[u8] = b"old-";
 /// The longest such name that tells a place, for any file system.
@@ -97,7 +99,16 @@ pub(super) struct Ready {
 
 impl Ready {
     pub fn of(name: &[u8]) -> Option<Ready> {
-        let mut parts = name.strip_prefix(READY)?.splitn(3, |byte| *byte == b'-');
+        Ready::told(name.strip_prefix(READY)?)
+    }
+
+    /// The same of what was moved aside for a copy.
+    pub fn of_out(name: &[u8]) -> Option<Ready> {
+        Ready::told(name.strip_prefix(OUT)?)
+    }
+
+    fn told(told: &[u8]) -> Option<Ready> {
+        let mut parts = told.splitn(3, |byte| *byte == b'-');
         let (copy, old) = (parts.next()?.to_vec(), parts.next()?.to_vec());
         Some(Ready { copy, old, place: parts.next().and_then(place_told) })
     }
@@ -125,6 +136,11 @@ fn place_told(told: &[u8]) -> Option<(HomePath, Name)> {
         });
     }
     HomePath::parse(&place).ok()?.split()
+}
+
+/// A name for a file that is moved aside for a copy, which tells both.
+pub(super) fn aside_for(copy: &Version, old: &Version, dir: &HomePath, name: &Name) -> Vec<u8> {
+    with_place([OUT, &mark(copy), b"-", &mark(old)].concat(), dir, name)
 }
 
 /// Such a name with the place behind it, where that is short enough.
