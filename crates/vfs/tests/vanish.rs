@@ -4,10 +4,13 @@
 
 mod common;
 
-use common::{Engine, World};
+use common::{Engine, Skipping, World};
 use home::testing::fault::Fault;
 use home::{Home, HomePath, Loc, Time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
+use vfs::env::RealClock;
 use vfs::{Mode, Oid, SetAttrs};
 
 async fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -186,4 +189,39 @@ async fn a_server_that_dies_while_something_vanishes_brings_nothing_back() {
     assert_eq!(e.names(lab).await, there);
     assert_eq!(mtime_at_home(&world, "").await, mtime_here(&e, lab).await);
     assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+}
+
+/// What vanishes takes nothing away of what is known of its name: an answer that was read before an earlier change of that
+/// name was done does not bring it back.
+#[tokio::test]
+async fn what_vanishes_leaves_what_came_of_earlier_changes_of_its_name() {
+    let mut world = World::new(Mode::Wb);
+    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+    world.clock = clock.clone();
+    world.write("e", b"theirs");
+    world.write("x", b"theirs");
+    let (e, lab) = looked(&world).await;
+    world.fault(Fault::HangChanges);
+    e.vfs.rename(e.ctx(), lab, b"e", lab, b"d", vfs::RenameHow::Replace).await.unwrap();
+    // It is on its way.
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    e.create(lab, "e").await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"e").await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"x").await.unwrap();
+
+    world.fault(Fault::LateNames { changes: true });
+    clock.1.fetch_add(3600, Relaxed);
+    let calls = world.fault.calls();
+    let listed = e.names(lab);
+    let work = async {
+        until("asked", || world.fault.calls() > calls).await;
+        world.fault(Fault::LateNames { changes: false });
+        all_gone(&e).await;
+        world.fault(Fault::None);
+    };
+    let (names, ()) = tokio::join!(listed, work);
+    assert_eq!(world.names_at_home("").await, ["d", "first"]);
+    assert_eq!(names, ["d", "first"]);
+    assert_eq!(e.names(lab).await, ["d", "first"]);
+    assert_eq!(e.vfs.lookup(e.ctx(), lab, b"e").await.unwrap_err().kind, home::ErrorKind::NotFound);
 }

@@ -54,6 +54,11 @@ pub enum Fault {
     LateBytes,
     /// The same of walks of which `later` is this.
     LateWalks(bool),
+    /// The same of names of directories; changes wait, if `changes`, as under [`Fault::HangChanges`].
+    LateNames {
+        /// Whether they wait.
+        changes: bool,
+    },
 }
 
 /// A home with faults.
@@ -97,6 +102,11 @@ impl FaultHome {
         self.refused.load(Ordering::Relaxed)
     }
 
+    async fn no_late_names(&self) {
+        let mut fault = self.fault.subscribe();
+        let _ = fault.wait_for(|f| !matches!(f, Fault::LateNames { .. })).await;
+    }
+
     async fn through<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let mut fault = self.fault.subscribe();
@@ -121,7 +131,8 @@ impl FaultHome {
             | Fault::Sftp
             | Fault::NothingStaged
             | Fault::LateBytes
-            | Fault::LateWalks(_) => call.await,
+            | Fault::LateWalks(_)
+            | Fault::LateNames { .. } => call.await,
         }
     }
 }
@@ -169,11 +180,15 @@ impl Home for FaultHome {
     }
 
     async fn list(&self, dir: &Loc, after: Option<&Name>, max: u32) -> Result<Page> {
-        self.through(self.inner.list(dir, after, max)).await
+        let page = self.through(self.inner.list(dir, after, max)).await;
+        self.no_late_names().await;
+        page
     }
 
     async fn watch(&self, dir: &Loc, max: u32, mark: u64) -> Result<Watched> {
-        self.through(self.inner.watch(dir, max, mark)).await
+        let watched = self.through(self.inner.watch(dir, max, mark)).await;
+        self.no_late_names().await;
+        watched
     }
 
     async fn confirm(&self, dirs: Vec<Believed>, later: bool) -> Result<Vec<Result<Belief>>> {
@@ -267,7 +282,10 @@ impl Home for FaultHome {
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let mut fault = self.fault.subscribe();
-        let now = fault.wait_for(|f| !matches!(f, Fault::HangChanges | Fault::LooksUnanswered)).await;
+        let waits = |f: &Fault| {
+            matches!(f, Fault::HangChanges | Fault::LooksUnanswered | Fault::LateNames { changes: true })
+        };
+        let now = fault.wait_for(|f| !waits(f)).await;
         let now = now.map(|f| *f).unwrap_or_default();
         if let Fault::Refuse(kind) = now {
             self.refused.fetch_add(1, Ordering::Relaxed);

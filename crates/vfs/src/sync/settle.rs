@@ -7,7 +7,7 @@ use super::prefer::moved_by;
 use super::queue::demand::{Demand, payload};
 use super::queue::{self, Group, Pending, Queue};
 use crate::conflict::Theirs;
-use crate::inode::{Inode, ROOT_ID, Tree, is_hidden, local};
+use crate::inode::{Inode, ROOT_ID, Settled, Tree, is_hidden, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
 use crate::limits;
 use crate::meta;
@@ -126,7 +126,7 @@ impl Volume {
     /// Takes an operation out of the counts of what it touches.
     pub fn release(&self, tree: &mut Tree, seq: u64, op: &Pending) {
         let change = &op.change;
-        let settled = crate::inode::Settled { tick: tree.tick, seq };
+        let settled = Settled { tick: tree.tick, seq };
         let now = self.env.clock.instant();
         for id in queue::objects(change) {
             let Ok(inode) = tree.get(id) else { continue };
@@ -307,7 +307,11 @@ impl Volume {
             });
             if let Ok(node) = tree.names_mut(dir) {
                 match left.flatten() {
-                    Some(child) => node.slot_mut(&name).child = child,
+                    // Nothing came of it that an older answer would not tell.
+                    Some(child) => {
+                        let slot = node.slot_mut(&name);
+                        (slot.child, slot.settled) = (child, Settled::default());
+                    }
                     None => node.forget(&name),
                 }
                 node.complete = false;

@@ -7,12 +7,12 @@
 
 use super::moot::keep_closed;
 use super::queue::{self, Group, Pending, Queue};
-use crate::inode::{Tree, local};
+use crate::inode::{Settled, Tree, local};
 use crate::journal::Body;
 use crate::limits;
 use crate::volume::Volume;
 use hashbrown::{HashMap, HashSet};
-use home::{Op, Result, SetAttr};
+use home::{Name, Op, Result, SetAttr};
 use std::collections::BTreeMap;
 
 /// What of the queue is looked at: the operations that go next.
@@ -48,6 +48,15 @@ impl Volume {
             self.lane.give_up(&format!("an outcome could not be recorded: {e}"));
             return Err(local(e));
         }
+        // What came of earlier operations on the names: the answer to a question from before does not tell it.
+        let changes = seqs.iter().filter_map(|seq| tree.queue.get(*seq));
+        let settled: HashMap<(u64, Name), Settled> = changes
+            .flat_map(|p| queue::names(&p.change))
+            .filter_map(|(dir, name)| {
+                let settled = tree.peek(dir)?.dir.as_ref()?.slot(&name)?.settled;
+                (settled.tick > 0).then_some(((dir, name), settled))
+            })
+            .collect();
         tree.tick += 1;
         for (_, op) in self.take_out(tree, &Group { seqs, newborn: false }) {
             op.change.extents().for_each(|e| self.data.unpin(e));
@@ -57,6 +66,9 @@ impl Volume {
                     && node.slot(&name).is_some_and(|slot| slot.pending == 0 && slot.child.is_none())
                 {
                     node.forget(&name);
+                    if let Some(settled) = settled.get(&(dir, name.clone())) {
+                        node.slot_mut(&name).settled = *settled;
+                    }
                     tree.unsaved(dir);
                 }
             }
