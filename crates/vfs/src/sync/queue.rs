@@ -106,6 +106,8 @@ pub struct Queue {
     /// Operations under whose numbers the home knows what may have been executed: what is sent again of that has to be
     /// what it was.
     known: BTreeSet<u64>,
+    /// Writes that the home had begun under these numbers when its power failed: the same holds for them.
+    begun: BTreeSet<u64>,
     /// Writes that travelled under the number of a later one, which the home knows.
     travelled: HashMap<u64, u64>,
     /// By object, the operations that take a name away from it.
@@ -290,7 +292,8 @@ impl Queue {
     /// The home told what it knows of all operations. Others of mode `wb` were not executed; those of mode `strict` are
     /// looked for.
     pub fn told(&mut self, claimed: &Claimed) {
-        self.known = claimed.begun.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
+        let here = |all: &[u64]| all.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
+        (self.known, self.begun) = (here(&claimed.begun), here(&claimed.torn));
         let unknown: HashSet<u64> = claimed.unknown.iter().copied().collect();
         self.half.extend(unknown.iter().filter(|seq| self.ops.contains_key(seq)));
         // A write may have travelled with the next ones to its file, under the number of the last of them.
@@ -398,6 +401,7 @@ impl Queue {
         self.plain -= usize::from(op.change.plain);
         self.lost.remove(&seq);
         self.travelled.remove(&seq);
+        self.begun.remove(&seq);
         if self.known.remove(&seq) {
             self.travelled.retain(|_, last| *last != seq);
         }
@@ -567,7 +571,7 @@ impl Queue {
             let halved = if *seq > known.told { halved } else { 0 };
             ended = is_new && known.has_left()
                 || batch.is_full(limits::BATCH_BYTES >> halved)
-                || !batch.take(*seq, op, &self.known);
+                || !batch.take(*seq, op, |seq| self.known.contains(seq) || self.begun.contains(seq));
             if ended {
                 break;
             }
@@ -648,8 +652,8 @@ impl Selection {
     }
 
     /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.
-    /// `known`: see [`Queue::known`].
-    fn take(&mut self, seq: u64, op: &Pending, known: &BTreeSet<u64>) -> bool {
+    /// `known`: see [`Queue::known`] and [`Queue::begun`].
+    fn take(&mut self, seq: u64, op: &Pending, known: impl Fn(&u64) -> bool) -> bool {
         let change = &op.change;
         if op.is_held(self.now) || self.waiting.concerns(change) {
             self.waiting.add(change);
@@ -704,8 +708,8 @@ impl Selection {
     }
 
     /// Whether the last record of a group gave a number to what may have been executed.
-    fn ends_with(&self, group: usize, known: &BTreeSet<u64>) -> bool {
-        self.groups[group].seqs.last().is_some_and(|last| known.contains(last))
+    fn ends_with(&self, group: usize, known: impl Fn(&u64) -> bool) -> bool {
+        self.groups[group].seqs.last().is_some_and(known)
     }
 
     /// Counts what travels of a record. A write takes away from what its group would have carried.

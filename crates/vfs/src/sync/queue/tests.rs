@@ -282,3 +282,18 @@ fn what_waited_for_a_refused_change_is_known_to_have_been_passed_also_without_th
     queue.remove(1);
     assert_eq!((queue.executed_last(&[2]), queue.executed_last(&[2, 4])), (0, 4));
 }
+
+/// After a restart all that waits may have been sent. A write of which a part is left goes alone even so: with what overwrites
+/// it, the home could not tell that part from another program's bytes.
+#[test]
+fn what_the_power_cut_into_is_sent_again_as_what_it_was() {
+    let mut queue = Queue::default();
+    (1..=4).for_each(|seq| queue.push(seq, write(7)));
+    queue.begin_again();
+    let unknown = vec![1, 2, 3, 4];
+    queue.told(&Claimed { unknown, torn: vec![2], restarted: true, ..Claimed::default() });
+    queue.looked_for();
+    assert_eq!(next(&queue), [[1, 2]]);
+    [1, 2].into_iter().for_each(|seq| drop(queue.remove(seq)));
+    assert_eq!(next(&queue), [[3, 4]]);
+}
