@@ -403,3 +403,33 @@ async fn what_takes_the_name_of_a_file_that_has_gone_is_not_written_for_it() {
     assert_eq!(world.at_home("f").await.unwrap(), b"theirs");
     assert!(all_at_home(&world).await.contains(&b"ours".to_vec()));
 }
+
+/// What becomes a new file at the home has none of the names that another program gave to the one before.
+#[tokio::test]
+async fn what_is_made_anew_has_no_names_but_those_of_here() {
+    let world = World::new(Mode::Wb);
+    world.write("a", b"base");
+    world.memory.link_outside(&path("a"), &path("b"));
+    let e = world.start().await;
+    e.lab().await;
+    let f = e.find("/lab/a").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"base");
+    let nlink = async || e.vfs.getattr(e.ctx(), f).await.unwrap().nlink;
+    assert_eq!(nlink().await, 2);
+    world.fault(Fault::Unreachable);
+    e.write(f, 0, b"ours").await.unwrap();
+    world.remove("a");
+    world.remove("b");
+    // It is seen when it is decided that it is made anew, and no more than that is done.
+    world.fault(Fault::SlowChanges(Duration::from_secs(1)));
+    let made_anew = async {
+        while e.vfs.status().volumes[0].unsent_ops != 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), made_anew).await.unwrap();
+    assert_eq!(nlink().await, 1);
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!((all_at_home(&world).await, nlink().await), (vec![b"ours".to_vec()], 1));
+}

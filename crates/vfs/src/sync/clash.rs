@@ -339,7 +339,6 @@ impl Volume {
             self.take_lost_name(&mut tree, lost, theirs, how)?;
         }
         change.extents().for_each(|e| self.data.unpin(e));
-        tree.get(object)?.attr = Some(attr);
         tree.notes.content(object, 0);
         Ok(())
     }
@@ -353,13 +352,18 @@ impl Volume {
         (dir, name): (u64, &Name),
         copy: &Name,
     ) -> Result<()> {
+        self.leave_names(tree, object, &(dir, name.clone()))?;
+        // It has the names that are left to it here, and no others.
+        let inode = tree.get(object)?;
+        let links = inode.link.iter().chain(&inode.more_links).count().max(1);
+        let attr = &Attr { nlink: links as u32, ..*attr };
+        inode.attr = Some(*attr);
         self.write_all_again(tree, object, attr, (attr.size, filled))?;
         for (name, value) in tree.take_xattrs(object)? {
             let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
             self.submit_again(tree, object, attr, op)?;
         }
         let create = Op::Create { dir, name: copy.clone(), new: New::File, mode: attr.mode };
-        self.leave_names(tree, object, &(dir, name.clone()))?;
         tree.detach(object);
         self.amend(tree, seq, create)?;
         if copy != name {
@@ -448,7 +452,6 @@ impl Volume {
         self.make_anew(tree, (first, object), (&attr, 0), (dir, &name), &copy)?;
         self.count_conflict(tree, object);
         change.extents().for_each(|e| self.data.unpin(e));
-        tree.get(object)?.attr = Some(attr);
         tree.notes.content(object, 0);
         Ok(())
     }
