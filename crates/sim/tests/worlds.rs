@@ -317,13 +317,17 @@ fn what_strict_has_answered_is_at_the_home() {
 
 #[test]
 fn what_was_mended_without_exchange_or_among_links_stays_mended() {
-    use Trouble::{HomeCut, Links, Neighbour, NoExchange, Outsider, Refusals};
+    use Trouble::{GatewayCut, HomeCut, Links, Neighbour, NoExchange, Outsider, Refusals, Seldom};
     let home = [&HOME[..], &[NoExchange]].concat();
+    let seldom = [&home[..], &[Seldom]].concat();
     let links = [&HOME[..], &[Outsider, Refusals, Neighbour, Links]].concat();
-    let worlds: [(&[Trouble], &[u64]); 6] = [
+    let worlds: [(&[Trouble], &[u64]); 8] = [
         // A move in two steps of which only the first was done.
         (&[HomeCut, NoExchange], &[270, 379]),
         (&home, &[59, 85, 152, 162, 231, 347, 412]),
+        // The last: a torn write that went again with one that overwrites it.
+        (&seldom, &[21626, 1579]),
+        (&[GatewayCut, HomeCut, Seldom, NoExchange], &[2895]),
         // One whose second step was refused.
         (&[Refusals, NoExchange], &[92, 127, 490]),
         // Another program takes the new name away before the old one is gone.
