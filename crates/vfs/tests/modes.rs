@@ -8,10 +8,7 @@ use bytes::Bytes;
 use common::{Engine, Skipping, World};
 use home::testing::fault::Fault;
 use home::{ErrorKind, HomePath, Kind};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use vfs::env::RealClock;
 use vfs::{
     AccessMask, CreateHow, Ctx, Lock, LockFamily, LockKind, LockOwner, LockRange, Mode, Oid, OpenMode,
     RenameHow, SetAttrs, Stability, XattrHow,
@@ -231,8 +228,7 @@ async fn in_cto_a_commit_tells_why_the_home_refuses_until_that_is_settled() {
 #[tokio::test]
 async fn in_cto_a_commit_fails_when_the_home_stays_away_and_keeps_what_it_has() {
     let mut world = World::new(Mode::Cto);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    world.clock = clock.clone();
+    let clock = Skipping::of(&mut world);
     let e = world.start().await;
     let lab = e.lab().await;
     let f = e.create(lab, "f").await.unwrap();
@@ -240,7 +236,7 @@ async fn in_cto_a_commit_fails_when_the_home_stays_away_and_keeps_what_it_has() 
     world.fault(Fault::Unreachable);
     unstable(&e, f, b"late").await;
     unanswered(e.vfs.commit(e.ctx(), f)).await;
-    clock.1.fetch_add(100, Relaxed);
+    clock.skip(100);
     assert_eq!(soon(e.vfs.commit(e.ctx(), f)).await.unwrap_err().kind, ErrorKind::Io);
     assert_eq!(e.vfs.status().volumes[0].parked.len(), 0);
     world.fault(Fault::None);
@@ -251,8 +247,7 @@ async fn in_cto_a_commit_fails_when_the_home_stays_away_and_keeps_what_it_has() 
 #[tokio::test]
 async fn in_cto_who_opens_a_file_sees_what_the_home_has() {
     let mut world = World::new(Mode::Cto);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    world.clock = clock.clone();
+    let clock = Skipping::of(&mut world);
     world.staleness = Duration::from_secs(3600);
     world.write("f", b"one");
     let e = world.start().await;
@@ -288,7 +283,7 @@ async fn in_cto_who_opens_a_file_sees_what_the_home_has() {
     let g = e.find("/lab/g").await.unwrap();
     world.fault(Fault::Unreachable);
     unanswered(e.vfs.getattr(looks, g)).await;
-    clock.1.fetch_add(100, Relaxed);
+    clock.skip(100);
     assert_eq!(soon(e.vfs.open_file(e.ctx(), g, read)).await.unwrap_err().kind, ErrorKind::Io);
     assert!(e.vfs.getattr(e.ctx(), g).await.is_ok());
 }

@@ -9,10 +9,7 @@ use common::{Engine, Skipping, World};
 use home::testing::conformance::Outside;
 use home::testing::fault::Fault;
 use home::{ErrorKind, HomePath};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use vfs::env::RealClock;
 use vfs::{CreateHow, Ctx, Mode, Oid, RenameHow, RetryKey, SetAttrs, Stability};
 
 const KEY: RetryKey = RetryKey([5; 16]);
@@ -232,8 +229,7 @@ async fn who_waits_for_the_home_hears_that_the_journal_has_ended() {
 #[tokio::test]
 async fn what_nobody_waits_for_is_not_done_when_a_home_comes_back_after_long() {
     let mut world = World::new(Mode::Strict);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    world.clock = clock.clone();
+    let clock = Skipping::of(&mut world);
     world.write("begun", b"");
     world.write("queued", b"");
     let e = world.start().await;
@@ -244,7 +240,7 @@ async fn what_nobody_waits_for_is_not_done_when_a_home_comes_back_after_long() {
     unanswered(async { e.vfs.remove(e.ctx(), lab, b"queued").await.unwrap() }).await;
     world.fault(Fault::Unreachable);
     tokio::time::sleep(Duration::from_millis(300)).await;
-    clock.1.fetch_add(100, Relaxed);
+    clock.skip(100);
     tokio::time::sleep(Duration::from_secs(3)).await;
     world.fault(Fault::None);
     soon(e.vfs.sync(None, Duration::from_secs(8))).await.unwrap();
@@ -255,8 +251,7 @@ async fn what_nobody_waits_for_is_not_done_when_a_home_comes_back_after_long() {
 #[tokio::test]
 async fn a_home_that_stays_away_fails_what_waits_for_it() {
     let mut world = World::new(Mode::Strict);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    world.clock = clock.clone();
+    let clock = Skipping::of(&mut world);
     world.write("f", b"before");
     let e = world.start().await;
     let f = e.find("/lab/f").await.unwrap();
@@ -267,7 +262,7 @@ async fn a_home_that_stays_away_fails_what_waits_for_it() {
         tokio::time::sleep(Duration::from_millis(200)).await;
         world.fault(Fault::Unreachable);
         tokio::time::sleep(Duration::from_millis(500)).await;
-        clock.1.fetch_add(100, Relaxed);
+        clock.skip(100);
     };
     let calls = async { tokio::join!(e.write(f, 0, b"stable"), e.vfs.commit(e.ctx(), f), dies) };
     let (write, commit, ()) = soon(calls).await;

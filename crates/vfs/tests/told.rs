@@ -9,9 +9,7 @@ use common::{Engine, Skipping, World};
 use home::HomePath;
 use home::testing::fault::Fault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use vfs::env::RealClock;
 use vfs::{Event, Mode};
 
 struct Place {
@@ -23,8 +21,7 @@ struct Place {
 /// A home that tells of changes, with a folder `d` that has the file `a`, the folder `sub` and the file `sub/b`.
 async fn place(mode: Mode) -> Place {
     let mut world = World::new(mode);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    world.clock = clock.clone();
+    let clock = Skipping::of(&mut world);
     world.memory.set_watches();
     world.mkdir("d");
     world.mkdir("d/sub");
@@ -38,7 +35,7 @@ async fn place(mode: Mode) -> Place {
 
 impl Place {
     fn later(&self, seconds: u64) {
-        self.clock.1.fetch_add(seconds, Relaxed);
+        self.clock.skip(seconds);
     }
 
     fn calls(&self) -> u64 {
@@ -328,8 +325,8 @@ async fn who_sees_a_directory_as_we_left_it_asks_for_no_names() {
 #[tokio::test]
 async fn the_times_of_a_directory_are_never_younger_than_its_names() {
     let mut world = World::new(Mode::Wb);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    (world.clock, world.staleness) = (clock.clone(), Duration::from_secs(5));
+    let clock = Skipping::of(&mut world);
+    world.staleness = Duration::from_secs(5);
     world.mkdir("d");
     let e = world.start().await;
     let lab = e.lab().await;
@@ -337,11 +334,11 @@ async fn the_times_of_a_directory_are_never_younger_than_its_names() {
     list().await;
     let seen = e.find("/lab/d").await.unwrap();
     let mtime = async || e.vfs.getattr(e.ctx(), seen).await.unwrap().mtime;
-    clock.1.fetch_add(3, Relaxed);
+    clock.skip(3);
     e.vfs.lookup(e.ctx(), seen, b"new").await.unwrap_err();
     let before = mtime().await;
     world.write("d/new", b"new");
-    clock.1.fetch_add(3, Relaxed);
+    clock.skip(3);
     list().await;
     assert_ne!(mtime().await, before, "the listing of the folder above tells its times");
     e.vfs.lookup(e.ctx(), seen, b"new").await.unwrap();

@@ -7,10 +7,7 @@ mod common;
 use common::{Engine, Skipping, World};
 use home::testing::fault::Fault;
 use home::{Home, HomePath, Loc, Time};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use vfs::env::RealClock;
 use vfs::{Mode, Oid, SetAttrs};
 
 async fn until(what: &str, mut is: impl FnMut() -> bool) {
@@ -196,8 +193,7 @@ async fn a_server_that_dies_while_something_vanishes_brings_nothing_back() {
 #[tokio::test]
 async fn what_vanishes_leaves_what_came_of_earlier_changes_of_its_name() {
     let mut world = World::new(Mode::Wb);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    world.clock = clock.clone();
+    let clock = Skipping::of(&mut world);
     world.write("e", b"theirs");
     world.write("x", b"theirs");
     let (e, lab) = looked(&world).await;
@@ -210,7 +206,7 @@ async fn what_vanishes_leaves_what_came_of_earlier_changes_of_its_name() {
     e.vfs.remove(e.ctx(), lab, b"x").await.unwrap();
 
     world.fault(Fault::LateNames { changes: true });
-    clock.1.fetch_add(3600, Relaxed);
+    clock.skip(3600);
     let calls = world.fault.calls();
     let listed = e.names(lab);
     let work = async {

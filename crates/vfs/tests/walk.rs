@@ -9,9 +9,7 @@ use common::{Engine, Skipping, World};
 use home::HomePath;
 use home::testing::fault::Fault;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use vfs::env::RealClock;
 use vfs::{Mode, Oid, Prefetch, RenameHow};
 
 const OUTER: u64 = 12;
@@ -24,8 +22,7 @@ const ALL_DIRS: u64 = 1 + DIRS;
 /// A home with directories in directories below `tree`, each with a file; and one that tells of changes.
 fn world() -> (World, Arc<Skipping>) {
     let mut world = World::new(Mode::Wb);
-    let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
-    world.clock = clock.clone();
+    let clock = Skipping::of(&mut world);
     world.memory.set_watches();
     world.memory.set_walks();
     world.mkdir("tree");
@@ -106,7 +103,7 @@ async fn a_crawl_costs_a_few_questions_and_is_told_of() {
     assert_eq!(walks.used, walks.directories, "{walks:?}");
     assert!((walks.directories..=1 + found.len() as u64).contains(&walks.names), "{walks:?}");
     // All of it is told of: nothing is asked for again, but what has changed is.
-    clock.1.fetch_add(60, Relaxed);
+    clock.skip(60);
     let calls = world.memory.counters().calls();
     assert_eq!(find(&e, tree).await, found);
     assert_eq!(world.memory.counters().calls(), calls);
@@ -160,7 +157,7 @@ async fn a_home_that_is_owned_is_walked_and_asked_for_nothing_twice() {
     let e = world.start().await;
     let tree = e.find("/lab/tree").await.unwrap();
     let found = crawl(&world, &e, tree).await;
-    clock.1.fetch_add(1000, Relaxed);
+    clock.skip(1000);
     let calls = world.memory.counters().calls();
     assert_eq!(find(&e, tree).await, found);
     assert_eq!(world.memory.counters().calls(), calls);
@@ -276,7 +273,7 @@ async fn what_is_told_while_a_walk_is_on_its_way_is_not_overridden() {
     let lines = find(&e, tree).await;
     let files = lines.iter().filter(|line| line.contains("/f ")).collect::<Vec<_>>();
     assert!(files.len() == dirs.len() && files.iter().all(|line| line.ends_with(" 6")), "{files:?}");
-    clock.1.fetch_add(60, Relaxed);
+    clock.skip(60);
     assert_eq!(find(&e, tree).await, lines);
 }
 

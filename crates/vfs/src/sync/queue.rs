@@ -107,7 +107,7 @@ pub struct Queue {
     /// what it was.
     known: BTreeSet<u64>,
     /// Writes that the home had begun under these numbers when its power failed: the same holds for them.
-    begun: BTreeSet<u64>,
+    torn: BTreeSet<u64>,
     /// Writes that travelled under the number of a later one, which the home knows.
     travelled: HashMap<u64, u64>,
     /// By object, the operations that take a name away from it.
@@ -293,7 +293,7 @@ impl Queue {
     /// looked for.
     pub fn told(&mut self, claimed: &Claimed) {
         let here = |all: &[u64]| all.iter().copied().filter(|seq| self.ops.contains_key(seq)).collect();
-        (self.known, self.begun) = (here(&claimed.begun), here(&claimed.torn));
+        (self.known, self.torn) = (here(&claimed.begun), here(&claimed.torn));
         let unknown: HashSet<u64> = claimed.unknown.iter().copied().collect();
         self.half.extend(unknown.iter().filter(|seq| self.ops.contains_key(seq)));
         // A write may have travelled with the next ones to its file, under the number of the last of them.
@@ -401,7 +401,7 @@ impl Queue {
         self.plain -= usize::from(op.change.plain);
         self.lost.remove(&seq);
         self.travelled.remove(&seq);
-        self.begun.remove(&seq);
+        self.torn.remove(&seq);
         if self.known.remove(&seq) {
             self.travelled.retain(|_, last| *last != seq);
         }
@@ -571,7 +571,7 @@ impl Queue {
             let halved = if *seq > known.told { halved } else { 0 };
             ended = is_new && known.has_left()
                 || batch.is_full(limits::BATCH_BYTES >> halved)
-                || !batch.take(*seq, op, |seq| self.known.contains(seq) || self.begun.contains(seq));
+                || !batch.take(*seq, op, |seq| self.known.contains(seq) || self.torn.contains(seq));
             if ended {
                 break;
             }
@@ -652,7 +652,7 @@ impl Selection {
     }
 
     /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.
-    /// `known`: see [`Queue::known`] and [`Queue::begun`].
+    /// `known`: see [`Queue::known`] and [`Queue::torn`].
     fn take(&mut self, seq: u64, op: &Pending, known: impl Fn(&u64) -> bool) -> bool {
         let change = &op.change;
         if op.is_held(self.now) || self.waiting.concerns(change) {

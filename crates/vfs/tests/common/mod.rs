@@ -248,7 +248,20 @@ impl Engine {
 }
 
 /// A clock that can be put forward by seconds.
-pub struct Skipping(pub RealClock, pub AtomicU64);
+pub struct Skipping(RealClock, AtomicU64);
+
+impl Skipping {
+    /// The clock of engines that are started from now on.
+    pub fn of(world: &mut World) -> Arc<Skipping> {
+        let clock = Arc::new(Skipping(RealClock::new(), AtomicU64::new(0)));
+        world.clock = clock.clone();
+        clock
+    }
+
+    pub fn skip(&self, seconds: u64) {
+        self.1.fetch_add(seconds, Relaxed);
+    }
+}
 
 impl Clock for Skipping {
     fn now(&self) -> vfs::Time {

@@ -14,7 +14,7 @@ pub struct Known {
     pub told: u64,
     /// The last one; 0 if there is none.
     pub last: u64,
-    /// See [`Queue::torn`].
+    /// See [`Queue::torn_and_robbed`].
     torn: BTreeSet<u64>,
     /// Torn ones go next: nothing new goes together with what the home knows.
     ends: bool,
@@ -26,7 +26,7 @@ pub struct Known {
 
 impl Known {
     pub fn of(queue: &Queue, now: Duration) -> Known {
-        let (told, mut torn) = (queue.last_known(now), queue.torn(now));
+        let (told, mut torn) = (queue.last_known(now), queue.torn_and_robbed(now));
         let ends = told > 0 && !torn.is_empty();
         if ends {
             torn.clear();
@@ -81,7 +81,7 @@ impl Queue {
 
     /// Writes that a power cut may have left in part in a file from which something that they passed is to take a name: that one
     /// expects what they leave.
-    fn torn(&self, now: Duration) -> BTreeSet<u64> {
+    fn torn_and_robbed(&self, now: Duration) -> BTreeSet<u64> {
         let (mut waiting, mut robbed, mut torn) = (Waiting::default(), HashSet::new(), BTreeSet::new());
         let Some(last) = self.half.iter().max() else { return torn };
         for (seq, op) in self.ops.range(..=last) {
