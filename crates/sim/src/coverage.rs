@@ -1,38 +1,106 @@
 //! Where things were interrupted: how often each kind of step was taken, and how often something ended there.
 
+use rand::Rng;
+use rand::rngs::StdRng;
 use std::collections::BTreeMap;
 use std::fmt;
+pub use vfs::env::testing::Step;
 
-/// Steps of the agent that are seldom taken, each with the part of the tree, and how often one is chosen to end something.
-pub const SELDOM: [(&str, &str, u32); 15] = [
-    ("chmod", "staging", 1),
-    ("fsync", "staging", 8),
-    ("link", "cache", 4),
-    ("link", "tree", 1),
-    ("rename", "cache", 1),
-    ("rename", "staging", 1),
-    ("rename-exchange", "tree", 1),
-    ("rmdir", "cache", 1),
-    ("rmdir", "tree", 3),
-    ("syncfs", "tree", 1),
-    ("truncate", "staging", 8),
-    ("truncate", "tree", 1),
-    ("utimens", "staging", 8),
-    ("unlink", "cache", 1),
-    ("write", "staging", 12),
+/// The phase in which an agent finds out what the one before it had begun.
+pub const CLAIMING: &str = ", claiming";
+/// The phase in which a process of the gateway finds again what the one before it knew.
+pub const STARTING: &str = ", starting";
+
+/// Steps that are seldom taken, and how often something is to end at the first of them that comes.
+pub type Seldom = [(&'static [Step], u32)];
+
+/// Those of the agent.
+pub const SELDOM: &Seldom = &[
+    (&[("chmod", "staging", "")], 1),
+    (&[("create", "staging", "")], 1),
+    (&[("fsync", "staging", "")], 8),
+    (&[("link", "tree", "")], 1),
+    (&[("rename", "cache", "")], 2),
+    (&[("rename", "staging", "")], 1),
+    (&[("rename", "tree", "")], 8),
+    (&[("rename-exchange", "tree", "")], 1),
+    (&[("rename-noreplace", "tree", "")], 1),
+    (&[("rmdir", "cache", "")], 1),
+    (&[("rmdir", "tree", "")], 3),
+    (&[("syncfs", "tree", "")], 2),
+    (&[("truncate", "staging", "")], 8),
+    (&[("truncate", "tree", "")], 1),
+    (&[("utimens", "staging", "")], 8),
+    (&[("unlink", "cache", "")], 4),
+    (&[("unlink", "staging", "")], 1),
+    (&[("write", "staging", "")], 12),
 ];
 
-/// Those of the gateway, each with the folder.
-pub const SELDOM_GATEWAY: [(&str, &str); 8] = [
-    ("allocate", "journal"),
-    ("create", "journal"),
-    ("remove", "journal"),
-    ("sync names", "journal"),
-    ("create", "data"),
-    ("remove", "data"),
-    ("sync names", "data"),
-    ("sync", "store"),
+/// Those of an agent that greets.
+pub const SELDOM_GREETING: &Seldom =
+    &[(&[("create", "cache", "")], 1), (&[("link", "cache", "")], 1), (&[("make", "cache", "")], 1)];
+
+/// Those of one that finds out what the one before it had begun.
+pub const SELDOM_CLAIM: &Seldom = &[
+    (&[("rename", "cache", CLAIMING), ("truncate", "cache", CLAIMING)], 1),
+    (&[("rmdir", "cache", CLAIMING)], 2),
+    (&[("unlink", "staging", CLAIMING)], 1),
+    (&[("syncfs", "tree", CLAIMING)], 1),
+    (&[("unlink", "cache", CLAIMING)], 1),
+    (&[("utimens", "cache", CLAIMING)], 1),
+    (
+        &[
+            ("link", "tree", CLAIMING),
+            ("rename", "tree", CLAIMING),
+            ("rename-exchange", "tree", CLAIMING),
+            ("rename-noreplace", "tree", CLAIMING),
+            ("rmdir", "tree", CLAIMING),
+            ("unlink", "tree", CLAIMING),
+        ],
+        8,
+    ),
 ];
+
+/// Those of the gateway.
+pub const SELDOM_GATEWAY: &Seldom = &[
+    (&[("allocate", "journal", "")], 1),
+    (&[("create", "journal", "")], 1),
+    (&[("remove", "journal", "")], 2),
+    (&[("sync names", "journal", "")], 1),
+    (&[("create", "data", "")], 1),
+    (&[("remove", "data", "")], 1),
+    (&[("sync", "data", "")], 1),
+    (&[("sync names", "data", "")], 1),
+    (&[("sync", "store", "")], 1),
+];
+
+/// Those of one that starts.
+pub const SELDOM_START: &Seldom = &[
+    (&[("allocate", "journal", STARTING)], 4),
+    (&[("create", "journal", STARTING)], 8),
+    (&[("remove", "journal", STARTING)], 8),
+    (&[("sync", "journal", STARTING)], 1),
+    (&[("sync names", "journal", STARTING)], 1),
+    (&[("write", "journal", STARTING)], 1),
+    (&[("create", "data", STARTING)], 1),
+    (&[("remove", "data", STARTING)], 4),
+    (&[("sync", "data", STARTING)], 4),
+    (&[("sync names", "data", STARTING)], 4),
+    (&[("write", "data", STARTING)], 1),
+    (&[("sync", "store", STARTING)], 1),
+    (&[("write", "store", STARTING)], 1),
+];
+
+/// Those at the first of which something is to end, chosen by their weights.
+pub fn one_of(seldom: &'static Seldom, rng: &mut StdRng) -> &'static [Step] {
+    let mut chosen = rng.random_range(0..seldom.iter().map(|(_, weight)| weight).sum::<u32>());
+    let is_it = |weight: u32| {
+        let is_it = chosen < weight;
+        chosen = chosen.saturating_sub(weight);
+        is_it
+    };
+    seldom.iter().map(|(_, weight)| *weight).position(is_it).map_or(&[], |at| seldom[at].0)
+}
 
 /// Counters of one kind of step.
 #[derive(Debug, Clone, Copy, Default)]

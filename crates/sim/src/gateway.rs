@@ -1,6 +1,7 @@
 //! The gateway: the real engine over a disk that loses power, in one process after the other.
 
 use crate::clock::Clock;
+use crate::coverage::{STARTING, Step};
 use crate::network::{Line, Net};
 use bytes::Bytes;
 use home::{Home, HomePath, Name};
@@ -22,9 +23,6 @@ pub const LAB: &str = "lab";
 pub const DEN: &str = "den";
 /// The local user of the gateway.
 pub const SERVER: u32 = 4000;
-
-/// The phase in which a process finds again what the one before it knew.
-const STARTING: &str = ", starting";
 
 /// What a gateway is given.
 #[derive(Debug, Clone, Copy)]
@@ -271,11 +269,11 @@ impl Gateway {
         }
     }
 
-    /// The same at its next change of this kind in this folder.
-    pub fn end_at(&self, power: bool, (what, place): (&'static str, &'static str)) {
+    /// The same at its next change of one of these kinds.
+    pub fn end_at(&self, power: bool, steps: &'static [Step]) {
         let seed = self.rng.lock().random();
         self.power.store(power, Ordering::SeqCst);
-        self.disk.end_at(what, place, power.then_some(seed));
+        self.disk.end_at(steps, power.then_some(seed));
     }
 
     /// Whether an end that was ordered is still to come.

@@ -7,7 +7,7 @@
 
 use crate::client::Trace;
 use crate::coroutine::{self, Coroutine};
-use crate::coverage::{Coverage, SELDOM};
+use crate::coverage::{self, CLAIMING, Coverage, SELDOM, SELDOM_CLAIM, SELDOM_GREETING, Seldom, Step};
 use crate::machine::fs::Fs;
 use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
 use crate::refusals::Refusals;
@@ -54,9 +54,6 @@ pub struct Faults {
     /// An agent whose connection has ended goes on for a while; else it ends with it.
     pub goes_on: bool,
 }
-
-/// The phase in which an agent finds out what the one before it had begun.
-const CLAIMING: &str = ", claiming";
 
 /// Another program at the home, which acts between two system calls of the agent.
 pub trait Meddler: Send + Sync {
@@ -119,8 +116,8 @@ struct Control {
 struct Plan {
     step: u64,
     at: Option<u64>,
-    /// It is to happen at the next step of this kind in this part of the tree instead.
-    seldom: Option<(&'static str, &'static str)>,
+    /// It is to happen at the next step of one of these kinds instead, if there are any.
+    seldom: &'static [Step],
     what: Option<What>,
     /// What the agent is doing, for the statistics.
     phase: &'static str,
@@ -131,21 +128,16 @@ struct Plan {
 
 impl Plan {
     /// Perhaps something ends at a step that is seldom taken.
-    fn end_seldom(&mut self, state: &mut State) {
-        self.seldom = None;
+    fn end_seldom(&mut self, state: &mut State, seldom: &'static Seldom) {
+        self.seldom = &[];
         let Faults { seldom_kill: kill, seldom_cut: cut, .. } = state.faults;
         if kill + cut == 0 {
             return;
         }
         let (roll, after) = (state.rng.random_range(0..1000), state.rng.random_bool(0.5));
-        let mut chosen = state.rng.random_range(0..SELDOM.iter().map(|(.., weight)| weight).sum::<u32>());
-        let step = SELDOM.iter().find(|(.., weight)| {
-            let is_it = chosen < *weight;
-            chosen = chosen.saturating_sub(*weight);
-            is_it
-        });
+        let steps = coverage::one_of(seldom, &mut state.rng);
         if roll < kill + cut {
-            self.seldom = step.map(|(name, place, _)| (*name, *place));
+            self.seldom = steps;
             self.what = Some(if roll < kill { What::Kill { after } } else { What::Cut });
         }
     }
@@ -172,8 +164,8 @@ impl Around for Control {
             let mut plan = self.plan.lock();
             plan.step += 1;
             let is_due = match plan.seldom {
-                Some(step) => step == (call.name, call.place),
-                None => plan.at == Some(plan.step),
+                [] => plan.at == Some(plan.step),
+                steps => steps.contains(&(call.name, call.place, plan.phase)),
             };
             let what = plan.what.filter(|_| is_due);
             let slow = plan.slow;
@@ -357,14 +349,13 @@ impl Net {
             connected: AtomicBool::new(true),
             claims: Mutex::default(),
         });
-        // The first steps are those of its greeting.
-        agent.control.plan.lock().end_seldom(&mut state);
+        agent.control.plan.lock().end_seldom(&mut state, SELDOM_GREETING);
         state.agent = Some(agent.clone());
         Ok(agent)
     }
 
     /// Decides what becomes of the next batch.
-    fn arm(&self, agent: &Agent, ops: usize) {
+    fn arm(&self, agent: &Agent, ops: usize, seldom: &'static Seldom) {
         let mut state = self.state.lock();
         let f = state.faults;
         let mut plan = agent.control.plan.lock();
@@ -380,7 +371,7 @@ impl Net {
         // A batch of n operations is a handful of steps for each and one for each sync.
         let within = if state.rng.random_bool(0.5) { 12 } else { 8 * ops as u64 + 8 };
         plan.at = plan.what.map(|_| plan.step + state.rng.random_range(1..=within));
-        plan.end_seldom(&mut state);
+        plan.end_seldom(&mut state, seldom);
     }
 
     /// Does a piece of work that takes its time, whoever waits for it.
@@ -499,12 +490,12 @@ impl Line {
     async fn work<T: Send + 'static>(
         &self,
         agent: &Arc<Agent>,
-        ops: usize,
+        (ops, seldom): (usize, &'static Seldom),
         work: impl FnOnce(&Posix<SimSys>) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         self.living().await?;
         self.there(agent).await?;
-        self.net.arm(agent, ops);
+        self.net.arm(agent, ops, seldom);
         let (tell, told) = oneshot::channel();
         tokio::spawn(self.net.clone().drive(agent.clone(), work, tell));
         let answer = told.await.map_err(|_| lost("the connection is lost"))?;
@@ -612,7 +603,7 @@ impl Home for Line {
             control.plan.lock().phase = "";
             claimed
         };
-        let begun = self.work(&agent, 4, claim).await?;
+        let begun = self.work(&agent, (4, SELDOM_CLAIM), claim).await?;
         self.net.say(format!("claimed; lost {lost:?}; begun {begun:?}"));
         agent.claims.lock().insert((gateway, volume));
         self.claims.lock().insert((gateway, volume));
@@ -651,6 +642,6 @@ impl Home for Line {
             }
             answer
         };
-        self.work(&agent, count, apply).await
+        self.work(&agent, (count, SELDOM), apply).await
     }
 }

@@ -4,7 +4,7 @@ use crate::chain::{self, Chain};
 use crate::client::{Check, Client, Promised, Trace};
 use crate::clock::Clock;
 use crate::compare::{compare, files, home_of};
-use crate::coverage::{Coverage, SELDOM_GATEWAY};
+use crate::coverage::{self, Coverage, SELDOM_GATEWAY, SELDOM_START, Seldom};
 use crate::gateway::{Gateway, Size};
 use crate::ledger::Ledger;
 use crate::machine::Machine;
@@ -186,7 +186,8 @@ impl World {
         });
         let caches = if plan.has(Trouble::SmallCache) { [1 << 20, 8 << 20] } else { [8 << 20, 64 << 20] };
         let size = Size {
-            segment: 256 << 10,
+            // Turned over more often, so that more of that falls into the start of a process.
+            segment: if plan.has(Trouble::Seldom) { 160 << 10 } else { 256 << 10 },
             cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
             mode: plan.mode,
@@ -215,8 +216,7 @@ impl World {
             let seed = self.rng.random();
             clients.push(Client::new(&format!("c{n}"), &self.gateway, seed, self.trace.clone()));
         }
-        self.end_seldom();
-        self.start().await?;
+        self.start_in_trouble().await?;
         clients.iter_mut().for_each(|client| self.instruct(client));
         if self.plan.has(Trouble::Seldom) {
             let Faults { seldom_kill, seldom_cut, .. } = self.faults;
@@ -286,31 +286,42 @@ impl World {
 
     async fn start(&mut self) -> Check {
         while !self.gateway.runs() {
-            self.starts += 1;
-            self.say(format!("start {}", self.starts));
-            self.gateway.start().await?;
-            if !self.gateway.runs() {
-                self.gateway.bury();
-                sleep(Duration::from_millis(10)).await;
-            }
+            self.start_once().await?;
+        }
+        Ok(())
+    }
+
+    /// The same, where perhaps the process ends while it starts, or at some time after that.
+    async fn start_in_trouble(&mut self) -> Check {
+        while !self.gateway.runs() {
+            self.end_seldom(SELDOM_START);
+            self.start_once().await?;
+        }
+        self.end_seldom(SELDOM_GATEWAY);
+        Ok(())
+    }
+
+    async fn start_once(&mut self) -> Check {
+        self.starts += 1;
+        self.say(format!("start {}", self.starts));
+        self.gateway.start().await?;
+        if !self.gateway.runs() {
+            self.gateway.bury();
+            sleep(Duration::from_millis(10)).await;
         }
         Ok(())
     }
 
     /// Perhaps the gateway ends at a step that is seldom taken.
-    fn end_seldom(&mut self) {
+    fn end_seldom(&mut self, seldom: &'static Seldom) {
         let (kill, cut) = (self.plan.has(Trouble::GatewayKill), self.plan.has(Trouble::GatewayCut));
-        if !self.plan.has(Trouble::Seldom)
-            || !(kill || cut)
-            || self.gateway.end_is_due()
-            || self.rng.random_bool(0.5)
-        {
+        if !self.plan.has(Trouble::Seldom) || !(kill || cut) || self.rng.random_bool(0.5) {
             return;
         }
         let power = cut && (!kill || self.rng.random_bool(0.5));
-        let step = SELDOM_GATEWAY[self.rng.random_range(0..SELDOM_GATEWAY.len())];
-        self.say(format!("the gateway will end at {} in {}, power: {power}", step.0, step.1));
-        self.gateway.end_at(power, step);
+        let steps = coverage::one_of(seldom, &mut self.rng);
+        self.say(format!("the gateway will end at one of {steps:?}, power: {power}"));
+        self.gateway.end_at(power, steps);
     }
 
     /// Lets clients work, ends processes meanwhile and starts them again.
@@ -327,8 +338,7 @@ impl World {
                 let time = self.rng.random_range(1..2000);
                 sleep(Duration::from_millis(time)).await;
                 self.trouble();
-                self.end_seldom();
-                self.start().await?;
+                self.start_in_trouble().await?;
             }
             self.trouble();
             if let Some((outsider, _)) = self.shared.as_ref().filter(|_| self.rng.random_ratio(1, 60)) {

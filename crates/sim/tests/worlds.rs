@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use clap::ValueEnum;
+use sim::coverage::Coverage;
 use sim::variant::Variant;
 use sim::world::{Plan, Trouble, run};
 use vfs::Mode;
@@ -147,16 +148,15 @@ fn hold(ops: u64, worlds: &[(&[Trouble], &[u64])]) {
 fn what_was_mended_in_longer_worlds_stays_mended() {
     use Trouble::{
         AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, Neighbour,
-        OldAgents, Outsider, Refusals, Seldom, Slow,
+        OldAgents, Outsider, Refusals, Slow,
     };
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
     let outsider = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Outsider];
     let cut = [&outsider[..], &[HomeCut]].concat();
-    let seldom = [&home[..], &[Seldom]].concat();
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 22] = [
+    let longer: [(&[Trouble], &[u64]); 19] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -188,13 +188,6 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&clocks, &[112, 136, 729, 7119, 7201]),
         // A file whose time had been set, under the name of half a move over it; what a killed agent had begun after a power cut.
         (&clocks, &[5175, 1182]),
-        // A power cut between two writes, of which the later one was executed in part; a gateway whose clock is ahead.
-        (&seldom, &[16738, 5956, 7491, 10704, 10884]),
-        // A move that was executed, to a name from which its file had been moved before; a torn write to what had changed
-        // places with another file.
-        (&seldom, &[7221, 15199]),
-        // What an agent had done that died before it could note it.
-        (&seldom, &[4055]),
         // What a full home left of a write before its power failed.
         (&[FullDisks, HomeCut], &[86, 742, 770, 989, 3747]),
         // A log that begins where the disk is full.
@@ -285,6 +278,32 @@ fn what_a_barrier_or_a_commit_promises_is_at_the_home() {
     }
 }
 
+/// Where something ends at steps that are seldom taken: in a gateway's start, in an agent's claim, in the turn of a log.
+#[test]
+fn where_seldom_steps_are_interrupted_everything_is_right() {
+    let seldom = [&HOME[..], &[Trouble::Seldom]].concat();
+    let without_exchange = [&seldom[..], &[Trouble::NoExchange]].concat();
+    let mut coverage = Coverage::default();
+    for (troubles, ops, seeds) in
+        [(&seldom, 100, 1..=60), (&without_exchange, 100, 1..=60), (&seldom, 1000, 1..=12)]
+    {
+        for seed in seeds {
+            let report = run(seed, plan(ops, troubles));
+            assert_eq!(report.result, Ok(()), "seed {seed} of {ops} calls");
+            coverage.add(&report.coverage);
+        }
+    }
+    for step in [
+        "gateway: create in journal, starting",
+        "gateway: remove in journal",
+        "agent: rename in cache, claiming",
+        "agent: rename in cache",
+        "agent: unlink in cache",
+    ] {
+        assert!(coverage.at(step).ended > 0, "nothing ended at {step}");
+    }
+}
+
 #[test]
 fn the_home_never_shows_a_thing_without_all_before_it() {
     for seed in 1..=60 {
@@ -317,17 +336,13 @@ fn what_strict_has_answered_is_at_the_home() {
 
 #[test]
 fn what_was_mended_without_exchange_or_among_links_stays_mended() {
-    use Trouble::{GatewayCut, HomeCut, Links, Neighbour, NoExchange, Outsider, Refusals, Seldom};
+    use Trouble::{HomeCut, Links, Neighbour, NoExchange, Outsider, Refusals};
     let home = [&HOME[..], &[NoExchange]].concat();
-    let seldom = [&home[..], &[Seldom]].concat();
     let links = [&HOME[..], &[Outsider, Refusals, Neighbour, Links]].concat();
-    let worlds: [(&[Trouble], &[u64]); 8] = [
+    let worlds: [(&[Trouble], &[u64]); 6] = [
         // A move in two steps of which only the first was done.
         (&[HomeCut, NoExchange], &[270, 379]),
         (&home, &[59, 85, 152, 162, 231, 347, 412]),
-        // The last: a torn write that went again with one that overwrites it.
-        (&seldom, &[21626, 1579]),
-        (&[GatewayCut, HomeCut, Seldom, NoExchange], &[2895]),
         // One whose second step was refused.
         (&[Refusals, NoExchange], &[92, 127, 490]),
         // Another program takes the new name away before the old one is gone.

@@ -49,12 +49,15 @@ struct State {
     /// After so many further changes the power is cut, with this seed; without one, the process is killed.
     fuse: Option<(u64, Option<u64>)>,
     /// Only such changes count for that.
-    fuse_of: Option<(&'static str, &'static str)>,
+    fuse_of: Option<&'static [Step]>,
     /// What the process is doing, for the statistics.
     phase: &'static str,
     /// Kinds of changes, and how often each was made, and was the last one of a process.
     points: Points,
 }
+
+/// A kind of change: what is done, in which folder or part of a tree, and in which phase.
+pub type Step = (&'static str, &'static str, &'static str);
 
 /// What was done in which folder in which phase, with how often it was done and how often a process ended there.
 pub type Points = BTreeMap<(&'static str, String, &'static str), (u64, u64)>;
@@ -114,10 +117,10 @@ impl SimDisk {
         self.state.lock().set_fuse((changes, None), None);
     }
 
-    /// Cuts the power, with this seed, or without one kills the process, in place of the next change of this kind in this
-    /// folder.
-    pub fn end_at(&self, what: &'static str, place: &'static str, seed: Option<u64>) {
-        self.state.lock().set_fuse((0, seed), Some((what, place)));
+    /// Cuts the power, with this seed, or without one kills the process, in place of the next change of one of
+    /// these kinds.
+    pub fn end_at(&self, steps: &'static [Step], seed: Option<u64>) {
+        self.state.lock().set_fuse((0, seed), Some(steps));
     }
 
     /// Whether a crash ordered by [`SimDisk::crash_after`] is still to come.
@@ -222,7 +225,7 @@ impl SimDisk {
     ) -> io::Result<T> {
         self.with(|state| {
             let place = path.split('/').next().unwrap_or(path);
-            let counts = state.fuse_of.is_none_or(|point| point == (what, place));
+            let counts = state.fuse_of.is_none_or(|steps| steps.contains(&(what, place, state.phase)));
             let ends = counts && matches!(state.fuse, Some((0, _)));
             let point = state.points.entry((what, place.to_owned(), state.phase)).or_default();
             *point = (point.0 + 1, point.1 + u64::from(ends));
@@ -287,7 +290,7 @@ fn parent(path: &str) -> &str {
 }
 
 impl State {
-    fn set_fuse(&mut self, fuse: (u64, Option<u64>), of: Option<(&'static str, &'static str)>) {
+    fn set_fuse(&mut self, fuse: (u64, Option<u64>), of: Option<&'static [Step]>) {
         (self.fuse, self.fuse_of) = (Some(fuse), of);
     }
 

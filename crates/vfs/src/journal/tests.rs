@@ -475,6 +475,8 @@ fn what_cannot_be_held_is_refused() {
     let disk = SimDisk::new();
     let p = start(&disk, SMALL).unwrap();
     let big = write(1, Stored::Inline(Bytes::from(vec![1; 5000])));
+    // It is not space that it lacks.
+    assert!(p.lane.has_room(SMALL.segment));
     assert!(matches!(p.lane.append(big), Err(Error::TooBig(_))));
     assert!(matches!(wait(p.lane.synced(1)), Err(Error::Io(_))), "a record that does not exist");
     p.journal.stop();
