@@ -1,7 +1,8 @@
 //! `cargo xtask model`: explores every interleaving within bounds.
 
 use clap::Parser;
-use sim::explore::run::{End, Wanted, run};
+use sim::explore::run::run;
+use sim::explore::script::{End, Wanted};
 use sim::explore::{Bounds, explore, parse};
 use sim::variant::Variant;
 use std::process::ExitCode;
@@ -33,9 +34,6 @@ struct Args {
     /// All of these together, at most
     #[arg(long, default_value_t = 2)]
     events: usize,
-    /// The engine itself sends the batches, which takes longer; not with `--switches` or `--gateways`
-    #[arg(long, conflicts_with_all = ["switches", "gateways"])]
-    engine: bool,
     /// Explores agents that leave out what they must not
     #[arg(long)]
     variant: Option<Variant>,
@@ -53,7 +51,7 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     if let Some(path) = &args.replay {
-        return replay(path, args.variant, args.engine);
+        return replay(path, args.variant);
     }
     let bounds = Bounds {
         depth: args.depth,
@@ -65,7 +63,6 @@ fn main() -> ExitCode {
         gateways: args.gateways,
         events: args.events,
         variant: args.variant,
-        engine: args.engine,
         keep_going: args.keep_going,
         jobs: args.jobs,
     };
@@ -84,10 +81,9 @@ fn main() -> ExitCode {
         args.events
     );
     println!(
-        "{} batches, {} runs ({} came to a known state), {} steps, {} different trees at their ends, {} broken, in {:.1?}",
+        "{} batches, {} runs, {} steps, {} different trees at their ends, {} broken, in {:.1?}",
         counts.batches,
         counts.runs,
-        counts.seen,
         counts.steps,
         counts.trees,
         counts.broken.len(),
@@ -96,16 +92,12 @@ fn main() -> ExitCode {
     if counts.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn replay(path: &str, variant: Option<Variant>, engine: bool) -> ExitCode {
+fn replay(path: &str, variant: Option<Variant>) -> ExitCode {
     let Some((batch, schedule)) = parse(path) else {
         println!("this is no schedule: {path}");
         return ExitCode::FAILURE;
     };
-    let nothing = Wanted::default();
-    let report = match engine {
-        true => sim::explore::engine::run(&batch, &schedule, variant, &nothing),
-        false => run(&batch, &schedule, variant, None, &nothing),
-    };
+    let report = run(&batch, &schedule, variant, &Wanted::default());
     for (n, step) in report.steps.iter().enumerate() {
         for at in schedule.iter().filter(|at| at.step == n) {
             println!("      >>> {at}");

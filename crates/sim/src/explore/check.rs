@@ -1,6 +1,6 @@
 //! What has to hold at the end of a run.
 
-use super::gateway::{Gateway, State, TOP};
+use super::gateway::{Gateway, TOP};
 use super::outside::{Outside, process};
 use super::tree::{Change, Sort, Tree, XATTR};
 use crate::ledger::{Tokens, tokens, tokens_in};
@@ -16,10 +16,8 @@ use std::sync::Arc;
 pub struct Facts<'a> {
     /// The machine.
     pub machine: &'a Arc<Machine>,
-    /// The gateway.
-    pub gateway: &'a Gateway,
-    /// Another gateway.
-    pub other: Option<&'a Gateway>,
+    /// The gateways.
+    pub gateways: &'a [Gateway],
     /// The other program.
     pub outside: &'a Outside,
     /// What power cuts left.
@@ -75,22 +73,18 @@ pub fn all(facts: &Facts) -> Result<u64, String> {
         home.map_err(|e| format!("no home: {e}"))?;
     }
     let image = facts.machine.image();
-    let alone = facts.outside.acts.is_empty() && facts.other.is_none();
-    if alone {
-        for op in &facts.gateway.ops {
-            if let State::Reported(why) = &op.state {
-                return Err(format!("I7: {} is reported: {why}", op.change));
-            }
-        }
-        facts.images.iter().try_for_each(|image| whole(facts.gateway, image))?;
-        as_wanted(&facts.gateway.tree(false), &image).map_err(|e| format!("I2: {e}"))?;
+    let alone = match facts.gateways {
+        [gateway] if facts.outside.acts.is_empty() => Some(gateway),
+        _ => None,
+    };
+    if let Some(gateway) = alone {
+        facts.images.iter().try_for_each(|image| whole(gateway, image))?;
+        as_wanted(&gateway.tree(), &image).map_err(|e| format!("I2: {e}"))?;
     }
     theirs(facts, &image)?;
-    for gateway in [Some(facts.gateway), facts.other].into_iter().flatten() {
-        ours(facts, gateway, &image, alone)?;
-    }
+    facts.gateways.iter().try_for_each(|gateway| ours(facts, gateway, &image, alone.is_some()))?;
     durable(facts, &image, alone)?;
-    leftovers(facts, &image, alone)?;
+    leftovers(facts, &image, alone.is_some())?;
     let mut hasher = std::hash::DefaultHasher::new();
     digest(&image, false, &mut hasher);
     Ok(hasher.finish())
@@ -136,8 +130,8 @@ fn as_wanted(tree: &Tree, image: &Fs) -> Check {
 fn whole(gateway: &Gateway, image: &Fs) -> Check {
     let mut tree = Tree::begin();
     let mut allowed: BTreeMap<String, Option<BTreeSet<Vec<u8>>>> = BTreeMap::new();
-    for n in 0..=gateway.ops.len() {
-        let next = gateway.ops.get(n).map(|op| op.change);
+    for n in 0..=gateway.batch.len() {
+        let next = gateway.batch.get(n).copied();
         let in_place = next.filter(|c| tree.is_in_place(*c)).and_then(|c| tree.object(c));
         for (path, obj) in tree.names.iter().filter(|(_, o)| tree.nodes[**o].sort == Sort::File) {
             let known = allowed.entry(path.clone()).or_insert_with(|| Some(BTreeSet::new()));
@@ -165,7 +159,7 @@ fn whole(gateway: &Gateway, image: &Fs) -> Check {
             allowed.extend(moved.iter().map(|path| (format!("{q}{}", &path[p.len()..]), None)));
         }
         if let Some(change) = next {
-            let _ = tree.apply(change, gateway.shift + n);
+            let _ = tree.apply(change, gateway.first + n);
         }
     }
     for (path, (_, node)) in shown(image) {
@@ -204,10 +198,10 @@ fn ours(facts: &Facts, gateway: &Gateway, image: &Fs, alone: bool) -> Check {
             }
         }
     }
-    if let Some((token, n)) = count.iter().find(|(_, n)| **n > 1 && (alone || !gateway.keeps_both())) {
+    if let Some((token, n)) = count.iter().find(|(_, n)| **n > 1 && alone) {
         return Err(format!("I2: {token} is there {n} times"));
     }
-    let kept = gateway.tree(false).tokens();
+    let kept = gateway.tree().tokens();
     let removed = gateway.removed_by_both(|path| facts.outside.acts.iter().any(|act| act.takes(path)));
     let wanted: Tokens =
         gateway.tokens().intersection(&kept).filter(|t| !removed.contains(*t)).cloned().collect();
@@ -217,16 +211,16 @@ fn ours(facts: &Facts, gateway: &Gateway, image: &Fs, alone: bool) -> Check {
 }
 
 /// What was acknowledged survives a power cut.
-fn durable(facts: &Facts, image: &Fs, alone: bool) -> Check {
+fn durable(facts: &Facts, image: &Fs, alone: Option<&Gateway>) -> Check {
     for luck in [Luck::Old, Luck::Torn] {
         let cut = Cut { keep: 0, tree: luck, cache: luck };
-        let left = facts.machine.image_after(cut, super::run::BLOCK);
-        if alone {
-            as_wanted(&facts.gateway.tree(false), &left)
+        let left = facts.machine.image_after(cut, super::script::BLOCK);
+        if let Some(gateway) = alone {
+            as_wanted(&gateway.tree(), &left)
                 .map_err(|e| format!("I13, after a power cut at the end: {e}"))?;
         }
         let (now, left) = (tokens_in(image, true), tokens_in(&left, true));
-        let ours = facts.gateway.tokens();
+        let ours: Tokens = facts.gateways.iter().flat_map(Gateway::tokens).collect();
         if let Some(lost) = ours.iter().find(|t| now.contains(*t) && !left.contains(*t)) {
             return Err(format!("I13: {lost} was acknowledged and is lost by a power cut"));
         }

@@ -1,6 +1,6 @@
 //! Every interleaving, within bounds: `cargo xtask model`.
 //!
-//! What runs is the code of the agent, `home::posix`, over [`machine`](crate::machine), as in the simulation; but what else
+//! What runs is the engine, `vfs`, and the code of the agent, `home::posix`, over [`machine`](crate::machine), as in the simulation; but what else
 //! happens, and before which of its system calls, is not chosen by a seed: all choices are made in turn. A run is
 //! determined by its batch and its [`Schedule`]. It is begun from the start each time, because the real code cannot be
 //! put back into an earlier state: stateless model checking, by depth-first search over schedules.
@@ -13,33 +13,33 @@
 //!   while it is being mended.
 //! - A power cut keeps any prefix of the changes of metadata that were not synced. Of content that was not, all, nothing or
 //!   every other part of eight bytes is kept in all files of the tree alike, and all or nothing in those of the log.
-//! - With [`Bounds::engine`] nothing sets an extended attribute: to accept that the home is asked.
+//! - Another gateway makes one change, of [`tree::others`], at once, but for where it waits for the first one's agent.
 //!
 //! # What is left out because it is the same
 //! - A process is killed, and the power fails, only before calls that change something: a look leaves no trace.
 //! - Another program acts only before calls that it can have an influence on: not those on the agent's own log; and only
 //!   what names and open files let it do.
-//! - From what a power cut leaves one run is enough, whenever it happened, if what the gateway knows and the others may
-//!   still do is the same, too.
+//! - From what power cuts leave in a run one further run is enough, if what gateways know and others may still do is the same.
 //!
 //! That runs with the same beginning have the same steps up to there is checked in each.
 //!
 //! # Layout
-//! [`tree`]: what was wanted. [`gateway`], [`resume`]: what the engine makes of it, in short. [`outside`]: another program.
-//! [`run`]: one run, and [`engine`]: one with the engine itself. [`check`]: what has to hold in the end.
+//! [`tree`]: what was wanted. [`gateway`]: what a gateway is held to. [`outside`]: another program. [`script`]: what happens at
+//! which step. [`direct`]: agents, and who takes turns with them. [`run`]: one run, with the real engine. [`check`]: what has to
+//! hold in the end.
 
 pub mod check;
-pub mod engine;
+mod direct;
 pub mod gateway;
 pub mod outside;
-pub mod resume;
 pub mod run;
+pub mod script;
 pub mod tree;
 
 use crate::variant::Variant;
 use outside::Act;
 use parking_lot::Mutex;
-use run::{At, End, Event, Schedule, Seen, Step, Wanted};
+use script::{At, End, Event, Schedule, Step, Wanted};
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -66,8 +66,6 @@ pub struct Bounds {
     pub events: usize,
     /// What the agent leaves out.
     pub variant: Option<Variant>,
-    /// The engine itself sends the batch; no agents are left behind then, and there is no other gateway.
-    pub engine: bool,
     /// Goes on after a violation.
     pub keep_going: bool,
     /// Runs at a time.
@@ -83,8 +81,6 @@ pub struct Counts {
     pub runs: u64,
     /// Steps of all runs.
     pub steps: u64,
-    /// Runs that came to a state that was known.
-    pub seen: u64,
     /// Different trees in the end.
     pub trees: u64,
     /// What was broken, with the shortest schedule of each batch.
@@ -127,7 +123,6 @@ struct Explorer<'a> {
     bounds: &'a Bounds,
     batch: &'a [Change],
     acts: Vec<Act>,
-    seen: Seen,
     trees: HashSet<u64>,
     counts: Counts,
     stop: &'a AtomicBool,
@@ -156,7 +151,6 @@ pub fn explore_these(bounds: &Bounds, all: &[Vec<Change>]) -> Counts {
                     sum.batches += 1;
                     sum.runs += found.runs;
                     sum.steps += found.steps;
-                    sum.seen += found.seen;
                     sum.trees += found.trees;
                     sum.broken.extend(found.broken);
                     if !sum.broken.is_empty() && !bounds.keep_going {
@@ -178,7 +172,6 @@ fn one(bounds: &Bounds, batch: &[Change], stop: &AtomicBool) -> Counts {
         bounds,
         batch,
         acts: Act::all(names),
-        seen: Seen::default(),
         trees: HashSet::new(),
         counts: Counts::default(),
         stop,
@@ -224,19 +217,12 @@ impl Explorer<'_> {
     /// One run; answers those with one event more.
     fn run(&mut self, Begun { schedule, steps }: Begun, further: bool) -> Vec<Begun> {
         let used = Used::of(&schedule);
-        let left =
-            [self.bounds.outsider - used.acts, self.bounds.crashes - used.crashes, usize::from(further)];
-        let left = left.iter().fold(used.switches, |sum, n| sum << 8 | n) as u64;
         let bounds = self.bounds;
         let wanted = Wanted {
             acts: if further && used.acts < bounds.outsider { self.acts.clone() } else { Vec::new() },
             cuts: further && !bounds.kills_only && used.crashes < bounds.crashes,
-            counts_answers: bounds.engine,
         };
-        let report = match bounds.engine {
-            true => engine::run(self.batch, &schedule, bounds.variant, &wanted),
-            false => run::run(self.batch, &schedule, bounds.variant, Some((&self.seen, left)), &wanted),
-        };
+        let report = run::run(self.batch, &schedule, bounds.variant, &wanted);
         self.counts.runs += 1;
         self.counts.steps += report.steps.len() as u64;
         let digests = digests(&report.steps);
@@ -251,10 +237,6 @@ impl Explorer<'_> {
             End::Holds(digest) => drop(self.trees.insert(digest)),
             End::Broken(why) => {
                 self.counts.broken.push(Broken { batch: self.batch.to_vec(), schedule, why });
-                return Vec::new();
-            }
-            End::Seen => {
-                self.counts.seen += 1;
                 return Vec::new();
             }
             End::Impossible => return Vec::new(),

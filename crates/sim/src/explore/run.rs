@@ -1,576 +1,256 @@
-//! One run: a batch, and what happens at which step.
+//! One run: the engine accepts a batch while nothing of it can be sent, and sends it when that is over.
 
-use super::check;
-use super::gateway::Gateway;
-use super::outside::{AT, Act, Outside, process};
-use super::tree::{Change, Sort, Tree};
+use super::direct::{Direct, Lab, Others};
+use super::gateway::{Gateway, first};
+use super::script::{At, End, Event, Report, Script, State, Wanted, plant};
+use super::tree::{Change, MODE, Sort, TARGET, Tree, XATTR, parent, stamp, token};
 use crate::clock::Clock;
 use crate::coroutine::{self, Coroutine};
-use crate::ledger::tokens_in;
-use crate::machine::fs::Fs;
-use crate::machine::{Around, Call, Cut, Fate, Luck, Machine, SimSys};
+use crate::machine::Machine;
 use crate::variant::Variant;
-use home::posix::Posix;
-use home::posix::sys::{Make, Sys, Sysult};
+use bytes::Bytes;
+use home::{ErrorKind, Result, XattrHow};
 use parking_lot::Mutex;
-use std::cell::RefCell;
-use std::collections::HashSet;
-use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::time::Duration;
+use vfs::env::Env;
+use vfs::env::testing::{OneThread, SeededRng, SimDisk};
+use vfs::store::MemStore;
+use vfs::{Config, CreateHow, Cred, Ctx, Mode, Oid, RenameHow, SetAttrs, SetTime, Stability, Vfs, VfsStatus};
 
-/// Content is written in parts of so many bytes: one token.
-pub const BLOCK: usize = 8;
-/// A run has fewer steps.
-const STEPS_MAX: usize = 4000;
-/// Batches and claims of a run.
-const ROUNDS_MAX: usize = 24;
+/// Number of the gateway that sends the batch.
+const NUMBER: u64 = 1;
+/// Number of another one.
+const OTHER: u64 = 2;
+const SERVER: u32 = 4000;
+/// Bytes of a segment of a gateway's journal: batches are small.
+const SEGMENT: u64 = 16 << 10;
+/// Within this virtual time all is sent.
+const SENT_WITHIN: Duration = Duration::from_secs(600);
 
-/// Something that happens before a step.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Event {
-    /// Another program does something.
-    Outside(Act),
-    /// The agent is killed, or its answer is lost.
-    Kill,
-    /// The power fails.
-    Cut(Cut),
-    /// The connection ends, and the agent is left behind at this step: another one takes over, and the first goes on when
-    /// the other one waits for it, at the next switch, or when all is done. Where there is one that was left behind, the
-    /// agent that runs lets it go on.
-    Switch,
-    /// Another gateway, which has looked at the tree before, makes this change meanwhile.
-    Other(Change),
+/// A client of the engine.
+struct Client {
+    vfs: Arc<Vfs>,
+    cred: Cred,
 }
 
-/// When what happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct At {
-    /// Before this step, counted from the batch on.
-    pub step: usize,
-    /// What.
-    pub event: Event,
-}
+impl Client {
+    fn ctx(&self) -> Ctx<'_> {
+        Ctx::of(&self.cred)
+    }
 
-/// All that happens in a run, in order.
-pub type Schedule = Vec<At>;
-
-impl fmt::Display for At {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.event {
-            Event::Outside(act) => write!(f, "{} {act}", self.step),
-            Event::Kill => write!(f, "{} kill", self.step),
-            Event::Switch => write!(f, "{} switch", self.step),
-            Event::Other(change) => write!(f, "{} other {change}", self.step),
-            Event::Cut(cut) => {
-                let luck = |l| match l {
-                    Luck::Old => "old",
-                    Luck::New => "new",
-                    Luck::Torn => "torn",
-                };
-                write!(f, "{} cut {} {} {}", self.step, cut.keep, luck(cut.tree), luck(cut.cache))
-            }
+    async fn find(&self, path: &str) -> Result<Oid> {
+        let mut at = Oid::ROOT;
+        for name in ["lab", "t"].into_iter().chain(path.split('/').filter(|name| !name.is_empty())) {
+            at = self.vfs.lookup(self.ctx(), at, name.as_bytes()).await?.oid;
         }
+        Ok(at)
     }
-}
 
-impl At {
-    /// The same from words.
-    pub fn parse(text: &str) -> Option<At> {
-        let words: Vec<&str> = text.split_whitespace().collect();
-        let luck = |n: usize| match *words.get(n)? {
-            "old" => Some(Luck::Old),
-            "new" => Some(Luck::New),
-            "torn" => Some(Luck::Torn),
-            _ => None,
+    /// One that has looked at the whole tree and accepted a batch, of which nothing was sent yet.
+    async fn begin(home: &Arc<Direct>, batch: &[Change], number: u64, clock: &Clock) -> Result<Client> {
+        let config = Config {
+            env: Env {
+                disk: Arc::new(SimDisk::new()),
+                clock: Arc::new(clock.clone()),
+                rng: Arc::new(SeededRng::new(number)),
+                work: Arc::new(OneThread),
+            },
+            store: Arc::new(MemStore::new()),
+            namespace: Arc::new(Lab(home.clone())),
+            server_uid: SERVER,
+            server_gid: SERVER,
+            mode: Mode::Wb,
+            share: false,
+            cache_bytes: 64 << 20,
+            staleness: Duration::from_secs(5),
         };
-        let event = match *words.get(1)? {
-            "outside" => Event::Outside(Act::parse(words.get(2)?, words.get(3).copied())?),
-            "kill" => Event::Kill,
-            "switch" => Event::Switch,
-            "other" => Event::Other(Change::parse(&words[2..].join(" "))?),
-            "cut" => Event::Cut(Cut { keep: words.get(2)?.parse().ok()?, tree: luck(3)?, cache: luck(4)? }),
-            _ => return None,
-        };
-        Some(At { step: words.first()?.parse().ok()?, event })
-    }
-}
-
-/// A step of a run.
-#[derive(Debug, Clone)]
-pub struct Step {
-    /// The system call.
-    pub call: Call,
-    /// Changes of metadata that were not durable before it.
-    pub unsynced: usize,
-    /// Of what is looked for, what another program could do before it.
-    pub acts: Vec<Act>,
-    /// What a power cut before it could leave, each state that no earlier one of this run could leave.
-    pub cuts: Vec<Cut>,
-}
-
-/// What is looked for at the steps of a run, because further runs are made of it.
-#[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// What another program might do.
-    pub acts: Vec<Act>,
-    /// Whether the power might fail.
-    pub cuts: bool,
-    /// Whether what gateways know changes with the answers alone that [`Script::answered`] counts, not with each step.
-    pub counts_answers: bool,
-}
-
-/// How a run ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
-    /// Everything holds; the digest of the tree.
-    Holds(u64),
-    /// A promise was broken.
-    Broken(String),
-    /// It came to a state from which all was explored.
-    Seen,
-    /// Something in the schedule cannot happen.
-    Impossible,
-}
-
-/// What is known of a run.
-pub struct Report {
-    /// Its steps.
-    pub steps: Vec<Step>,
-    /// How it ended.
-    pub end: End,
-}
-
-/// States after which all was explored.
-pub type Seen = Mutex<HashSet<u64>>;
-
-/// What is to happen around the steps of agents.
-pub(super) struct Script {
-    machine: Weak<Machine>,
-    state: Mutex<State>,
-}
-
-/// How far it came.
-#[derive(Default)]
-pub(super) struct State {
-    /// Whether steps count.
-    pub active: bool,
-    steps: Vec<Step>,
-    schedule: Schedule,
-    next: usize,
-    /// The other program.
-    pub outside: Outside,
-    removes: bool,
-    impossible: bool,
-    /// What power cuts left before anybody else did something.
-    images: Vec<Fs>,
-    cuts: usize,
-    /// Why an agent paused, if not because it waits.
-    turn: Option<Turn>,
-    wanted: Wanted,
-    /// Answers that a gateway had: what it knows depends on nothing else.
-    answers: u64,
-    /// What power cuts could have left so far, each with what gateways knew then.
-    left: HashSet<u64>,
-}
-
-/// Who goes on.
-#[derive(Debug, Clone, Copy)]
-enum Turn {
-    /// The next agent, or the one that was left behind.
-    Agent,
-    /// Another gateway.
-    Gateway(Change),
-}
-
-impl Around for Script {
-    fn before(&self, call: Call) -> Fate {
-        let Some(machine) = self.machine.upgrade() else { return Fate::Goes };
-        let (fate, pauses) = self.state.lock().step(&machine, call);
-        if pauses {
-            coroutine::pause();
-        }
-        fate
-    }
-}
-
-impl Script {
-    /// For the agents of a machine.
-    pub fn new(machine: &Arc<Machine>, batch: &[Change], schedule: &[At], wanted: &Wanted) -> Arc<Script> {
-        let mut tree = Tree::begin();
-        let mut removes = false;
+        let vfs = Vfs::open_small(config, SEGMENT)
+            .await
+            .map_err(|e| home::Error::new(ErrorKind::Io, e.to_string()))?;
+        let client = Client { vfs, cred: Cred { uid: SERVER, gid: SERVER, groups: Vec::new() } };
+        client.look(&Tree::begin()).await?;
         for (n, change) in batch.iter().enumerate() {
-            removes |= tree.destroys(*change);
-            let _ = tree.apply(*change, n);
+            client.change(*change, first(number) + n).await?;
         }
-        let wanted = wanted.clone();
-        let state = State { schedule: schedule.to_vec(), removes, wanted, ..State::default() };
-        Arc::new(Script { machine: Arc::downgrade(machine), state: Mutex::new(state) })
+        Ok(client)
     }
 
-    /// Looks at how far it came.
-    pub fn with<T>(&self, look: impl FnOnce(&mut State) -> T) -> T {
-        look(&mut self.state.lock())
+    /// Sends all that it has accepted.
+    async fn send(&self, home: &Direct) -> Sent {
+        home.permit();
+        let synced = self.vfs.sync(None, SENT_WITHIN).await.is_ok();
+        (synced, self.vfs.status())
     }
 
-    /// A gateway has an answer.
-    pub fn answered(&self) {
-        self.state.lock().answers += 1;
-    }
-
-    /// What is known of the run when it ended so.
-    pub fn report(&self, end: End) -> Report {
-        let mut state = self.state.lock();
-        let end = if state.impossible || state.next < state.schedule.len() && end != End::Seen {
-            match end {
-                End::Broken(why) if !state.impossible => End::Broken(why),
-                _ => End::Impossible,
-            }
-        } else {
-            end
-        };
-        state.outside = Outside::default();
-        Report { steps: std::mem::take(&mut state.steps), end }
-    }
-}
-
-impl State {
-    /// Everything is sent: whether all holds.
-    pub fn judge(
-        &mut self,
-        machine: &Arc<Machine>,
-        gateways: (&Gateway, Option<&Gateway>),
-        clock: &Clock,
-    ) -> End {
-        self.active = false;
-        if self.steps.len() >= STEPS_MAX {
-            return End::Broken("L1: it does not end".into());
-        }
-        self.outside.finish(machine, self.removes);
-        clock.advance(std::time::Duration::from_secs(2 * home::limits::STAGING_SECONDS as u64));
-        let facts = check::Facts {
-            machine,
-            gateway: gateways.0,
-            other: gateways.1,
-            outside: &self.outside,
-            images: &self.images,
-            crashed: self.cuts > 0,
-        };
-        match check::all(&facts) {
-            Ok(digest) => End::Holds(digest),
-            Err(why) => End::Broken(why),
-        }
-    }
-
-    /// Counts a step, and lets happen what is to happen before it; whether another process goes on first.
-    fn step(&mut self, machine: &Arc<Machine>, call: Call) -> (Fate, bool) {
-        if !self.active || self.steps.len() >= STEPS_MAX {
-            return (Fate::Goes, false);
-        }
-        let step = self.steps.len();
-        let (unsynced, dirty) = machine.unsynced();
-        self.steps.push(Step { call, unsynced, acts: Vec::new(), cuts: Vec::new() });
-        let mut fate = Fate::Goes;
-        while let Some(at) = self.schedule.get(self.next).filter(|at| at.step == step).copied() {
-            self.next += 1;
-            match at.event {
-                Event::Outside(act) => {
-                    self.impossible |= self.outside.act(machine, act, self.removes).is_err();
-                }
-                Event::Kill => fate = Fate::DiesBefore,
-                Event::Cut(cut) => self.cut(machine, cut),
-                Event::Switch => self.turn = Some(Turn::Agent),
-                Event::Other(change) => self.turn = Some(Turn::Gateway(change)),
+    /// Knows all that there is.
+    async fn look(&self, tree: &Tree) -> Result<()> {
+        for (path, obj) in &tree.names {
+            let oid = self.find(path).await?;
+            match tree.nodes[*obj].sort {
+                Sort::File => drop(self.vfs.read(self.ctx(), oid, 0, 100).await?),
+                Sort::Dir => drop(self.vfs.readdir(self.ctx(), oid, 0, 100).await?),
+                Sort::Symlink => drop(self.vfs.readlink(self.ctx(), oid).await?),
             }
         }
-        if self.next == self.schedule.len() {
-            let acts = if call.place == "cache" { Vec::new() } else { self.acts(machine) };
-            let cuts = if call.changes { self.cuts_before(machine, unsynced, dirty) } else { Vec::new() };
-            (self.steps[step].acts, self.steps[step].cuts) = (acts, cuts);
-        }
-        // What is not in a coroutine has nobody to give way to.
-        self.impossible |= self.turn.is_some() && !coroutine::inside();
-        (fate, self.turn.is_some())
-    }
-
-    fn acts(&self, machine: &Machine) -> Vec<Act> {
-        self.wanted.acts.iter().copied().filter(|act| self.outside.may(machine, *act)).collect()
-    }
-
-    /// After a cut no process goes on, so that what comes of it depends on what it left, what gateways knew, and what is
-    /// in the book of the other program.
-    fn cuts_before(&mut self, machine: &Machine, unsynced: usize, dirty: bool) -> Vec<Cut> {
-        if !self.wanted.cuts {
-            return Vec::new();
-        }
-        let mut book = DefaultHasher::new();
-        let known = if self.wanted.counts_answers { self.answers } else { self.steps.len() as u64 };
-        (known, &self.outside.acts, &self.outside.required, &self.outside.excused).hash(&mut book);
-        if !self.outside.required.is_empty() {
-            tokens_in(&machine.durable(), false).hash(&mut book);
-        }
-        let is_new = |cut: &Cut| {
-            let mut hasher = book.clone();
-            check::digest(&machine.image_after(*cut, BLOCK), true, &mut hasher);
-            self.left.insert(hasher.finish())
-        };
-        cuts(unsynced, dirty).into_iter().filter(is_new).collect()
-    }
-
-    fn cut(&mut self, machine: &Arc<Machine>, cut: Cut) {
-        let none = Cut { keep: 0, tree: Luck::Old, cache: Luck::Old };
-        self.outside.power_failed(&machine.image_after(none, BLOCK));
-        machine.cut_to(cut, BLOCK);
-        if self.outside.acts.is_empty() {
-            self.images.push(machine.image());
-        }
-        self.cuts += 1;
-    }
-}
-
-/// What a power cut can leave.
-fn cuts(unsynced: usize, dirty: bool) -> Vec<Cut> {
-    let all = [Luck::Old, Luck::New, Luck::Torn];
-    let (tree, cache) = if dirty { (&all[..], &all[..2]) } else { (&all[..1], &all[..1]) };
-    let mut cuts = Vec::new();
-    for keep in 0..=unsynced {
-        for tree in tree {
-            cuts.extend(cache.iter().map(|cache| Cut { keep, tree: *tree, cache: *cache }));
-        }
-    }
-    cuts
-}
-
-type Home = Arc<Posix<SimSys>>;
-
-struct World<'a> {
-    machine: Arc<Machine>,
-    script: Arc<Script>,
-    variant: Option<Variant>,
-    seen: Option<(&'a Seen, u64)>,
-    /// Whether more than one process takes part.
-    takes_turns: bool,
-    /// What agents do that were left behind, and another gateway's.
-    others: RefCell<Vec<Coroutine<()>>>,
-    /// The other gateway, and what it does.
-    other: RefCell<Option<Arc<Mutex<Gateway>>>>,
-}
-
-/// Makes the tree that each batch finds.
-pub(super) fn plant(machine: &Arc<Machine>) -> Sysult<()> {
-    let sys = process(machine);
-    let tree = Tree::begin();
-    let home = sys.open_root(b"/home/ann")?;
-    sys.make(&home, b"t", Make::Dir(0o755))?;
-    let top = sys.open_root(AT.as_bytes())?;
-    let mut made = HashSet::new();
-    let at = |path: &str| -> Sysult<(_, Vec<u8>)> {
-        let dir = sys.open_root(format!("{AT}/{}", super::tree::parent(path)).as_bytes())?;
-        Ok((dir, path.rsplit('/').next().unwrap_or_default().as_bytes().to_vec()))
-    };
-    for (path, obj) in tree.names.iter().filter(|(path, _)| !path.is_empty()) {
-        let (node, (dir, name)) = (&tree.nodes[*obj], at(path)?);
-        if !made.insert(*obj) {
-            let (first, _) = tree.names.iter().find(|(_, o)| *o == obj).ok_or(rustix::io::Errno::NOENT)?;
-            let (from, old) = at(first)?;
-            sys.link(&from, &old, &dir, &name)?;
-            continue;
-        }
-        match node.sort {
-            Sort::File => drop(sys.write(&sys.create(&dir, &name, node.mode)?, 0, &node.data)?),
-            Sort::Dir => sys.make(&dir, &name, Make::Dir(node.mode))?,
-            Sort::Symlink => sys.make(&dir, &name, Make::Symlink(&node.data))?,
-        }
-    }
-    drop(top);
-    machine.settle();
-    Ok(())
-}
-
-/// Lives through a batch. `seen` are states from which all was explored, of runs that may still do what `left` says.
-pub fn run(
-    batch: &[Change],
-    schedule: &[At],
-    variant: Option<Variant>,
-    seen: Option<(&Seen, u64)>,
-    wanted: &Wanted,
-) -> Report {
-    let clock = Clock::new(0, 1_000_000);
-    let machine = Machine::new(1, clock.clone());
-    let script = Script::new(&machine, batch, schedule, wanted);
-    let takes_turns = schedule.iter().any(|at| matches!(at.event, Event::Switch | Event::Other(_)));
-    let world = World {
-        machine: machine.clone(),
-        script: script.clone(),
-        variant,
-        seen,
-        takes_turns,
-        others: RefCell::default(),
-        other: RefCell::default(),
-    };
-    let end = match plant(&machine) {
-        Ok(()) => world.live(batch, &clock),
-        Err(e) => End::Broken(format!("no tree: {e}")),
-    };
-    script.report(end)
-}
-
-impl World<'_> {
-    fn agent(&self) -> home::Result<Home> {
-        let sys = SimSys::new(self.machine.clone(), self.machine.process(self.script.clone()));
-        let without = self.variant.map_or(&[][..], Variant::leaves_out);
-        Ok(Arc::new(Posix::over(sys, b"/")?.without(without)))
-    }
-
-    /// Something that an agent is asked to do. Others go on while it waits for them, or when it is their turn.
-    fn call<T: Send + 'static>(
-        &self,
-        home: &Home,
-        work: impl FnOnce(&Home) -> home::Result<T> + Send + 'static,
-    ) -> home::Result<T> {
-        if !self.takes_turns {
-            return work(home);
-        }
-        let (inside, answer) = (home.clone(), Arc::new(Mutex::new(None)));
-        let tell = answer.clone();
-        let mut run = Coroutine::new(move || *tell.lock() = Some(work(&inside)));
-        while run.resume().is_none() {
-            let turn = self.script.state.lock().turn.take();
-            match turn {
-                Some(Turn::Agent) if self.others.borrow().is_empty() => {
-                    self.others.borrow_mut().push(run);
-                    return Err(home::ErrorKind::Unreachable.into());
-                }
-                Some(Turn::Gateway(change)) => self.begin_other(change)?,
-                _ => {}
-            }
-            self.let_others();
-        }
-        let told = answer.lock().take();
-        told.unwrap_or_else(|| Err(home::ErrorKind::Io.into()))
-    }
-
-    /// Those that were left behind go on until they pause or end.
-    fn let_others(&self) {
-        let others = std::mem::take(&mut *self.others.borrow_mut());
-        let going = others.into_iter().filter_map(|mut run| run.resume().is_none().then_some(run));
-        let going: Vec<_> = going.collect();
-        self.script.state.lock().turn = None;
-        self.others.borrow_mut().extend(going);
-    }
-
-    /// Another gateway makes a change.
-    fn begin_other(&self, change: Change) -> home::Result<()> {
-        let (home, script) = (self.agent()?, self.script.clone());
-        let gateway = self.other.borrow().clone().ok_or(home::ErrorKind::Invalid)?;
-        debug_assert!(gateway.lock().ops.iter().all(|op| op.change == change));
-        let work = move || {
-            let batch = gateway.lock().batch();
-            let outcomes = home.claim(2, 1, vec![]).and_then(|_| home.apply(batch?));
-            let mut gateway = gateway.lock();
-            let taken = outcomes.and_then(|outcomes| gateway.take(outcomes, &home));
-            script.state.lock().impossible |= taken.is_err();
-        };
-        self.others.borrow_mut().push(Coroutine::new(work));
         Ok(())
     }
 
-    fn live(&self, batch: &[Change], clock: &Clock) -> End {
-        let begun = self.agent().and_then(|home| {
-            let gateway = Gateway::new(1, batch, &home)?;
-            let script = self.script.state.lock();
-            let other = script.schedule.iter().find_map(|at| match at.event {
-                Event::Other(change) => Some(change),
-                _ => None,
-            });
-            drop(script);
-            if let Some(change) = other {
-                *self.other.borrow_mut() = Some(Arc::new(Mutex::new(Gateway::new(2, &[change], &home)?)));
+    async fn change(&self, change: Change, n: usize) -> Result<()> {
+        let v = &self.vfs;
+        let end = |path: &'static str| path.rsplit('/').next().unwrap_or_default().as_bytes();
+        let none = SetAttrs::default();
+        let (first, second) = (token(n, 0), token(n, 1));
+        match change {
+            Change::Create(p) => {
+                let set = SetAttrs { mode: Some(0o644), ..none };
+                v.create(self.ctx(), self.find(parent(p)).await?, end(p), CreateHow::Guarded, set)
+                    .await
+                    .map(drop)
             }
-            home.claim(1, 1, vec![])?;
-            Ok((home, gateway))
-        });
-        let (home, mut gateway) = match begun {
-            Ok(begun) => begun,
+            Change::Mkdir(p) => {
+                let set = SetAttrs { mode: Some(0o755), ..none };
+                v.mkdir(self.ctx(), self.find(parent(p)).await?, end(p), set).await.map(drop)
+            }
+            Change::Symlink(p) => {
+                let target = Bytes::from_static(TARGET.as_bytes());
+                v.symlink(self.ctx(), self.find(parent(p)).await?, end(p), target, none).await.map(drop)
+            }
+            Change::Write(p) => self.write(p, 0, first + &second).await,
+            Change::Save(p) => {
+                let set = SetAttrs { size: Some(0), ..none };
+                v.setattr(self.ctx(), self.find(p).await?, set, None).await?;
+                self.write(p, 0, first).await
+            }
+            Change::Append(p) => {
+                let size = v.getattr(self.ctx(), self.find(p).await?).await?.size;
+                self.write(p, size, first).await
+            }
+            Change::Rename(p, q) => {
+                let (from, to) = (self.find(parent(p)).await?, self.find(parent(q)).await?);
+                v.rename(self.ctx(), from, end(p), to, end(q), RenameHow::Replace).await.map(drop)
+            }
+            Change::Link(p, q) => {
+                v.link(self.ctx(), self.find(p).await?, self.find(parent(q)).await?, end(q)).await.map(drop)
+            }
+            Change::Remove(p) => v.remove(self.ctx(), self.find(parent(p)).await?, end(p)).await.map(drop),
+            Change::Rmdir(p) => v.rmdir(self.ctx(), self.find(parent(p)).await?, end(p)).await.map(drop),
+            Change::Chmod(p) => {
+                let set = SetAttrs { mode: Some(MODE), ..none };
+                v.setattr(self.ctx(), self.find(p).await?, set, None).await.map(drop)
+            }
+            Change::Utimes(p) => {
+                let set = SetAttrs { mtime: Some(SetTime::At(stamp(n))), ..none };
+                v.setattr(self.ctx(), self.find(p).await?, set, None).await.map(drop)
+            }
+            Change::Xattr(p) => {
+                v.setxattr(self.ctx(), self.find(p).await?, XATTR.as_bytes(), first.into(), XattrHow::Any)
+                    .await
+            }
+        }
+    }
+
+    async fn write(&self, path: &str, at: u64, text: String) -> Result<()> {
+        let oid = self.find(path).await?;
+        self.vfs.write(self.ctx(), oid, at, Bytes::from(text), Stability::Stable).await.map(drop)
+    }
+}
+
+/// What all gateways of a run have in common.
+#[derive(Clone)]
+struct World {
+    machine: Arc<Machine>,
+    script: Arc<Script>,
+    variant: Option<Variant>,
+}
+
+/// What became of a gateway's batch: whether it was sent in time, and what people are told.
+type Sent = (bool, VfsStatus);
+
+/// Lives through a batch.
+pub fn run(batch: &[Change], schedule: &[At], variant: Option<Variant>, wanted: &Wanted) -> Report {
+    let lived = paused(async {
+        let clock = Clock::new(1_000_000, 1_000_000);
+        let machine = Machine::new(1, clock.clone());
+        let script = Script::new(&machine, batch, schedule, wanted);
+        let world = World { machine, script, variant };
+        let end = match plant(&world.machine) {
+            Ok(()) => world.live(batch, schedule, &clock).await,
+            Err(e) => End::Broken(format!("no tree: {e}")),
+        };
+        world.script.report(end)
+    });
+    lived.unwrap_or_else(|e| Report { steps: Vec::new(), end: End::Broken(format!("no runtime: {e}")) })
+}
+
+/// Runs something in virtual time.
+fn paused<T>(work: impl Future<Output = T>) -> std::io::Result<T> {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    Ok(runtime.enable_time().start_paused(true).build()?.block_on(work))
+}
+
+impl World {
+    async fn live(&self, batch: &[Change], schedule: &[At], clock: &Clock) -> End {
+        let takes_turns = schedule.iter().any(|at| matches!(at.event, Event::Switch | Event::Other(_)));
+        let others = takes_turns.then(Others::default);
+        let home = Direct::new(&self.machine, &self.script, self.variant, others.clone());
+        let client = match Client::begin(&home, batch, NUMBER, clock).await {
+            Ok(client) => client,
             Err(e) => return End::Broken(format!("it does not begin: {e}")),
         };
-        self.script.state.lock().active = true;
-        if let Some(end) = self.rounds(home, &mut gateway) {
-            return end;
+        let mut other = Vec::new();
+        if let (Some(others), Some(change)) = (&others, schedule.iter().find_map(At::other)) {
+            other.push((change, self.begin_other(others, change)));
         }
-        while !self.others.borrow().is_empty() {
-            self.let_others();
-        }
-        let other = self.other.borrow_mut().take();
-        let other = other.as_ref().map(|other| other.lock());
-        self.script.with(|state| state.judge(&self.machine, (&gateway, other.as_deref()), clock))
-    }
-
-    /// Sends until every operation has an outcome.
-    fn rounds(&self, first: Home, gateway: &mut Gateway) -> Option<End> {
-        let mut home = Some(first);
-        for _ in 0..ROUNDS_MAX {
-            if gateway.is_over() {
-                return None;
-            }
-            let cuts = self.script.state.lock().cuts;
-            let done = match &home {
-                Some(home) => self.send(home, gateway),
-                None => match self.agent() {
-                    Ok(next) => {
-                        let taken = self.take_over(&next, gateway);
-                        let taken = taken.and_then(|()| self.send(&next, gateway));
-                        home = Some(next);
-                        taken
-                    }
-                    Err(e) => Err(e),
-                },
-            };
-            if done.is_err() {
-                home = None;
-            }
-            let state = self.script.state.lock();
-            if state.impossible {
-                return Some(End::Impossible);
-            }
-            if state.cuts > cuts && state.next == state.schedule.len() && self.was_seen(gateway, &state) {
-                return Some(End::Seen);
+        self.script.with(|state| state.active = true);
+        let mut sent = vec![(NUMBER, batch.to_vec(), client.send(&home).await)];
+        others.iter().for_each(|others| others.end(&self.script));
+        for (change, word) in other {
+            match word.lock().take() {
+                Some(word) => sent.push((OTHER, vec![change], word)),
+                None => return End::Broken("the other gateway does not begin".into()),
             }
         }
-        Some(End::Broken(format!("L1: it does not end: {:?}", gateway.ops)))
+        let end = self.script.with(|state| self.judge(state, &sent, clock));
+        drop(client);
+        end
     }
 
-    fn take_over(&self, home: &Home, gateway: &mut Gateway) -> home::Result<()> {
-        let lost = gateway.lost();
-        let known = self.call(home, move |home| home.claim(1, 1, lost))?;
-        gateway.told(known.as_ref());
-        match known {
-            Some(known) if known.restarted => gateway.look_for_lost(&known, home),
-            _ => Ok(()),
+    /// Another gateway, which has accepted a change, and waits for its turn. Answers where it will tell what became of that.
+    fn begin_other(&self, others: &Others, change: Change) -> Arc<Mutex<Option<Sent>>> {
+        let (world, word) = (self.clone(), Arc::new(Mutex::new(None)));
+        let tell = word.clone();
+        let live = async move {
+            let clock = Clock::new(1_000_000, 1_000_000);
+            let home = Direct::new(&world.machine, &world.script, world.variant, None);
+            let client = Client::begin(&home, &[change], OTHER, &clock).await.ok()?;
+            coroutine::pause();
+            Some(client.send(&home).await)
+        };
+        let mut gateway = Coroutine::new(move || *tell.lock() = paused(live).ok().flatten());
+        if gateway.resume().is_none() {
+            others.wait(gateway);
         }
+        word
     }
 
-    fn send(&self, home: &Home, gateway: &mut Gateway) -> home::Result<()> {
-        let batch = gateway.batch()?;
-        let outcomes = self.call(home, move |home| home.apply(batch));
-        let answer = Call { name: "answer", place: "network", changes: true };
-        let lost = self.script.before(answer) != Fate::Goes;
-        // A dead process answers nothing.
-        home.stat(&home::Loc { path: home::HomePath::root(), id: None })?;
-        if lost {
-            return Err(home::ErrorKind::Unreachable.into());
+    /// What the home refused, because another program has taken away what it is about, waits for a person; then what the batch
+    /// wrote is not looked for at the home.
+    fn judge(&self, state: &mut State, all: &[(u64, Vec<Change>, Sent)], clock: &Clock) -> End {
+        let alone = state.outside.acts.is_empty() && all.len() == 1;
+        let mut gateways = Vec::new();
+        for (number, batch, (synced, status)) in all {
+            let refused = status.volumes.iter().any(|v| !v.parked.is_empty());
+            for v in &status.volumes {
+                if (v.conflicts > 0 || refused) && alone || v.suspended.is_some() || v.journal.is_some() {
+                    return End::Broken(format!("I7: {v:?}"));
+                }
+            }
+            if !synced && !refused {
+                return End::Broken(format!("L1: it does not end: {:?}", status.volumes));
+            }
+            gateways.push(Gateway::new(*number, batch, refused));
         }
-        gateway.take(outcomes?, home)
-    }
-
-    /// Whether a power cut left what another one had left.
-    fn was_seen(&self, gateway: &Gateway, state: &State) -> bool {
-        let Some((seen, left)) = self.seen else { return false };
-        let mut hasher = DefaultHasher::new();
-        left.hash(&mut hasher);
-        check::digest(&self.machine.image(), true, &mut hasher);
-        gateway.ops.hash(&mut hasher);
-        (&state.outside.acts, &state.outside.required, &state.outside.excused).hash(&mut hasher);
-        !seen.lock().insert(hasher.finish())
+        state.judge(&self.machine, &gateways, clock)
     }
 }

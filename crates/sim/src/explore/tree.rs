@@ -152,11 +152,6 @@ pub fn token(n: usize, part: usize) -> String {
     format!("O{:06};", 1000 + n * 10 + part)
 }
 
-/// The time that operation `n` was accepted at.
-pub fn time(n: usize) -> Time {
-    Time { sec: 500_000 + n as i64, nsec: 7 }
-}
-
 /// The time that operation `n` sets.
 pub fn stamp(n: usize) -> Time {
     Time { sec: 400_000 + n as i64, nsec: 3 }
@@ -254,26 +249,26 @@ impl Tree {
     /// Makes the change number `n` of a batch; `None` where that is impossible.
     pub fn apply(&mut self, change: Change, n: usize) -> Option<()> {
         match change {
-            Create(p) if self.is_free(p) => self.born(p, Sort::File, Vec::new(), 0o644, n),
-            Mkdir(p) if self.is_free(p) => self.born(p, Sort::Dir, Vec::new(), 0o755, n),
-            Symlink(p) if self.is_free(p) => self.born(p, Sort::Symlink, TARGET.into(), 0o777, n),
+            Create(p) if self.is_free(p) => self.born(p, Sort::File, Vec::new(), 0o644),
+            Mkdir(p) if self.is_free(p) => self.born(p, Sort::Dir, Vec::new(), 0o755),
+            Symlink(p) if self.is_free(p) => self.born(p, Sort::Symlink, TARGET.into(), 0o777),
             Write(p) => {
                 let node = self.file(p)?;
                 let both = token(n, 0) + &token(n, 1);
                 let data = &mut self.nodes[node].data;
                 data.resize(data.len().max(both.len()), 0);
                 data[..both.len()].copy_from_slice(both.as_bytes());
-                self.nodes[node].mtime = Some(time(n));
+                self.nodes[node].mtime = None;
             }
             Save(p) => {
                 let node = self.file(p)?;
                 self.nodes[node].data = token(n, 0).into_bytes();
-                self.nodes[node].mtime = Some(time(n));
+                self.nodes[node].mtime = None;
             }
             Append(p) => {
                 let node = self.file(p)?;
                 self.nodes[node].data.extend_from_slice(token(n, 0).as_bytes());
-                self.nodes[node].mtime = Some(time(n));
+                self.nodes[node].mtime = None;
             }
             Rename(p, q) => self.rename(p, q)?,
             Link(p, q) if self.is_free(q) => {
@@ -305,22 +300,9 @@ impl Tree {
         Some(())
     }
 
-    /// A change that was given up; what it was to make has its number, but no name.
-    pub fn skip(&mut self, change: Change) {
-        let sort = match change {
-            Create(_) => Sort::File,
-            Mkdir(_) => Sort::Dir,
-            Symlink(_) => Sort::Symlink,
-            _ => return,
-        };
-        self.add("", sort, Vec::new(), 0);
-        self.names.insert(String::new(), 0);
-    }
-
-    fn born(&mut self, path: Path, sort: Sort, data: Vec<u8>, mode: u32, n: usize) {
+    fn born(&mut self, path: Path, sort: Sort, data: Vec<u8>, mode: u32) {
         let obj = self.add(path, sort, data, mode);
         self.nodes[obj].newborn = true;
-        self.nodes[obj].mtime = Some(time(n));
     }
 
     /// What rename(2) does.
