@@ -65,7 +65,7 @@ fn what_was_mended_stays_mended() {
     let both = Bounds { events: 2, ..kills };
     let twice = Bounds { outsider: 2, crashes: 0, events: 2, ..BOUNDS };
     let cuts = Bounds { outsider: 0, ..BOUNDS };
-    let all: [(Bounds, &[Change]); 15] = [
+    let all: [(Bounds, &[Change]); 16] = [
         // Who appends before a killed agent's successor comes; a folder that is moved meanwhile.
         (both, &[Append("f")]),
         (both, &[Remove("d/l")]),
@@ -86,6 +86,8 @@ fn what_was_mended_stays_mended() {
         // What another program wrote before a name was made; a file that it removes together with the batch.
         (kills, &[Link("f", "n"), Remove("f"), Write("n")]),
         (kills, &[Link("f", "n"), Write("f"), Remove("f")]),
+        // One that it takes the other name of, before that is moved.
+        (kills, &[Append("f"), Link("f", "n"), Remove("f"), Rename("n", "f")]),
         // What is moved over a file that was written a moment before, of whose new identity a power cut left no word.
         (cuts, &[Write("f"), Rename("h", "f")]),
         (cuts, &[Create("n"), Write("f"), Rename("n", "f")]),

@@ -65,21 +65,24 @@ impl Gateway {
         first.into_iter().chain(second)
     }
 
-    /// The tokens in files that had several names, of which the batch took one away afterwards and somebody else all others,
-    /// which are `taken`. On one machine they would be lost as well.
+    /// The tokens in files that had several names, of which the batch took one away, and somebody else all others that there
+    /// were at some moment after that: they are `taken`. On one machine they would be lost as well.
     pub fn removed_by_both(&self, taken: impl Fn(&str) -> bool) -> BTreeSet<String> {
-        let (mut tree, left) = (Tree::begin(), self.tree());
-        let mut removed = BTreeSet::new();
+        let (mut tree, mut removed) = (Tree::begin(), BTreeSet::new());
+        // What lost a name, and by which operation.
+        let mut fewer: Vec<(Obj, usize)> = Vec::new();
         for (n, change) in self.done() {
             let obj = match change {
                 Change::Remove(p) | Change::Rename(_, p) => tree.at(p),
                 _ => None,
             };
             let _ = tree.apply(change, self.first + n);
-            let Some(obj) = obj.filter(|obj| tree.links(*obj) > 0) else { continue };
-            if left.names.iter().filter(|(_, o)| **o == obj).all(|(path, _)| taken(path)) {
-                let before = self.done().take(n).filter(|(n, _)| self.objects[*n] == Some(obj));
-                removed.extend(before.flat_map(|(n, change)| self.tokens_of(n, change)));
+            fewer.extend(obj.filter(|obj| tree.links(*obj) > 0).map(|obj| (obj, n)));
+            for (obj, since) in &fewer {
+                if tree.names.iter().filter(|(_, o)| *o == obj).all(|(path, _)| taken(path)) {
+                    let before = self.done().take(*since).filter(|(n, _)| self.objects[*n] == Some(*obj));
+                    removed.extend(before.flat_map(|(n, change)| self.tokens_of(n, change)));
+                }
             }
         }
         removed
