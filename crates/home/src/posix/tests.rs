@@ -1,6 +1,7 @@
 //! What the conformance suite cannot ask: other programs at the worst moment, faults of the system, and
 //! accounts other than root.
 
+mod appends;
 mod claims;
 mod disks;
 mod meddler;

@@ -230,7 +230,9 @@ impl<S: Sys> Batch<'_, S> {
         let is_told = !placed.plain && self.claim.is_some();
         let image = if is_told { self.image(placed, (fd, &now), pieces) } else { None };
         if let Some(claim) = &mut self.claim {
-            claim.intend_in_place(&self.home.sys, old.id, !is_append(old.size, pieces), image);
+            // All that an empty file has afterwards is of the operation; what a longer one had, nobody here may have seen.
+            let is_synced = !is_append(old.size, pieces) || !placed.plain && old.size > 0;
+            claim.intend_in_place(&self.home.sys, old.id, is_synced, image);
         }
         // Also with a lease, which the kernel takes away from who is too slow.
         let end = sole_append(old.size, pieces).filter(|_| guarded);

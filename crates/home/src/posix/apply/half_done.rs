@@ -67,7 +67,8 @@ impl<S: Sys> Batch<'_, S> {
             || self.same(Some(base.id), attr.id)
                 && is_append(base.size, pieces)
                 && (base.size + u64::from(!may_be_old)..=size).contains(&attr.size)
-                && self.holds_no_other(file, pieces, base.size)
+                && (cut && self.may_be_torn(file, pieces, base.size)
+                    || self.holds_no_other(file, pieces, base.size))
     }
 
     /// Whether it is known what a file had in it before what was not ended, so that the file has nothing else in it; `None` where

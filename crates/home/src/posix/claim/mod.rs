@@ -542,13 +542,12 @@ impl<S: Sys> Claim<S> {
         self.append(sys, &Record::Intent(intent));
     }
 
-    /// The operation that has begun is about to change this file in place: known even after a power cut if it overwrites, since what
-    /// it leaves of the file then is neither what was there nor what is wanted, or if there is something to be told of the file, in
-    /// front of which nothing is done.
-    pub fn intend_in_place(&mut self, sys: &S, file: HomeId, overwrites: bool, image: Option<Image>) {
+    /// The operation that has begun is about to change this file in place: `is_synced`, known even after a power cut. What it leaves
+    /// of the file then is neither what was there nor what is wanted, and who sends it again must not join it with a later one:
+    /// of what both come to, a part of the first alone would look like somebody else's.
+    pub fn intend_in_place(&mut self, sys: &S, file: HomeId, is_synced: bool, image: Option<Image>) {
         let image = image.map(|image| encode(&Record::Image(image)));
         let told = image.filter(|image| self.log.as_mut().is_some_and(|log| log.has_room(sys, image.len())));
-        let is_synced = overwrites || told.is_some();
         let mut records = told.unwrap_or_default();
         records.extend(encode(&Record::Intent(Intent::InPlace(file))));
         self.append_bytes(sys, &records);

@@ -17,12 +17,12 @@ fn interrupted(place: &Place, calls: usize, path: &str, at: u64, data: &'static 
 }
 
 /// The same of what is added to a file.
-fn appended(place: &Place, calls: usize) -> Option<Placed> {
+pub(super) fn appended(place: &Place, calls: usize) -> Option<Placed> {
     interrupted(place, calls, "w/log", place.read("w/log").len() as u64, b", and grows")
 }
 
 /// Before which call an agent dies that has noted what it is about to append to, and has not begun.
-fn noted() -> usize {
+pub(super) fn noted() -> usize {
     let is_noted = |calls: &usize| {
         let place = begin();
         let append = appended(&place, *calls).unwrap();

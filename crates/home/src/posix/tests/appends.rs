@@ -1,0 +1,57 @@
+//! What is left of an append, and what it costs to know that.
+
+use super::claims::{GATEWAY, VOLUME, all_done, begin, numbers};
+use super::meddler::Meddler;
+use super::power::{appended, noted};
+use super::*;
+
+/// A part of what was added may be on the disk and an earlier one not: there are zeros then, and nobody else's bytes.
+#[test]
+fn what_a_power_cut_left_out_of_an_append_is_done_again() {
+    for (left, is_ours) in [
+        (&b"grows\0\0and grows"[..], true),
+        (b"grows, and\0\0\0\0", true),
+        (b"grows\0\0and theirs", false),
+        (b"grows\0\0and grows\0\0", false),
+        (b"their\0\0and grows", false),
+    ] {
+        let place = begin();
+        let append = appended(&place, noted()).unwrap();
+        place.write("w/log", left);
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap();
+        let outcome = next.apply(vec![append]).unwrap().remove(0);
+        assert_eq!(matches!(outcome, Outcome::Done(_)), is_ours, "{outcome:?}");
+        assert_eq!(place.read("w/log"), if is_ours { b"grows, and grows" } else { left });
+    }
+}
+
+/// A process that was killed wrote the start of what it added, and nothing behind that.
+#[test]
+fn zeros_in_what_was_added_are_another_programs_where_no_power_failed() {
+    let place = begin();
+    let append = appended(&place, noted()).unwrap();
+    place.write("w/log", b"grows\0\0and grows");
+    let next = place.open(Meddler::new(Lacks::default()));
+    next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap();
+    let outcome = next.apply(vec![append]).unwrap().remove(0);
+    assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
+}
+
+/// What a burst of small files costs: the first write to a new file needs no sync of the log.
+#[test]
+fn new_files_are_made_with_one_sync_of_the_log_for_all_of_them() {
+    let place = begin();
+    let home = place.open(Meddler::new(Lacks::default()));
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let new = |n: usize| [create("w", &format!("n{n}"), 0o644), write(&format!("w/n{n}"), None, 0, b"first")];
+    let ops: Vec<Placed> = (0..40).flat_map(new).map(placed).collect();
+    home.apply(vec![placed(create("w", "first", 0o644))]).unwrap();
+    let before = home.sys.syncs();
+    all_done(&home.apply(ops.clone()).unwrap(), &ops, "new");
+    assert_eq!(home.sys.syncs() - before, 40 + 2, "each file, their directory and the log");
+    let grown = [5, 10].map(|at| placed(write("w/n0", None, at, b"later")));
+    let before = home.sys.syncs();
+    all_done(&home.apply(grown.to_vec()).unwrap(), &grown, "grown");
+    assert_eq!(home.sys.syncs() - before, 2 + 2, "before each, and at the end the file and the log");
+}
