@@ -72,6 +72,11 @@ impl Memo {
         self.outcomes.put(op, outcome.clone());
     }
 
+    /// An operation that was done may not be durable, and is to be done again.
+    pub fn forget(&mut self, op: OpId) {
+        self.outcomes.forget(&op);
+    }
+
     /// Notes the state that an operation left a file in, before the batch ends.
     pub fn left(&mut self, attr: &Attr, made_here: bool) {
         let made_here = made_here || self.left.get(&attr.id).is_some_and(|l| l.made_here);

@@ -429,9 +429,11 @@ impl<'a, S: Sys> Batch<'a, S> {
         self.remove_stagings();
         let synced = self.sync_all();
         if let Err(Fail::Refused(kind)) = synced {
-            let fresh = self.results.iter().skip(self.settled).filter(|r| !r.repeated).map(|r| r.op.seq);
+            let fresh = || self.results.iter().skip(self.settled).filter(|r| !r.repeated);
+            // What an earlier agent had done of them is to be done again, too.
+            fresh().for_each(|r| lock(&self.home.memo).forget(r.op));
             if let Some(claim) = &mut self.claim {
-                claim.unsettle(&self.home.sys, fresh);
+                claim.unsettle(&self.home.sys, fresh().map(|r| r.op.seq));
             }
             let first =
                 self.results.iter().skip(self.settled).position(|r| !r.repeated).map(|n| n + self.settled);

@@ -158,10 +158,19 @@ fn forget<S: Sys>(home: &Posix<S>, volume: Volume) {
 }
 
 /// The gateway looks for what was done of these without a log, and takes what it finds for done for good: whoever did it may
-/// have been killed before it was durable. Goes as far as the file system of the account's home directory.
+/// have been killed before it was durable. Goes as far as the file system of the account's home directory. Where a sync of that
+/// has failed, nothing that is found there is known to be durable: the next one would succeed.
 fn make_durable<S: Sys>(home: &Posix<S>, lost: &[u64]) -> Result<()> {
     let Ok(dir) = home.sys.open_root(&home.account.home_dir) else { return Ok(()) };
-    let synced = if lost.is_empty() { Ok(()) } else { home.sys.sync_file_system(&dir) };
+    if lost.is_empty() {
+        return Ok(());
+    }
+    // What is not shown is on none that anything else is noted of.
+    let fs = home.attr_of(&dir).map_or(0, |attr| attr.id.fs);
+    let synced = match home.is_broken(fs) {
+        true => Err(Errno::IO),
+        false => home.note_sync(fs, home.sys.sync_file_system(&dir)),
+    };
     synced.map_err(|e| failed(e, "make durable what an earlier agent did"))
 }
 

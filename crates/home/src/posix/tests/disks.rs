@@ -1,8 +1,10 @@
 //! Disks that fail: the kernel says so once, and then that all is well.
 
+use super::claims::{GATEWAY, VOLUME};
 use super::meddler::{Event, Meddler};
 use super::*;
 use crate::posix::sys_real::Lacks;
+use std::os::unix::fs::MetadataExt;
 
 /// A home in whose file `w/f` an append, and in whose directory `w` a new name, was not made durable.
 fn home_that_failed(place: &Place) -> (Posix<Meddler>, Vec<Placed>) {
@@ -79,4 +81,65 @@ fn what_a_conflict_tells_of_is_durable() {
         }
     }
     assert_eq!(failed, 2);
+}
+
+/// A home where an agent died at the sync of what it had done, and its operation.
+fn left_unsynced() -> (Place, Placed) {
+    let mut left = None;
+    for calls in 0.. {
+        let place = Place::new();
+        std::fs::create_dir_all(place.path(".cache/trellis")).unwrap();
+        place.write("w/f", b"base");
+        let dying = place.open(Meddler::new(Lacks::default()));
+        let op = placed(write("w/f", Some(version(&dying, "w/f")), 4, b" and ours"));
+        dying.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        dying.sys.after(calls, Event::Death);
+        match dying.apply(vec![op.clone()]).as_deref() {
+            // The last call before that is the sync.
+            Ok([Outcome::Done(_)]) => break,
+            _ => left = Some((place, Placed { resent: true, ..op })),
+        }
+    }
+    let (place, op) = left.unwrap();
+    assert_eq!(place.read("w/f"), b"base and ours");
+    (place, op)
+}
+
+/// Who claims takes what is found of an operation for durable, and the kernel calls the next sync a success.
+#[test]
+fn a_claim_does_not_believe_what_no_sync_made_durable() {
+    let (place, op) = left_unsynced();
+    let home = place.open(Meddler::new(Lacks::default()));
+    home.sys.fail_file_system(Errno::IO);
+    for attempt in 1..=2 {
+        let claimed = home.claim(GATEWAY, VOLUME, vec![op.id.seq]);
+        assert_eq!(claimed.map_err(|e| e.kind), Err(ErrorKind::Io), "attempt {attempt}");
+    }
+    assert_eq!(home.sys.failed_syncs(), 1);
+    // Of what nobody asks about nothing is believed.
+    assert!(home.claim(GATEWAY, VOLUME, vec![]).unwrap().is_some());
+    // There may be room for it by now.
+    let full = place.open(Meddler::new(Lacks::default()));
+    full.sys.fail_file_system(Errno::NOSPC);
+    assert_eq!(full.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap_err().kind, ErrorKind::NoSpace);
+    assert_eq!(full.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap().unwrap().begun, [op.id.seq]);
+}
+
+/// What an earlier agent had done is not durable by being asked for twice.
+#[test]
+fn what_is_repeated_is_written_again_where_its_sync_failed() {
+    let (place, op) = left_unsynced();
+    let home = place.open(Meddler::new(Lacks::default()));
+    home.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap();
+    home.sys.fail_file_system(Errno::IO);
+    let outcome = one(&home, op.clone());
+    assert!(matches!(outcome, Outcome::Refused(ErrorKind::Io)), "{outcome:?}");
+    assert_eq!(home.sys.failed_syncs(), 1);
+    // The kernel drops its pages, and what the disk has is seen.
+    let there = std::fs::metadata(place.path("w/f")).unwrap();
+    place.write("w/f", b"base\0\0\0\0\0\0\0\0\0");
+    place.set_mtime("w/f", Time { sec: there.mtime(), nsec: there.mtime_nsec() as u32 });
+    let outcome = one(&home, op);
+    assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
+    assert_eq!(place.read("w/f"), b"base and ours");
 }

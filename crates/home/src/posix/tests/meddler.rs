@@ -40,6 +40,8 @@ pub struct Meddler {
     synced: Mutex<HashMap<u64, Vec<u8>>>,
     /// Why no file can be opened for writing.
     refuses_writing: Mutex<Option<Errno>>,
+    /// How the next sync of a file system fails.
+    fails_file_system: Mutex<Option<Errno>>,
     /// Nobody lets us change a mode.
     forbids: AtomicBool,
     /// Bytes that were written into files.
@@ -64,6 +66,7 @@ impl Meddler {
             refuses: Mutex::new(None),
             synced: Mutex::default(),
             refuses_writing: Mutex::new(None),
+            fails_file_system: Mutex::new(None),
             forbids: AtomicBool::new(false),
             written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
@@ -116,6 +119,11 @@ impl Meddler {
     /// From now on no file that is there can be opened for writing, for this reason.
     pub fn refuse_writing(&self, why: Errno) {
         *self.refuses_writing.lock().unwrap() = Some(why);
+    }
+
+    /// The next sync of a whole file system fails, and no later one: the kernel tells it once.
+    pub fn fail_file_system(&self, why: Errno) {
+        *self.fails_file_system.lock().unwrap() = Some(why);
     }
 
     /// What is left after a power cut of the file of this number.
@@ -261,6 +269,10 @@ impl Sys for Meddler {
 
     fn sync_file_system(&self, fd: &OwnedFd) -> Sysult<()> {
         self.sync_call()?;
+        if let Some(why) = self.fails_file_system.lock().unwrap().take() {
+            self.failed_syncs.fetch_add(1, Ordering::SeqCst);
+            return Err(why);
+        }
         self.linux.sync_file_system(fd)
     }
 
