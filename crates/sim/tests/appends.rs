@@ -4,8 +4,9 @@
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use bytes::Bytes;
-use home::HomePath;
 use home::posix::sys::{Mode as Open, Stamp, Sys};
+use home::{HomePath, Time};
+use parking_lot::Mutex;
 use sim::client::Trace;
 use sim::clock::Clock;
 use sim::gateway::{Gateway, LAB, Size, cred, home_dir};
@@ -27,18 +28,32 @@ impl Around for Calm {
     }
 }
 
-/// The power fails once the file has a length: all that is in the file is on the disk then, and of the log what was synced.
+/// The power fails once the file has a length, or once it has the time of the append as well: all that is in the file is on the
+/// disk then, and of the log what was synced.
 struct Failing {
     machine: Arc<Machine>,
     net: Weak<Net>,
     len: usize,
+    stamped: bool,
+    /// The time that it had with that length first.
+    written: Mutex<Option<Time>>,
     is_over: AtomicBool,
+}
+
+impl Failing {
+    fn is_there(&self) -> bool {
+        let file = self.machine.file("/home/ann/f").filter(|(_, data)| data.len() == self.len);
+        let time = file.and_then(|(ino, _)| self.machine.image().get(ino).map(|node| node.mtime));
+        time.is_some_and(|time| {
+            let written = *self.written.lock().get_or_insert(time);
+            !self.stamped || time != written
+        })
+    }
 }
 
 impl Meddler for Failing {
     fn meddle(&self) {
-        let is_there = self.machine.file("/home/ann/f").is_some_and(|(_, data)| data.len() == self.len);
-        if is_there && !self.is_over.swap(true, Ordering::SeqCst) {
+        if self.is_there() && !self.is_over.swap(true, Ordering::SeqCst) {
             let all = Cut { keep: usize::MAX, tree: Luck::New, cache: Luck::Old };
             self.machine.cut_to(all, 4096);
             self.net.upgrade().iter().for_each(|net| net.hangup());
@@ -100,16 +115,20 @@ impl World {
     }
 
     /// Appends to the file while the power of the home fails, and leaves the home out of reach.
-    async fn append_into_cut(&self, file: Oid, len: usize) {
+    async fn append_into_cut(&self, file: Oid, len: usize, stamped: bool) {
         let (machine, is_over) = (self.machine.clone(), AtomicBool::new(false));
-        let failing =
-            Arc::new(Failing { machine, net: Arc::downgrade(&self.net), len: len + APPENDED, is_over });
+        let (net, written, len_then) = (Arc::downgrade(&self.net), Mutex::default(), len + APPENDED);
+        let failing = Arc::new(Failing { machine, net, len: len_then, stamped, written, is_over });
         self.net.meddle_with(failing.clone());
         self.net.let_meddle(true);
         self.write(file, len, vec![b'A'; APPENDED]).await;
-        while !failing.is_over.load(Ordering::SeqCst) {
+        for _ in 0..60_000 {
+            if failing.is_over.load(Ordering::SeqCst) {
+                break;
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+        assert!(failing.is_over.load(Ordering::SeqCst), "the power never failed");
         self.net.let_meddle(false);
         self.net.set_up(false);
     }
@@ -153,10 +172,10 @@ fn in_world(live: impl AsyncFnOnce()) {
 }
 
 /// One world: what is left of an append to a file of `len` bytes, and what is sent with that, or after it.
-async fn sent_again(len: usize, over: Option<usize>, restarts: bool, left: Left) {
+async fn sent_again(len: usize, over: Option<usize>, (restarts, stamped): (bool, bool), left: Left) {
     let world = World::new(len).await;
     let file = world.file().await;
-    world.append_into_cut(file, len).await;
+    world.append_into_cut(file, len, stamped).await;
     world.leave(len, left);
     let mut wanted = [vec![b'.'; len], vec![b'A'; APPENDED]].concat();
     if let Some(at) = over {
@@ -166,7 +185,7 @@ async fn sent_again(len: usize, over: Option<usize>, restarts: bool, left: Left)
     if restarts {
         world.restart_gateway().await;
     }
-    let when = format!("{left:?} to {len}, then over {over:?}, restarts: {restarts}");
+    let when = format!("{left:?} to {len}, then over {over:?}, restarts: {restarts}, stamped: {stamped}");
     assert!(*world.arrives(&when).await == wanted, "{when}");
 }
 
@@ -176,9 +195,11 @@ fn what_is_left_of_an_append_is_ours_whatever_is_written_then() {
     for len in [0, 16 << 10, 48 << 10] {
         for over in [None, Some(0), Some(len)] {
             for left in [Left::Whole, Left::Start, Left::End] {
-                in_world(async || sent_again(len, over, false, left).await);
-                // All that waits may have been sent, and goes together.
-                in_world(async || sent_again(len, over, true, left).await);
+                for stamped in [false, true] {
+                    in_world(async || sent_again(len, over, (false, stamped), left).await);
+                    // All that waits may have been sent, and goes together.
+                    in_world(async || sent_again(len, over, (true, stamped), left).await);
+                }
             }
         }
     }

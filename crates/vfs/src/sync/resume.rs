@@ -639,7 +639,8 @@ fn sent_with(traces: &[Trace], torn: HashSet<u64>, own: &HashSet<u64>) -> HashSe
     traces.iter().filter(is_torn).map(|t| t.seq).collect()
 }
 
-/// Leaves what has to be done again; not what is `synced` all the same.
+/// Leaves what has to be done again: writes that nothing shows to be `synced`, with what else was done to the content of their
+/// files after them. That a file has the time and the length which one left says nothing of its bytes after a power cut.
 fn again(
     proven: &mut Vec<(&Trace, Option<Attr>)>,
     torn: &HashSet<u64>,
@@ -647,30 +648,14 @@ fn again(
     synced: &HashSet<u64>,
 ) {
     let mut files: HashSet<u64> = HashSet::new();
-    let mut shown = contents_shown(proven);
-    shown.extend(synced);
     proven.retain(|(t, _)| {
         let is_write = matches!(t.change.op, Op::Write { .. });
-        if torn.contains(&t.seq) || (is_write && !shown.contains(&t.seq) && (t.seq > executed || t.late)) {
+        if torn.contains(&t.seq) || (is_write && !synced.contains(&t.seq) && (t.seq > executed || t.late)) {
             files.insert(t.change.object);
         }
         let is_content = is_write || matches!(t.change.op, Op::SetAttr { .. });
         !(is_content && files.contains(&t.change.object))
     });
-}
-
-/// The writes whose file has the time and the length which they or later changes of it left. Which object has a name is told
-/// by less.
-fn contents_shown(proven: &[(&Trace, Option<Attr>)]) -> HashSet<u64> {
-    let mut left: HashSet<(u64, Time, u64)> = HashSet::new();
-    let mut shown = HashSet::new();
-    for (t, mark) in proven.iter().rev() {
-        left.extend(t.change.after.map(|after| (t.change.object, after.mtime, after.size)));
-        if mark.is_some_and(|mark| left.contains(&(t.change.object, mark.mtime, mark.size))) {
-            shown.insert(t.seq);
-        }
-    }
-    shown
 }
 
 /// Whether a record leaves its own time on a file.
