@@ -433,3 +433,46 @@ async fn what_is_made_anew_has_no_names_but_those_of_here() {
     e.sync().await;
     assert_eq!((all_at_home(&world).await, nlink().await), (vec![b"ours".to_vec()], 1));
 }
+
+/// A file `c`, which another program has linked to where nobody here has looked, has unsent bytes when `t` is moved over it.
+async fn written_and_replaced(world: &World, links: bool) -> (Engine, Oid) {
+    world.memory.set_keeps_log(true);
+    world.write("c", b"base");
+    world.write("t", b"other");
+    world.mkdir("aside");
+    if links {
+        world.memory.link_outside(&path("c"), &path("aside/z"));
+    }
+    let (e, lab) = looked(world).await;
+    let c = e.find("/lab/c").await.unwrap();
+    assert_eq!(e.read(c).await.unwrap(), b"base");
+    e.create(lab, "first").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    e.write(c, 4, b" and ours").await.unwrap();
+    e.vfs.rename(e.ctx(), lab, b"t", lab, b"c", RenameHow::Replace).await.unwrap();
+    (e, lab)
+}
+
+/// What was moved there has gone, and so has all that was done to it since: what it was to replace is still there, and with
+/// it what was written to that.
+#[tokio::test]
+async fn what_a_move_of_nothing_was_to_replace_stays_as_it_was_written() {
+    for links in [false, true] {
+        let mut world = World::new(Mode::Wb);
+        let (e, lab) = written_and_replaced(&world, links).await;
+        e.vfs.rename(e.ctx(), lab, b"c", lab, b"n", RenameHow::Replace).await.unwrap();
+        e.vfs.remove(e.ctx(), lab, b"n").await.unwrap();
+        world.remove("t");
+        cut(&mut world, e);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        e.sync().await;
+        assert_eq!(world.names_at_home("").await, ["aside", "c", "first"]);
+        assert_eq!(e.names(lab).await, ["aside", "c", "first"]);
+        assert_eq!(world.at_home("c").await.unwrap(), b"base and ours");
+        assert_eq!(e.read(e.find("/lab/c").await.unwrap()).await.unwrap(), b"base and ours");
+        let status = e.vfs.status().volumes[0].clone();
+        assert_eq!((status.conflicts, status.parked.len()), (2, 0), "both moves are given up");
+    }
+}

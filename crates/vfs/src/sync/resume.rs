@@ -290,12 +290,12 @@ impl Volume {
         if class == Class::Posix {
             only_first(&mut traces);
         }
+        let shows = |id, there: &Attr| self.shows(id, there, &seen);
         if cut {
             traces.iter_mut().for_each(|t| t.durable = how_far.own.contains(&t.seq));
             let last_begun = last_begun(&traces, how_far);
             disown(&mut traces, last_begun);
             disbelieve(&mut traces, |id| self.known(id));
-            let shows = |id, there: &Attr| self.shows(id, there, &seen);
             believe(&mut traces, executed..=last_begun, |id| self.known(id), shows);
         }
         if let Some(course) = course {
@@ -305,7 +305,7 @@ impl Volume {
         let last = last_shown(&traces, executed);
         let astray = led_astray(&traces, last);
         let nowhere = match cut {
-            true => nowhere(&traces, last, &astray, |id| self.known(id)),
+            true => nowhere(&traces, last, &astray, |id| self.known(id), shows),
             false => HashSet::new(),
         };
         let gone = self.gone(&traces, &nowhere, &astray);

@@ -236,16 +236,21 @@ pub(super) fn led_astray(traces: &[Trace], last: u64) -> HashSet<u64> {
 
 /// Objects that are at none of the places that the operations on them name: by its identity, or, where the home was
 /// never seen to have it, because nothing is there. What is to be made only now and then to replace another, is not among
-/// them, nor what is led `astray`.
+/// them, nor what is to replace something that is still there, which nothing else would take away; nor what is led `astray`.
 pub(super) fn nowhere(
     traces: &[Trace],
     last: u64,
     astray: &HashSet<u64>,
     known: impl Fn(u64) -> Option<home::HomeId>,
+    shows: impl Fn(u64, &Attr) -> bool,
 ) -> HashSet<u64> {
     let to_be_made = |t: &&Trace| t.may_be_due(last) && matches!(t.change.op, Op::Create { .. });
     let to_be_made: HashSet<u64> = traces.iter().filter(to_be_made).map(|t| t.change.object).collect();
-    let is_to_replace = |t: &Trace| replaced(&t.change).is_some() && to_be_made.contains(&t.change.object);
+    let is_to_replace = |t: &Trace| {
+        replaced(&t.change).is_some_and(|old| {
+            t.there.is_some_and(|there| shows(old, &there)) || to_be_made.contains(&t.change.object)
+        })
+    };
     let is_somewhere = |t: &&Trace| t.shows(known(t.change.object)) || is_to_replace(t);
     let somewhere: HashSet<u64> = traces.iter().filter(is_somewhere).map(|t| t.change.object).collect();
     let objects = traces.iter().map(|t| t.change.object);

@@ -38,7 +38,8 @@ fn ends(traces: &[Trace]) -> HashMap<u64, u64> {
 fn what_is_in_a_directory_that_was_not_moved_is_somewhere() {
     let mut traces = [rename(3, 5, ("old", "new")), rename(4, 7, ("new/f", "g"))];
     let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
-    let nowhere = |traces: &[Trace], last| nowhere(traces, last, &led_astray(traces, last), known);
+    let nowhere =
+        |traces: &[Trace], last| nowhere(traces, last, &led_astray(traces, last), known, |_, _| false);
     assert!(!nowhere(&traces, 0).contains(&7), "it may still be old/f");
     assert!(nowhere(&traces, 3).contains(&7), "it would be new/f");
     traces[0].late = true;
@@ -55,11 +56,11 @@ fn what_got_another_identity_by_a_write_is_somewhere() {
     let write = Op::Write { file: 7, base: None, pieces: vec![] };
     let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
     let mut traces = [trace(3, write, "f", None), rename(4, 7, ("f", "g"))];
-    assert!(nowhere(&traces, 0, &HashSet::new(), known).contains(&7));
+    assert!(nowhere(&traces, 0, &HashSet::new(), known, |_, _| false).contains(&7));
     let copied = attr(Kind::File, 9);
     (traces[0].mark, traces[0].there, traces[1].at_old_name) = (Some(copied), Some(copied), Some(copied));
     assert_ne!(known(7), Some(copied.id));
-    assert!(!nowhere(&traces, 0, &HashSet::new(), known).contains(&7));
+    assert!(!nowhere(&traces, 0, &HashSet::new(), known, |_, _| false).contains(&7));
 }
 
 #[test]
