@@ -434,8 +434,8 @@ async fn what_is_made_anew_has_no_names_but_those_of_here() {
     assert_eq!((all_at_home(&world).await, nlink().await), (vec![b"ours".to_vec()], 1));
 }
 
-/// A file `c`, which another program has linked to where nobody here has looked, has unsent bytes when `t` is moved over it.
-async fn written_and_replaced(world: &World, links: bool) -> (Engine, Oid) {
+/// A file `c`, which another program has linked to where nobody here has looked, has unsent bytes.
+async fn written(world: &World, links: bool) -> (Engine, Oid) {
     world.memory.set_keeps_log(true);
     world.write("c", b"base");
     world.write("t", b"other");
@@ -450,7 +450,6 @@ async fn written_and_replaced(world: &World, links: bool) -> (Engine, Oid) {
     e.sync().await;
     world.fault(Fault::HangChanges);
     e.write(c, 4, b" and ours").await.unwrap();
-    e.vfs.rename(e.ctx(), lab, b"t", lab, b"c", RenameHow::Replace).await.unwrap();
     (e, lab)
 }
 
@@ -460,7 +459,8 @@ async fn written_and_replaced(world: &World, links: bool) -> (Engine, Oid) {
 async fn what_a_move_of_nothing_was_to_replace_stays_as_it_was_written() {
     for links in [false, true] {
         let mut world = World::new(Mode::Wb);
-        let (e, lab) = written_and_replaced(&world, links).await;
+        let (e, lab) = written(&world, links).await;
+        e.vfs.rename(e.ctx(), lab, b"t", lab, b"c", RenameHow::Replace).await.unwrap();
         e.vfs.rename(e.ctx(), lab, b"c", lab, b"n", RenameHow::Replace).await.unwrap();
         e.vfs.remove(e.ctx(), lab, b"n").await.unwrap();
         world.remove("t");
@@ -474,5 +474,36 @@ async fn what_a_move_of_nothing_was_to_replace_stays_as_it_was_written() {
         assert_eq!(e.read(e.find("/lab/c").await.unwrap()).await.unwrap(), b"base and ours");
         let status = e.vfs.status().volumes[0].clone();
         assert_eq!((status.conflicts, status.parked.len()), (2, 0), "both moves are given up");
+    }
+}
+
+/// A power cut took what was written to a file of which nobody here knows the name that is left, not what took its other one.
+#[tokio::test]
+async fn what_was_written_to_a_file_whose_only_known_name_was_taken_has_a_copy() {
+    for is_removed in [false, true] {
+        let mut world = World::new(Mode::Wb);
+        let (e, lab) = written(&world, true).await;
+        let taken = if is_removed { "c" } else { "t" };
+        match is_removed {
+            true => drop(e.vfs.remove(e.ctx(), lab, b"c").await.unwrap()),
+            false => drop(e.vfs.rename(e.ctx(), lab, b"t", lab, b"c", RenameHow::Replace).await.unwrap()),
+        }
+        world.fault(Fault::ChangesUnanswered);
+        let is_done = async {
+            while world.at_home(taken).await.is_some() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), is_done).await.unwrap();
+        cut(&mut world, e);
+        world.write("aside/z", b"base");
+        let e = world.start().await;
+        let lab = e.lab().await;
+        e.sync().await;
+        let names = world.names_at_home("").await;
+        let copy = names.iter().find(|name| name.starts_with("c.trellis-conflict-")).expect("a copy");
+        assert_eq!(world.at_home(copy).await.unwrap(), b"base and ours");
+        assert_eq!(e.names(lab).await, names);
+        assert!(e.vfs.status().volumes[0].parked.is_empty());
     }
 }

@@ -426,27 +426,22 @@ impl Volume {
         Ok(true)
     }
 
-    /// The home did `seq`, which took the last name `place` that it had for an object of which another one is known here, or was
-    /// when its content was written. What is written to it behind that has no place: it becomes a new file.
-    pub(super) fn copy_left_over(
-        &self,
-        tree: &mut Tree,
-        object: u64,
-        (seq, place): (u64, (u64, Name)),
-    ) -> Result<()> {
+    /// The home did what took the last name `place` that it had for an object of which another one is known here, or was when
+    /// its content was written, or which has one that nobody has looked at. What is still to be written to it has no place: it
+    /// becomes a new file.
+    pub(super) fn copy_left_over(&self, tree: &mut Tree, object: u64, place: (u64, Name)) -> Result<()> {
         let left = tree.peek(object).filter(|n| n.pending > 0 && !n.gone && n.binding.is_none());
         let Some(attr) = left.and_then(|n| n.attr).filter(|attr| attr.kind == Kind::File) else {
             return Ok(());
         };
         let own = tree.queue.iter().filter(|(_, p)| p.change.object == object && !p.change.plain);
         let own: Vec<(u64, Change)> = own.map(|(s, p)| (s, p.change.clone())).collect();
-        if own.iter().any(|(_, change)| queue::names(change).next().is_some()) {
+        let is_written = own.iter().any(|(_, change)| matches!(change.op, Op::Write { .. }));
+        if !is_written || own.iter().any(|(_, change)| queue::names(change).next().is_some()) {
             return Ok(());
         }
-        let is_later = |s: u64, change: &Change| s > seq && matches!(change.op, Op::Write { .. });
-        let Some((first, change)) = own.into_iter().find(|(s, change)| is_later(*s, change)) else {
-            return Ok(());
-        };
+        // The first of them, whatever it is: what comes before the new file would wait for a place.
+        let Some((first, change)) = own.into_iter().next() else { return Ok(()) };
         let (dir, name) = tree.get(object)?.link.clone().unwrap_or(place);
         let copy = conflict::copy_name(&name, self.shared.gateway, change.time, first);
         self.make_anew(tree, (first, object), (&attr, 0), (dir, &name), &copy)?;

@@ -310,7 +310,9 @@ impl Volume {
         };
         let gone = self.gone(&traces, &nowhere, &astray);
         for t in &mut traces {
-            let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. });
+            // What has another name, at which nobody has looked, keeps its content.
+            let is_left = self.tree.lock().peek(t.change.object).is_some_and(|inode| !inode.gone);
+            let is_content = matches!(t.change.op, Op::Write { .. } | Op::SetAttr { .. }) && !is_left;
             let is_life = matches!(t.change.op, Op::Create { .. } | Op::Rename { .. } | Op::Remove { .. });
             // With its life goes the removal: whatever has that name from now on is somebody else's.
             let matters_not = is_content || is_life && nowhere.contains(&t.change.object);

@@ -32,7 +32,7 @@ impl Volume {
         if let (Some(object), Some(seq)) = (queue::destroyed(&last), group.seqs.last()) {
             self.drop_destroyed(tree, object, *seq)?;
             let place = queue::names(&last).last();
-            let copied = place.map_or(Ok(()), |place| self.copy_left_over(tree, object, (*seq, place)));
+            let copied = place.map_or(Ok(()), |place| self.copy_left_over(tree, object, place));
             // What has no copy stays refused, and is shown; this one is done nevertheless.
             copied.unwrap_or_else(
                 |e| tracing::error!(account = %self.account, "no copy of what was written: {e}"),
