@@ -125,6 +125,8 @@ pub struct DirNode {
     pub complete: bool,
     /// When the home was asked for the whole listing.
     pub listed_at: Duration,
+    /// [`Tree::tick`] when names were forgotten last of which an earlier answer may not know what came of our operations on them.
+    pub forgot: u64,
     /// The names that the store has of it have not been read.
     unread: bool,
     /// A name in it belongs to an object that has too many for all of them to be kept.
@@ -317,6 +319,8 @@ pub struct Tree {
     reserved: u64,
     /// Counts outcomes; tells whether an answer was asked for before or after one.
     pub tick: u64,
+    /// What it was when objects were dropped from memory last, and with them what outcomes concerned them.
+    dropped: u64,
     /// What the home does not know yet.
     pub queue: Queue,
     /// Changes that watchers hear of when the lock is released.
@@ -352,6 +356,7 @@ impl Tree {
             next_id: ROOT_ID + 1,
             reserved: 0,
             tick: 1,
+            dropped: 0,
             queue: Queue::default(),
             notes: Notes::default(),
             nameless: Nameless::default(),
@@ -600,6 +605,17 @@ impl Tree {
         }
     }
 
+    /// Names of a directory were forgotten: not all are known any more, nor what came of operations on those, and no answer that
+    /// was asked for before now tells that.
+    pub fn unlist(&mut self, dir: u64) {
+        self.tick += 1;
+        let forgot = self.tick;
+        if let Some(node) = self.get(dir).ok().and_then(|inode| inode.dir.as_deref_mut()) {
+            (node.complete, node.forgot) = (false, forgot);
+        }
+        self.unsaved(dir);
+    }
+
     /// Marks an object for the next checkpoint.
     pub fn unsaved(&mut self, id: u64) {
         self.unsaved.insert(id);
@@ -661,10 +677,11 @@ impl Tree {
         self.inodes.retain(|id, _| keep.contains(id));
         self.by_home.retain(|_, id| keep.contains(id));
         self.by_fileid.retain(|_, id| keep.contains(id));
+        self.dropped = self.tick;
         let inodes = &self.inodes;
         let alive: HashSet<u64> = inodes.keys().copied().collect();
         for dir in self.inodes.values_mut().filter_map(|n| n.dir.as_deref_mut()) {
-            (dir.complete, dir.unread) = (false, true);
+            (dir.complete, dir.unread, dir.forgot) = (false, true, self.tick);
             dir.names.retain(|_, (_, s)| s.pending > 0 || s.child.is_some_and(|c| alive.contains(&c)));
         }
     }
@@ -687,7 +704,10 @@ impl Tree {
         let b = Binding::from_bytes(bytes).ok()?;
         // What has been found out since it was kept is newer.
         let known = self.by_home.get(&b.id).copied();
-        self.insert(id, Inode::new(b.kind, b.fileid, b.id));
+        let mut inode = Inode::new(b.kind, b.fileid, b.id);
+        inode.settled = Settled { tick: self.dropped, seq: u64::MAX };
+        inode.dir.iter_mut().for_each(|node| node.forgot = self.dropped);
+        self.insert(id, inode);
         known.and_then(|known| self.by_home.insert(b.id, known));
         self.apply_binding(&b);
         self.recall(id);

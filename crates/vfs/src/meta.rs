@@ -173,7 +173,8 @@ pub fn merge_name(
     let known = node.slot(name).map(|s| s.child).or(node.complete.then_some(None));
     let slot = node.slot(name).unwrap_or_default();
     // An answer to an older question may come after that to a younger one, which has forgotten the names that were free.
-    let is_older = asked.at < slot.at || node.is_listed_after(asked.at);
+    let is_forgotten = node.slot(name).is_none() && asked.tick < node.forgot;
+    let is_older = asked.at < slot.at || node.is_listed_after(asked.at) || is_forgotten;
     if slot.pending > 0 || !asked.knows(&slot.settled) || is_older {
         return Ok(None);
     }
@@ -222,8 +223,7 @@ pub fn look_elsewhere(tree: &mut Tree, id: u64) -> Result<bool> {
     let slot = node.slot(&place.1).unwrap_or_default();
     if slot.child == Some(id) && slot.pending == 0 {
         node.forget(&place.1);
-        node.complete = false;
-        tree.unsaved(place.0);
+        tree.unlist(place.0);
     }
     // A name of which nothing is known any more is not its name either.
     if slot.child != Some(id) || slot.pending == 0 {
@@ -274,9 +274,11 @@ pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result
     Ok(changed)
 }
 
-/// Ends a listing whose pages were all laid over the directory: names that none of them had are free.
+/// Ends a listing whose pages were all laid over the directory: names that none of them had are free. One that was asked
+/// for before names were forgotten does not tell of all.
 pub fn finish_listing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
-    if tree.names(dir)?.is_listed_after(asked.at) {
+    let node = tree.names(dir)?;
+    if node.is_listed_after(asked.at) || asked.tick < node.forgot {
         return Ok(());
     }
     drop_missing(tree, dir, asked)?;
@@ -351,7 +353,7 @@ mod tests {
     use crate::inode::ROOT_ID;
     use crate::inode::tests::attr;
     use crate::journal::Change;
-    use crate::store::MemStore;
+    use crate::store::{MemStore, MetaStore};
     use home::Entry;
     use std::sync::Arc;
 
@@ -550,6 +552,43 @@ mod tests {
         assert_eq!(child(&mut tree), None);
         merge_name(&mut tree, ROOT_ID, &name, Some(&file), asked(6)).unwrap();
         assert!(child(&mut tree).is_some(), "somebody has made it since");
+    }
+
+    /// What came of our operations goes with what is dropped from memory.
+    #[test]
+    fn an_answer_from_before_what_was_dropped_from_memory_brings_nothing_back() {
+        let store = Arc::new(MemStore::new());
+        let mut tree = Tree::open(1, store.clone()).unwrap();
+        let [d, f, g] = [b"d", b"f", b"g"].map(|name| Name::new(name).unwrap());
+        let (dir, file) = (attr(Kind::Dir, 3), attr(Kind::File, 4));
+        let (before, after) = (attr(Kind::File, 5), Attr { size: 9, ..attr(Kind::File, 5) });
+        let merge = |tree: &mut Tree, dir, name, there: &Attr, asked| {
+            merge_name(tree, dir, name, Some(there), asked).unwrap().map(|(id, _)| id)
+        };
+        let sub = merge(&mut tree, ROOT_ID, &d, &dir, asked(1)).unwrap();
+        let written = merge(&mut tree, ROOT_ID, &g, &after, asked(1)).unwrap();
+        for above in [ROOT_ID, sub] {
+            let id = merge(&mut tree, above, &f, &file, asked(1)).unwrap();
+            tree.unlink(above, &f, id);
+            let slot = tree.names_mut(above).unwrap().slot_mut(&f);
+            (slot.child, slot.settled) = (None, Settled { tick: 3, seq: 9 });
+        }
+        (tree.tick, tree.get(written).unwrap().settled) = (3, Settled { tick: 3, seq: 9 });
+        store.commit(tree.checkpoint(1).1).unwrap();
+        tree.shrink(1);
+        assert_eq!(tree.len(), 1);
+        for above in [ROOT_ID, sub] {
+            assert_eq!(merge(&mut tree, above, &f, &file, asked(2)), None);
+            finish_listing(&mut tree, above, asked(2)).unwrap();
+            let node = tree.names(above).unwrap();
+            assert_eq!((node.slot(&f).and_then(|slot| slot.child), node.complete), (None, false));
+        }
+        observe(&mut tree, written, &before, asked(2)).unwrap();
+        assert_eq!(tree.get(written).unwrap().attr.map(|attr| attr.size), Some(9));
+        let later = Asked { tick: 3, ..asked(3) };
+        assert!(merge(&mut tree, sub, &f, &file, later).is_some(), "somebody has made it since");
+        finish_listing(&mut tree, sub, later).unwrap();
+        assert!(tree.names(sub).unwrap().complete);
     }
 
     /// What is made here is complete as of no question.

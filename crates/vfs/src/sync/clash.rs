@@ -279,8 +279,7 @@ impl Volume {
         if node.slot(&place.1).is_some_and(|s| s.pending == 0 && s.child.is_none()) {
             node.forget(&place.1);
         }
-        node.complete = false;
-        tree.unsaved(place.0);
+        tree.unlist(place.0);
         tree.notes.entry(place.0, &place.1, 0);
         tree.notes.entry(place.0, &copy, 0);
         tree.notes.attributes(object, 0);
@@ -388,8 +387,7 @@ impl Volume {
             }
             if slot.child == Some(object) {
                 node.forget(&place.1);
-                node.complete = false;
-                tree.unsaved(place.0);
+                tree.unlist(place.0);
             }
             tree.get(object)?.drop_link(&place);
             tree.notes.entry(place.0, &place.1, 0);
@@ -419,8 +417,7 @@ impl Volume {
         if node.slot(name).is_some_and(|slot| slot.pending == 0) {
             node.forget(name);
         }
-        node.complete = false;
-        tree.unsaved(*from);
+        tree.unlist(*from);
         tree.notes.entry(*from, name, 0);
         tree.notes.content(object, 0);
         Ok(true)

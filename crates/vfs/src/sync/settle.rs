@@ -314,9 +314,8 @@ impl Volume {
                     }
                     None => node.forget(&name),
                 }
-                node.complete = false;
             }
-            tree.unsaved(dir);
+            tree.unlist(dir);
             tree.notes.entry(dir, &name, 0);
         }
         if let Op::Rename { to: dir, new_name: name, .. } | Op::Link { dir, name, .. } = &change.op
