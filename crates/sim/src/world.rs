@@ -216,6 +216,8 @@ impl World {
             let seed = self.rng.random();
             clients.push(Client::new(&format!("c{n}"), &self.gateway, seed, self.trace.clone()));
         }
+        // Before anything can fail: a power cut takes what it has not synced, and ends its process.
+        self.shared.iter().for_each(|(outsider, _)| self.net.meddle_with(outsider.clone()));
         self.start_in_trouble().await?;
         clients.iter_mut().for_each(|client| self.instruct(client));
         if self.plan.has(Trouble::Seldom) {
@@ -233,7 +235,6 @@ impl World {
             let (seed, full) = (self.rng.random(), self.plan.has(Trouble::FullDisks));
             Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone(), full)
         });
-        self.shared.iter().for_each(|(outsider, _)| self.net.meddle_with(outsider.clone()));
         let mut neighbour = self.plan.has(Trouble::Neighbour).then(|| {
             let seed = self.rng.random();
             Neighbour::new(&self.gateway, seed, self.trace.clone())

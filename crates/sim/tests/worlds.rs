@@ -304,6 +304,15 @@ fn where_seldom_steps_are_interrupted_everything_is_right() {
     }
 }
 
+/// Another program is there from the start, also when the power fails before clients have begun.
+#[test]
+fn where_seldom_steps_are_interrupted_nothing_of_another_programs_is_lost() {
+    let troubles = [&HOME[..], &[Trouble::Seldom, Trouble::Outsider]].concat();
+    for seed in 1..=90 {
+        assert_eq!(run(seed, plan(60, &troubles)).result, Ok(()), "seed {seed}");
+    }
+}
+
 #[test]
 fn the_home_never_shows_a_thing_without_all_before_it() {
     for seed in 1..=60 {
