@@ -208,6 +208,21 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     hold(100, &longer);
 }
 
+/// Long worlds in which seldom steps are interrupted.
+#[test]
+fn what_was_mended_at_seldom_steps_stays_mended() {
+    use Trouble::{FullDisks, NoExchange, Seldom};
+    // What was refused once and written to then: the power was cut before that had left its time. A move in two steps that
+    // had freed the new name, of a file that had been written to.
+    hold(
+        1000,
+        &[
+            (&[&HOME[..], &[Seldom, FullDisks]].concat(), &[411]),
+            (&[&HOME[..], &[Seldom, NoExchange]].concat(), &[189]),
+        ],
+    );
+}
+
 /// Worlds in which all of these troubles come together.
 #[test]
 fn what_was_mended_among_all_troubles_stays_mended() {

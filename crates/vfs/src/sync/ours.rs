@@ -110,13 +110,19 @@ impl Volume {
             Op::Write { file, .. } => file.path.clone(),
             _ => return Ok(false),
         };
-        self.is_left_by_ours(one, path, theirs).await
+        let object = self.object(&self.tree.lock(), one)?;
+        self.is_left_by_ours(object, one.base(), &path, theirs).await
     }
 
     /// Whether what a path has is a part of what ours is, or was at some point since the first write to it that may have been
-    /// executed.
-    async fn is_left_by_ours(&self, one: &Ready, path: HomePath, there: &Attr) -> Result<bool> {
-        let object = self.object(&self.tree.lock(), one)?;
+    /// executed. `base`: what the home had before.
+    pub(super) async fn is_left_by_ours(
+        &self,
+        object: u64,
+        base: Option<&Version>,
+        path: &HomePath,
+        there: &Attr,
+    ) -> Result<bool> {
         let writes = self.writes_to(object).0;
         let mut states = States::new(writes);
         if states.work(there.size, limits::COMPARED_PART as u64) > limits::COMPARED_WORK {
@@ -125,31 +131,31 @@ impl Volume {
         // An agent knows what a short file had before it added to it: what it does not take for ours is not where nothing of
         // ours is seen.
         let is_known_there = !self.is_sftp() && there.size <= home::limits::IMAGE_MAX;
-        let shows_none = is_known_there && one.base().is_some_and(|base| there.size <= base.size);
+        let shows_none = is_known_there && base.is_some_and(|base| there.size <= base.size);
         let mut at = 0;
         while at < there.size {
             let next = at..there.size.min(at + limits::FETCH_CHUNK);
-            if !self.is_known(object, &states, &next, unseen(one, there)) {
+            if !self.is_known(object, &states, &next, unseen(base, there)) {
                 if shows_none {
                     return Ok(false);
                 }
                 at = next.end;
                 continue;
             }
-            let theirs = match self.read_at(&path, next).await? {
+            let theirs = match self.read_at(path, next).await? {
                 Ok(theirs) if !theirs.is_empty() => theirs,
                 // What cannot be read is not known to be ours.
                 _ => return Ok(false),
             };
             for theirs in theirs.chunks(limits::COMPARED_PART) {
-                let part = self.part_of_ours(object, at, theirs, unseen(one, there))?;
+                let part = self.part_of_ours(object, at, theirs, unseen(base, there))?;
                 if !states.compare(part, |slice| self.bytes_of(slice).ok()) {
                     return Ok(false);
                 }
                 at += theirs.len() as u64;
             }
         }
-        let (_, size) = self.object_and_size(one)?;
+        let size = self.tree.lock().get(object)?.attr.map_or(0, |a| a.size);
         Ok(there.size <= size && states.is_now() || states.is_begun())
     }
 
@@ -273,6 +279,6 @@ fn whole(piece: &Piece<Stored>) -> Piece<Slice> {
 
 /// Up to where a file may have bytes that are not here and are its own all the same: those that the write was made to, as long
 /// as nobody has cut them away.
-fn unseen(one: &Ready, theirs: &Attr) -> u64 {
-    one.base().map_or(0, |base| base.size).min(theirs.size)
+fn unseen(base: Option<&Version>, theirs: &Attr) -> u64 {
+    base.map_or(0, |base| base.size).min(theirs.size)
 }

@@ -16,6 +16,7 @@
 //! looked for.
 
 mod cut;
+mod gone;
 
 use super::confirm::as_left;
 use super::content::Slice;
@@ -27,7 +28,7 @@ use crate::inode::Tree;
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
-use cut::{believe, disbelieve, disown, last_begun, led_astray, marked_first, nowhere, synced_by_exchange};
+use cut::{led_astray, marked_first, nowhere, synced_by_exchange};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
@@ -177,7 +178,7 @@ impl Volume {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
-        let (mut traces, last) = self.look(sent, class, &executed, torn.is_some()).await?;
+        let (mut traces, last) = self.look(sent, class, &executed, torn.as_ref()).await?;
         let (refused, ends): (Vec<(u64, Change)>, _) = {
             let tree = self.tree.lock();
             let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
@@ -260,17 +261,17 @@ impl Volume {
         placed.into_iter().filter_map(|(_, ready)| ready.ok()).collect()
     }
 
-    /// Finds the traces of what was sent, and up to which record all was executed, as far as that is certain. `cut`: the
-    /// power may have failed. Then less is left of what was done, and more of it has to be told from what is there. Else
+    /// Finds the traces of what was sent, and up to which record all was executed, as far as that is certain. `torn`: see
+    /// [`Volume::look_for_lost`]. Where the power may have failed less is left of what was done, and more of it has to be told from what is there. Else
     /// what seems done without its own mark is rather repeated, which sets the times of its directories.
     async fn look(
         &self,
         sent: Vec<Ready>,
         class: Class,
         how_far: &Executed,
-        cut: bool,
+        torn: Option<&HashSet<u64>>,
     ) -> Result<(Vec<Trace>, u64)> {
-        let mut executed = how_far.last();
+        let (mut executed, cut) = (how_far.last(), torn.is_some());
         let course = (class == Class::Sftp).then(|| self.course(&sent));
         let left: HashMap<u64, HomePath> = sent.iter().filter_map(place_that_is_left).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
@@ -290,14 +291,11 @@ impl Volume {
         if class == Class::Posix {
             only_first(&mut traces);
         }
+        let freed = match torn {
+            Some(torn) => self.after_cut(&mut traces, how_far, torn, &seen).await?,
+            None => HashSet::new(),
+        };
         let shows = |id, there: &Attr| self.shows(id, there, &seen);
-        if cut {
-            traces.iter_mut().for_each(|t| t.durable = how_far.own.contains(&t.seq));
-            let last_begun = last_begun(&traces, how_far);
-            disown(&mut traces, last_begun);
-            disbelieve(&mut traces, |id| self.known(id));
-            believe(&mut traces, executed..=last_begun, |id| self.known(id), shows);
-        }
         if let Some(course) = course {
             executed = self.came_to(&course, &mut traces, &seen.found).await?;
             return Ok((traces, executed));
@@ -308,7 +306,7 @@ impl Volume {
             true => nowhere(&traces, last, &astray, |id| self.known(id), shows),
             false => HashSet::new(),
         };
-        let gone = self.gone(&traces, &nowhere, &astray);
+        let gone = self.gone(&traces, &nowhere, &astray, &freed);
         for t in &mut traces {
             // What has another name, at which nobody has looked, keeps its content.
             let is_left = self.tree.lock().peek(t.change.object).is_some_and(|inode| !inode.gone);
@@ -426,43 +424,6 @@ impl Volume {
     /// The identity that an object was seen to have at the home.
     fn known(&self, id: u64) -> Option<home::HomeId> {
         self.tree.lock().peek(id).map(|n| n.home_id).filter(|id| id.ino != 0)
-    }
-
-    /// Objects that have no name any more, with the number of the operation that took it: the only one of what the home
-    /// has had was removed, or another object has it, and no trace shows it elsewhere, as where it was to be moved before, nor
-    /// leads `astray`, where nothing that is not there tells that it is gone.
-    /// What the home was never seen to have cannot be told from what has its name: it is gone if that is nothing,
-    /// wherever it was; and once it is another object, as the mark of a rename shows, nothing more is written there for
-    /// it, though the rename may be half done.
-    fn gone(&self, traces: &[Trace], nowhere: &HashSet<u64>, astray: &HashSet<u64>) -> HashMap<u64, u64> {
-        let shown = traces.iter().filter(|t| t.shows(self.known(t.change.object)));
-        let shown: HashSet<u64> = shown.map(|t| t.change.object).collect();
-        let mut tree = self.tree.lock();
-        let linked: HashSet<u64> = tree.queue.iter().filter_map(|(_, p)| linked(&p.change)).collect();
-        let mut gone = HashMap::new();
-        for t in traces {
-            let (id, is_removal) = match &t.change.op {
-                Op::Remove { object, .. } => (*object, true),
-                // A home that moves in two steps disposes of what is replaced before the first.
-                Op::Rename { replaced: Some((old, _)), .. } if t.mark.is_some() || t.has_both() => {
-                    (*old, false)
-                }
-                _ => continue,
-            };
-            let Ok(inode) = tree.get(id) else { continue };
-            let seen = inode.home_id.ino != 0;
-            let alone = !linked.contains(&id) && inode.more_bindings.is_empty();
-            let is_away = match seen {
-                true => !shown.contains(&id) && !astray.contains(&id),
-                false => nowhere.contains(&id),
-            };
-            let is_vacant = (t.has_left() || t.has_both()) && is_away;
-            let has_gone = is_vacant || !(seen || is_removal);
-            if alone && has_gone {
-                gone.insert(id, t.seq);
-            }
-        }
-        gone
     }
 
     /// Whether attributes at the home are those that a record left: its type, size and time. A link or a rename

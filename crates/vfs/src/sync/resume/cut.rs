@@ -17,6 +17,43 @@ use home::{Attr, HomePath, Kind, Op, Piece, Result, Time};
 use std::ops::RangeInclusive;
 
 impl Volume {
+    /// Takes away what traces show untruly after a power cut, and adds what is seen beside their marks. Answers what [`freed`] does.
+    pub(super) async fn after_cut(
+        &self,
+        traces: &mut [Trace],
+        how_far: &Executed,
+        torn: &HashSet<u64>,
+        seen: &Seen,
+    ) -> Result<HashSet<u64>> {
+        traces.iter_mut().for_each(|t| t.durable = how_far.own.contains(&t.seq));
+        let (known, last) = (|id| self.known(id), last_begun(traces, how_far));
+        disown(traces, last);
+        disbelieve(traces, known);
+        self.recognize(traces, torn, seen).await?;
+        believe(traces, how_far.last()..=last, known, |id, there| self.shows(id, there, seen));
+        Ok(freed(traces, |t| may_be_begun(t, last, how_far), known))
+    }
+
+    /// A write to what nobody has seen yet may have been cut off before it left its time. What has the file's new name is that
+    /// file where the home had begun such a write behind the move, the old name leads nowhere, and there is nothing in it but
+    /// what is ours.
+    async fn recognize(&self, traces: &mut [Trace], torn: &HashSet<u64>, seen: &Seen) -> Result<()> {
+        let candidates = (0..traces.len()).filter(|n| torn_behind(traces, *n, torn));
+        for n in candidates.collect::<Vec<_>>() {
+            let t = &traces[n];
+            let (Some(there), Some(place)) = (t.there, &t.place) else { continue };
+            let is_another = |old| self.known(old).is_some() && !self.shows(old, &there, seen);
+            if self.known(t.change.object).is_none()
+                && replaced(&t.change).is_none_or(is_another)
+                && there.kind == Kind::File
+                && self.is_left_by_ours(t.change.object, None, place, &there).await?
+            {
+                traces[n].mark = Some(there);
+            }
+        }
+        Ok(())
+    }
+
     /// Whether attributes at the home are those of a file, as far as is known here. A write may have given it another
     /// identity, of which nobody has heard: then it has the exact time and the length that the write left.
     pub(super) fn shows(&self, id: u64, there: &Attr, seen: &Seen) -> bool {
@@ -45,7 +82,7 @@ impl Volume {
         rewritten: &HashSet<u64>,
     ) {
         let last = last_begun(traces, how_far);
-        let is_begun = |t: &Trace| t.seq <= last || t.late || how_far.passed.contains(&t.seq);
+        let is_begun = |t: &Trace| may_be_begun(t, last, how_far);
         let mut seen = HashSet::new();
         for t in traces.iter().filter(|t| matches!(t.change.op, Op::Write { .. })) {
             let id = t.change.object;
@@ -127,6 +164,32 @@ fn lengths(t: &Trace) -> impl Iterator<Item = u64> {
         Piece::Data(at, stored) => *at + length(stored) as u64,
     });
     ends.chain(t.change.after.map(|after| after.size))
+}
+
+/// Whether a home can have begun an operation that did not begin any in order behind `last`.
+fn may_be_begun(t: &Trace, last: u64, how_far: &Executed) -> bool {
+    t.seq <= last || t.late || how_far.passed.contains(&t.seq)
+}
+
+/// Whether a record is a move that does not show itself and has left its old name, and a `torn` write behind it is to the same
+/// file at the same place.
+pub(super) fn torn_behind(traces: &[Trace], n: usize, torn: &HashSet<u64>) -> bool {
+    let t = &traces[n];
+    let is_move = matches!(t.change.op, Op::Rename { .. }) && t.mark.is_none() && t.has_left();
+    let is_its = |w: &Trace| w.change.object == t.change.object && w.place == t.place;
+    is_move && traces[n + 1..].iter().any(|w| torn.contains(&w.seq) && is_its(w))
+}
+
+/// Moves over another file of which a home that moves in two steps has done no more than to dispose of that: its name leads
+/// nowhere, and the old name still to what is to have it.
+pub(super) fn freed(
+    traces: &[Trace],
+    is_begun: impl Fn(&Trace) -> bool,
+    known: impl Fn(u64) -> Option<home::HomeId>,
+) -> HashSet<u64> {
+    let waits = |t: &Trace| t.at_old_name.is_some_and(|old| Some(old.id) == known(t.change.object));
+    let is_freed = |t: &&Trace| replaced(&t.change).is_some() && t.there.is_none() && waits(t) && is_begun(t);
+    traces.iter().filter(is_freed).map(|t| t.seq).collect()
 }
 
 /// The last operation that can show itself, where a home told how far it ran when its power failed: it had begun one more,
