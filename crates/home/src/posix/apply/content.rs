@@ -287,11 +287,12 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// Notes what a write that failed left of a file, also for the next agent, and for one after a power cut: the next
-    /// attempt may come much later.
+    /// attempt may come much later. That what was taken back is as before is made durable, too: a power cut may have kept
+    /// what was done without that it was undone.
     fn leave(&mut self, fd: &S::Fd, left: Version, before: &Version) {
         lock(&self.home.memo).left_in_part(left);
+        self.home.sys.sync(fd).ok();
         if let (false, Some(claim)) = (left.same_content(before), &mut self.claim) {
-            self.home.sys.sync(fd).ok();
             claim.leaves_durably(&self.home.sys, left);
         }
     }

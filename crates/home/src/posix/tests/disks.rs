@@ -143,3 +143,17 @@ fn what_is_repeated_is_written_again_where_its_sync_failed() {
     assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?}");
     assert_eq!(place.read("w/f"), b"base and ours");
 }
+
+/// The time that a full disk's kernel gives to a file of which it writes nothing may be all that a power cut keeps.
+#[test]
+fn what_is_taken_back_on_a_full_disk_is_durable() {
+    let place = Place::new();
+    let home = place.open(Meddler::new(Lacks::default()));
+    place.write("w/f", b"base");
+    let before = version(&home, "w/f");
+    home.sys.fill_after(0, || {});
+    let outcome = one(&home, placed(write("w/f", Some(before), 4, b" and ours")));
+    assert!(matches!(outcome, Outcome::Refused(ErrorKind::NoSpace)), "{outcome:?}");
+    assert!(version(&home, "w/f").same_content(&before));
+    assert_eq!(home.sys.synced(before.id.ino).as_deref(), Some(&b"base"[..]));
+}
