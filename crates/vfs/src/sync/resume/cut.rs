@@ -6,7 +6,7 @@ use super::{
 };
 use crate::data::Part;
 use crate::inode::Tree;
-use crate::journal::Stored;
+use crate::journal::{Change, Stored};
 use crate::limits;
 use crate::sync::content::length;
 use crate::sync::queue::child_after;
@@ -90,8 +90,12 @@ impl Volume {
             if base.id != there.id || base.same_content(&there.version()) || !seen.insert(id) {
                 continue;
             }
-            let unsent = traces.iter().filter(|t| t.change.object == id && tree.queue.get(t.seq).is_some());
-            let is_ours = may_leave(base.size, there.size, unsent.filter(|t| is_begun(t)));
+            let is_unsent = |t: &&Trace| tree.queue.get(t.seq).is_some() && is_begun(t);
+            let unsent = traces.iter().filter(is_unsent).map(|t| &t.change);
+            // What was refused is not looked for, and may have left a part.
+            let refused = tree.queue.iter().filter(|(_, p)| p.parked.is_some()).map(|(_, p)| &p.change);
+            let own = unsent.chain(refused).filter(|change| change.object == id);
+            let is_ours = may_leave(base.size, there.size, own);
             if !is_ours || rewritten.contains(&id) {
                 self.part_from_theirs(tree, id);
             }
@@ -147,15 +151,15 @@ impl Volume {
 }
 
 /// Whether any of these changes may have left a file of length `old` changed, and with the length `new`.
-pub(super) fn may_leave<'a>(old: u64, new: u64, changes: impl Iterator<Item = &'a Trace>) -> bool {
-    let ranges = changes.map(|t| lengths(t).fold((old, old), |(a, b), len| (a.min(len), b.max(len))));
+pub(super) fn may_leave<'a>(old: u64, new: u64, changes: impl Iterator<Item = &'a Change>) -> bool {
+    let ranges = changes.map(|c| lengths(c).fold((old, old), |(a, b), len| (a.min(len), b.max(len))));
     let hull = ranges.reduce(|(a, b), (c, d)| (a.min(c), b.max(d)));
     hull.is_some_and(|(shortest, longest)| (shortest..=longest).contains(&new))
 }
 
 /// The lengths that a write gives to a file.
-fn lengths(t: &Trace) -> impl Iterator<Item = u64> {
-    let pieces = match &t.change.op {
+fn lengths(change: &Change) -> impl Iterator<Item = u64> {
+    let pieces = match &change.op {
         Op::Write { pieces, .. } => &pieces[..],
         _ => &[],
     };
@@ -163,7 +167,7 @@ fn lengths(t: &Trace) -> impl Iterator<Item = u64> {
         Piece::Truncate(size) => *size,
         Piece::Data(at, stored) => *at + length(stored) as u64,
     });
-    ends.chain(t.change.after.map(|after| after.size))
+    ends.chain(change.after.map(|after| after.size))
 }
 
 /// Whether a home can have begun an operation that did not begin any in order behind `last`.

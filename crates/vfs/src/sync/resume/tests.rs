@@ -395,7 +395,7 @@ fn what_no_change_of_ours_can_have_left_is_others() {
     let data = |at| Piece::Data(at, crate::journal::Stored::Inline(vec![b'x'; 8].into()));
     let append = write(vec![data(8)], 16);
     let rewrite = write(vec![Piece::Truncate(4), data(4)], 12);
-    let may = |new, begun: &[&Trace]| cut::may_leave(8, new, begun.iter().copied());
+    let may = |new, begun: &[&Trace]| cut::may_leave(8, new, begun.iter().map(|t| &t.change));
     assert!(!may(8, &[]), "nothing was begun, and it has changed");
     for (len, of_append, of_rewrite) in [
         (3, false, false),
