@@ -1,5 +1,6 @@
 //! What traces at a home prove.
 
+use super::cut::{believe, disbelieve, disown, last_begun, torn_behind};
 use super::*;
 use crate::inode::tests::attr;
 use home::Piece;
@@ -624,7 +625,7 @@ fn what_was_refused_once_is_done_where_one_that_was_passed_shows_itself_and_wait
 fn what_has_the_new_name_of_a_move_may_be_what_a_torn_write_behind_it_left() {
     let write = |seq, at| trace(seq, Op::Write { file: 7, base: None, pieces: vec![] }, at, None);
     let mut traces = [write(3, "a"), rename(4, 7, ("a", "b")), write(5, "b"), write(6, "c")];
-    let is_torn = |traces: &[Trace], torn| super::cut::torn_behind(traces, 1, &HashSet::from([torn]));
+    let is_torn = |traces: &[Trace], torn| torn_behind(traces, 1, &HashSet::from([torn]));
     assert!(is_torn(&traces, 5));
     assert!(!is_torn(&traces, 3), "that was written before the move");
     assert!(!is_torn(&traces, 6), "it has another name by then");
@@ -638,8 +639,7 @@ fn what_has_the_new_name_of_a_move_may_be_what_a_torn_write_behind_it_left() {
 #[test]
 fn a_move_that_has_freed_its_new_name_leaves_the_old_one() {
     let known = |id| (id == 7).then_some(attr(Kind::File, 9).id);
-    let freed =
-        |t: &Trace, last| !super::cut::freed(std::slice::from_ref(t), |t| t.seq <= last, known).is_empty();
+    let freed = |t: &Trace, last| !cut::freed(std::slice::from_ref(t), |t| t.seq <= last, known).is_empty();
     let mut over = rename(4, 7, ("a", "b"));
     over.at_old_name = Some(attr(Kind::File, 9));
     assert!(!freed(&over, 4), "nothing had that name");
