@@ -192,7 +192,8 @@ pub(super) fn freed(
     known: impl Fn(u64) -> Option<home::HomeId>,
 ) -> HashSet<u64> {
     let waits = |t: &Trace| t.at_old_name.is_some_and(|old| Some(old.id) == known(t.change.object));
-    let is_freed = |t: &&Trace| replaced(&t.change).is_some() && t.there.is_none() && waits(t) && is_begun(t);
+    let had = |t: &Trace| replaced(&t.change).is_some_and(|old| known(old).is_some());
+    let is_freed = |t: &&Trace| had(t) && t.there.is_none() && waits(t) && is_begun(t);
     traces.iter().filter(is_freed).map(|t| t.seq).collect()
 }
 

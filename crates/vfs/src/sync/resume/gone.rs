@@ -44,7 +44,7 @@ impl Volume {
                 false => nowhere.contains(&id),
             };
             let is_vacant = (t.has_left() || t.has_both() || is_freed) && is_away;
-            let has_gone = is_vacant || !(seen || is_removal || is_freed);
+            let has_gone = is_vacant || !(seen || is_removal);
             if alone && has_gone {
                 gone.insert(id, t.seq);
             }

@@ -638,11 +638,15 @@ fn what_has_the_new_name_of_a_move_may_be_what_a_torn_write_behind_it_left() {
 
 #[test]
 fn a_move_that_has_freed_its_new_name_leaves_the_old_one() {
-    let known = |id| (id == 7).then_some(attr(Kind::File, 9).id);
+    let known = |id| [7, 8].contains(&id).then_some(attr(Kind::File, id + 2).id);
     let freed = |t: &Trace, last| !cut::freed(std::slice::from_ref(t), |t| t.seq <= last, known).is_empty();
     let mut over = rename(4, 7, ("a", "b"));
     over.at_old_name = Some(attr(Kind::File, 9));
     assert!(!freed(&over, 4), "nothing had that name");
+    if let Op::Rename { replaced, .. } = &mut over.change.op {
+        *replaced = Some((6, None));
+    }
+    assert!(!freed(&over, 4), "nobody has seen that anything had it");
     if let Op::Rename { replaced, .. } = &mut over.change.op {
         *replaced = Some((8, None));
     }
