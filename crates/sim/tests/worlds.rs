@@ -275,6 +275,16 @@ fn what_was_mended_among_all_troubles_stays_mended() {
     hold(100, &worlds);
 }
 
+/// Worlds of homes that are full for a while and move names in two steps, where seldom steps are interrupted as well.
+#[test]
+fn what_was_mended_at_full_homes_without_exchange_stays_mended() {
+    let troubles = [&HOME[..], &[Trouble::Seldom, Trouble::NoExchange, Trouble::FullDisks]].concat();
+    // A move that had only disposed of what it replaces; a staging folder without its marker; one of an agent without a claim.
+    hold(100, &[(&troubles, &[1584, 2351, 2612])]);
+    // What was taken out of its place and found no room to go back; what a move of its directory had passed.
+    hold(1000, &[(&troubles, &[43, 457, 365])]);
+}
+
 /// What has to be caught is.
 #[test]
 fn every_step_that_is_left_out_is_missed() {

@@ -105,6 +105,9 @@ pub(super) struct Batch<'a, S: Sys> {
     sync_failed: Option<Errno>,
     /// Our right to do this, where it was claimed.
     claim: Option<&'a mut Claim<S>>,
+    /// What the names of staging directories end with, by which the next agent that claims the volume finds them: also those of
+    /// one that could not claim it.
+    mark: Vec<u8>,
     /// What the batch's operations left at a place: what later ones mean that know no identity.
     left_at: HashMap<HomePath, HomeId>,
     /// Files made by the operation that is being executed.
@@ -148,6 +151,7 @@ fn execute<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Result<Vec<Outcome>> {
         claim.enter(home)?;
     }
     let mut batch = Batch::new(home, claim);
+    batch.mark = ops.first().map(|first| claim::mark(volume_of(first.id))).unwrap_or_default();
     batch.take_back_exchanges(ops);
     for placed in ops {
         if !batch.may_go_on() || !batch.run(placed) {
@@ -218,6 +222,7 @@ impl<'a, S: Sys> Batch<'a, S> {
             sync_failed: None,
             left_at: HashMap::new(),
             claim,
+            mark: Vec::new(),
             made: false,
             stamped: false,
             succeeds: None,

@@ -49,8 +49,9 @@ pub(super) struct Staging<S: Sys> {
     pub fd: S::Fd,
 }
 
-/// Whether a name of a directory is a staging directory of this account that may be in use. One that a
-/// killed process left behind is shown after a while, because only a person knows what is in it.
+/// Whether a name of a directory is a staging directory of this account that may be in use: also one that is just being made or
+/// removed, and has its marker not yet or not any more. One that a killed process left behind is shown after a while, because
+/// only a person knows what is in it.
 pub(in crate::posix) fn is_ours<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: &[u8]) -> bool {
     let private = |s: Stat| {
         s.kind == FileType::Dir
@@ -58,11 +59,21 @@ pub(in crate::posix) fn is_ours<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: &[u8
             && s.mode & 0o777 == 0o700
             && home.sys.now().sec - s.mtime.sec < limits::STAGING_SECONDS
     };
+    let is_marked = |fd: &S::Fd| home.sys.open_name(fd, MARKER).is_ok();
+    let has_no_other = |fd: S::Fd| home.sys.names(&fd, 2).is_ok_and(|all| all.iter().all(|n| n == MARKER));
+    let is_bare = |fd: &S::Fd| has_form(name) && home.sys.reopen(fd, Mode::Read).is_ok_and(has_no_other);
     name.starts_with(PREFIX)
         && home
             .sys
             .open_name(dir, name)
-            .is_ok_and(|fd| home.sys.stat(&fd).is_ok_and(private) && home.sys.open_name(&fd, MARKER).is_ok())
+            .is_ok_and(|fd| home.sys.stat(&fd).is_ok_and(private) && (is_marked(&fd) || is_bare(&fd)))
+}
+
+/// Whether a name is of the length and the characters of those that staging directories get here.
+fn has_form(name: &[u8]) -> bool {
+    let told = name.strip_prefix(PREFIX).map(|told| told.split(|byte| *byte == b'-'));
+    let lengths = |told: &[u8]| told.iter().all(u8::is_ascii_hexdigit).then_some(told.len());
+    told.is_some_and(|told| told.map(lengths).eq([Some(16), Some(16), Some(8)]))
 }
 
 /// Clears away what killed processes left in the account's own cache directory, once it is so old that nobody comes to mend it:
@@ -218,7 +229,7 @@ impl<S: Sys> Batch<'_, S> {
         place: (u64, u64),
     ) -> Sysult<Staging<S>> {
         let mut name = self.unique(PREFIX)?;
-        name.extend(self.claim.iter().flat_map(|claim| claim.mark()));
+        name.extend(&self.mark);
         let stage = Stage { below, name: Bytes::copy_from_slice(&name) };
         if let Some(claim) = &mut self.claim {
             claim.stage(&self.home.sys, &stage);
@@ -329,11 +340,14 @@ impl<S: Sys> Batch<'_, S> {
             match self.sys().link(from.0, from.1, to.0, to.1) {
                 Ok(()) => return self.sys().unlink(from.0, from.1, false),
                 Err(Errno::PERM | Errno::OPNOTSUPP | Errno::NOSYS | Errno::MLINK) => {}
+                // There may be no room for a second name where there is for one that is given up.
+                Err(Errno::NOSPC | Errno::DQUOT) => {}
                 Err(e) => return Err(e),
             }
         }
         // What remains has a gap: a directory can replace an empty directory only, and a file system
-        // without links is one that is not shared by programs that race.
+        // without links is one that is not shared by programs that race. Where the disk is full, what was taken out of
+        // its place would else stay away from it: it would seem gone, and come back when there is room.
         match self.sys().open_name(to.0, to.1) {
             Err(Errno::NOENT) => self.sys().rename(from.0, from.1, to.0, to.1, Rename::Replace),
             Err(e) => Err(e),

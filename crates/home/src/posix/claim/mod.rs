@@ -41,7 +41,7 @@ pub(super) type Volume = (u64, u32);
 
 /// The right of this process to change the home for a volume, as long as nobody takes it over.
 pub(super) struct Claim<S: Sys> {
-    name: String,
+    volume: Volume,
     dir: S::Fd,
     fence: Fence<S>,
     boot: Vec<u8>,
@@ -183,6 +183,11 @@ fn volume_name((gateway, volume): Volume) -> String {
     format!("{gateway:016x}-{volume:08x}")
 }
 
+/// What the names of staging directories of a volume end with.
+pub(super) fn mark(volume: Volume) -> Vec<u8> {
+    format!("-{}", volume_name(volume)).into_bytes()
+}
+
 impl Ended {
     /// The state that it left a file's content in, and whether it made the file.
     fn left(&self) -> Option<(crate::Attr, bool)> {
@@ -204,7 +209,7 @@ impl<S: Sys> Claim<S> {
         let dir = volume_dir(home, volume)?;
         let (fence, rested) = Fence::take(home, &dir)?;
         let mut claim = Claim {
-            name: volume_name(volume),
+            volume,
             dir,
             fence,
             boot: sys.boot_id(),
@@ -298,7 +303,7 @@ impl<S: Sys> Claim<S> {
             self.unknown = torn;
         }
         let intents = self.doubt.values().flatten().cloned().collect();
-        let unlogged = (!same_boot).then(|| self.mark());
+        let unlogged = (!same_boot).then(|| mark(self.volume));
         let (left, stages) = (self.left.iter().copied().collect(), std::mem::take(&mut self.stages));
         recover(home, Leftovers { intents, left, stages, unlogged });
         if !self.complete {
@@ -440,11 +445,6 @@ impl<S: Sys> Claim<S> {
     /// The last operation that left its names and attributes, with all before it, where the log does not tell.
     fn ran(&self) -> Option<u64> {
         self.progress.as_ref().filter(|_| !self.complete).and_then(Progress::last)
-    }
-
-    /// What the names of staging directories of this volume end with.
-    pub fn mark(&self) -> Vec<u8> {
-        format!("-{}", self.name).into_bytes()
     }
 
     /// Whether nobody has taken over, as far as can be seen. Certain while the fence is locked.

@@ -1,7 +1,8 @@
-//! Disks that fail: the kernel says so once, and then that all is well.
+//! Disks that fail, of which the kernel says so once, and then that all is well; and disks that are full.
 
-use super::claims::{GATEWAY, VOLUME};
+use super::claims::{GATEWAY, VOLUME, numbers};
 use super::meddler::{Event, Meddler};
+use super::power::taken_out;
 use super::*;
 use crate::posix::sys_real::Lacks;
 use std::os::unix::fs::MetadataExt;
@@ -156,4 +157,73 @@ fn what_is_taken_back_on_a_full_disk_is_durable() {
     assert!(matches!(outcome, Outcome::Refused(ErrorKind::NoSpace)), "{outcome:?}");
     assert!(version(&home, "w/f").same_content(&before));
     assert_eq!(home.sys.synced(before.id.ino).as_deref(), Some(&b"base"[..]));
+}
+
+/// A home that can neither exchange names nor move one only where the new one is free has to give a file back by another way
+/// than a further name, for which there is no room.
+#[test]
+fn what_was_taken_out_of_its_place_does_not_stay_away_where_the_disk_is_full() {
+    let lacks = || Lacks { rename_flags: true, ..Lacks::default() };
+    let overwrite = |place: &Place| {
+        place.write("w/f", b"base");
+        let home = place.open(Meddler::new(lacks()));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        let op = placed(write("w/f", Some(version(&home, "w/f")), 0, b"ours"));
+        (home, op)
+    };
+    for calls in 0.. {
+        let place = Place::new();
+        let (home, op) = overwrite(&place);
+        home.sys.fill_after(calls, || {});
+        let is_done = home.apply(vec![op]).is_ok_and(|all| matches!(all[..], [Outcome::Done(_)]));
+        if !home.sys.happened() {
+            break;
+        }
+        let wanted = if is_done { b"ours" } else { b"base" };
+        assert_eq!(std::fs::read(place.path("w/f")).ok(), Some(wanted.to_vec()), "full at call {calls}");
+    }
+    let mut away = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        let (home, op) = overwrite(&place);
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![op.clone()]);
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        away += usize::from(!place.path("w/f").exists());
+        let next = place.open(Meddler::new(lacks()));
+        next.sys.refuse(Errno::NOSPC);
+        next.claim(GATEWAY, VOLUME, numbers(&[op])).unwrap().unwrap();
+        let there = std::fs::read(place.path("w/f"));
+        assert!(there.is_ok_and(|f| f == b"base" || f == b"ours"), "death at call {calls}");
+    }
+    assert!(away > 1, "only {away} times");
+}
+
+/// Where the disk was full when it came, an agent has no claim, and the next one may have.
+#[test]
+fn what_an_agent_without_a_claim_took_out_is_found_by_one_with_a_claim() {
+    let mut aside = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        place.write("w/gone", b"to be removed");
+        let home = place.open(Meddler::new(Lacks::default()));
+        let op = placed(remove("w", "gone", Some(version(&home, "w/gone"))));
+        home.sys.after(0, Event::Failure(Errno::NOSPC));
+        assert_eq!(home.claim(GATEWAY, VOLUME, vec![]).unwrap(), None);
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![op.clone()]);
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        let left = taken_out(&place).is_some();
+        aside += usize::from(left);
+        place.open(Meddler::new(Lacks::default())).claim(GATEWAY, VOLUME, numbers(&[op])).unwrap().unwrap();
+        assert_eq!(taken_out(&place), None, "death at call {calls}");
+        assert!(!left || place.read("w/gone") == b"to be removed", "death at call {calls}");
+    }
+    assert!(aside > 1, "only {aside} times");
 }

@@ -24,6 +24,8 @@ pub enum Event {
 /// Linux, with an event before the nth system call.
 pub struct Meddler {
     linux: Linux,
+    /// Whether it can move a name only where the new one is free.
+    has_flags: bool,
     countdown: AtomicI64,
     event: Mutex<Option<Event>>,
     syncs: AtomicI64,
@@ -48,13 +50,14 @@ pub struct Meddler {
     written: AtomicI64,
     /// All that happens to an object happens in one tick of the clock.
     ticks_once: AtomicBool,
-    /// No byte can be written any more, once the event has happened.
+    /// No byte can be written any more, and no link made, once the event has happened.
     is_full: AtomicBool,
 }
 
 impl Meddler {
     pub fn new(lacks: Lacks) -> Meddler {
         Meddler {
+            has_flags: !lacks.rename_flags,
             linux: Linux::without(lacks),
             countdown: AtomicI64::new(-1),
             event: Mutex::new(None),
@@ -303,10 +306,17 @@ impl Sys for Meddler {
 
     fn rename(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8], how: Rename) -> Sysult<()> {
         self.call()?;
-        if how == Rename::NoReplace {
+        if how == Rename::NoReplace && self.has_flags {
             self.room(to, new)?;
         }
         self.linux.rename(from, name, to, new, how)
+    }
+
+    fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()> {
+        self.call()?;
+        self.has_room()?;
+        self.room(to, new)?;
+        self.linux.link(from, name, to, new)
     }
 
     fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize> {
@@ -351,7 +361,6 @@ impl Sys for Meddler {
         fn open_root(&self, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_path(&self, dir: &OwnedFd, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_name(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<OwnedFd>;
-        fn link(&self, from: &OwnedFd, name: &[u8], to: &OwnedFd, new: &[u8]) -> Sysult<()>;
         fn unlink(&self, at: &OwnedFd, name: &[u8], dir: bool) -> Sysult<()>;
         fn handle(&self, fd: &OwnedFd) -> Sysult<Vec<u8>>;
         fn statfs(&self, fd: &OwnedFd) -> Sysult<Fs>;

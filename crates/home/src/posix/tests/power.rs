@@ -654,7 +654,7 @@ fn a_move_over_a_file_that_is_refused_is_taken_back_durably() {
 }
 
 /// What lies in a staging directory.
-fn taken_out(place: &Place) -> Option<std::path::PathBuf> {
+pub(super) fn taken_out(place: &Place) -> Option<std::path::PathBuf> {
     inside(place, ".cache/trellis", "old-")
 }
 

@@ -199,14 +199,18 @@ fn staging_elsewhere_leaves_no_trace_either() {
 fn a_staging_directory_is_not_listed_and_a_lookalike_is() {
     let place = Place::new();
     let home = place.open(Linux::default());
-    for dir in ["w/.trellis-stage-1", "w/.trellis-stage-2"] {
+    // One that is being made or removed has no marker.
+    let bare = "w/.trellis-stage-0123456789abcdef-0123456789abcdef-01234567";
+    let with_more = "w/.trellis-stage-1123456789abcdef-0123456789abcdef-01234567";
+    for dir in ["w/.trellis-stage-1", "w/.trellis-stage-2", bare, with_more] {
         std::fs::create_dir(place.path(dir)).unwrap();
         std::fs::set_permissions(place.path(dir), PermissionsExt::from_mode(0o700)).unwrap();
     }
     place.write("w/.trellis-stage-1/.trellis-staging", b"");
+    place.write(&format!("{with_more}/somebody's"), b"");
     let page = home.list(&at("w"), None, 10).unwrap();
     let names: Vec<_> = page.entries.iter().map(|e| e.name.to_string()).collect();
-    assert_eq!(names, [".trellis-stage-2"]);
+    assert_eq!(names, [&with_more[2..], ".trellis-stage-2"]);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::inode::Tree;
 use crate::journal::{Change, Stored};
 use crate::limits;
 use crate::sync::content::length;
-use crate::sync::queue::child_after;
+use crate::sync::queue::{Waiting, child_after};
 use crate::volume::Volume;
 use bytes::Buf;
 use hashbrown::HashSet;
@@ -286,15 +286,29 @@ fn had_its_name(traces: &[Trace], t: &Trace, last: u64, was_done: &impl Fn(&Trac
         && earlier().filter(is_above).all(was_done)
 }
 
-/// Objects that have a place in a directory which may not have come there: they may be where that was. All up to `last` was
-/// done but what is late.
+/// Objects that have a place in a directory which may not have come there: they may be where that was. And objects of what was
+/// refused once, or waited for such a one, and was passed by a move of the directory of its place: they may be where that is now.
+/// All up to `last` was done but what is late.
 pub(super) fn led_astray(traces: &[Trace], last: u64) -> HashSet<u64> {
     let mut moved: Vec<&HomePath> = Vec::new();
+    let (mut behind, mut passed): (_, Vec<&Trace>) = (Waiting::default(), Vec::new());
     let mut astray = HashSet::new();
     for t in traces {
-        let mut places = t.place.iter().chain(&t.old_place);
-        if places.any(|place| moved.iter().any(|dir| *dir != place && dir.contains(place))) {
+        let is_inside = |o: &Trace, dir: &HomePath| {
+            let mut places = o.place.iter().chain(&o.old_place);
+            places.any(|place| dir != place && dir.contains(place))
+        };
+        if moved.iter().any(|dir| is_inside(t, dir)) {
             astray.insert(t.change.object);
+        }
+        let may_be_done = t.mark.is_some() || t.seq <= last;
+        if let (true, Op::Rename { .. }, Some(from)) = (may_be_done, &t.change.op, &t.old_place) {
+            let left = passed.iter().filter(|earlier| is_inside(earlier, from));
+            astray.extend(left.map(|earlier| earlier.change.object));
+        }
+        if t.late || behind.concerns(&t.change) {
+            behind.add(&t.change);
+            passed.push(t);
         }
         let is_due = t.may_be_due(last) && t.mark.is_none() && matches!(t.change.op, Op::Rename { .. });
         moved.extend(t.place.iter().filter(|_| is_due));

@@ -657,3 +657,24 @@ fn a_move_that_has_freed_its_new_name_leaves_the_old_one() {
     (over.there, over.at_old_name) = (None, Some(attr(Kind::File, 28)));
     assert!(!freed(&over, 4), "another file has the old name");
 }
+
+/// The directory was moved while what was to be done in it had been refused.
+#[test]
+fn what_was_passed_by_a_move_of_its_directory_is_where_that_is_now() {
+    let known = |id| Some(home::HomeId { fs: 1, ino: id, generation: 0 });
+    let nowhere =
+        |traces: &[Trace], last| nowhere(traces, last, &led_astray(traces, last), known, |_, _| false);
+    let mut traces = [rename(3, 7, ("old/f", "g")), rename(4, 5, ("old", "new"))];
+    assert!(nowhere(&traces, 4).contains(&7), "it was moved before its directory");
+    traces[0].late = true;
+    assert!(!nowhere(&traces, 4).contains(&7), "it may be new/f");
+    assert!(nowhere(&traces, 3).contains(&7), "it would be old/f");
+    traces[1].mark = Some(attr(Kind::Dir, 5));
+    assert!(!nowhere(&traces, 3).contains(&7), "its directory shows itself");
+    // What waited for a refused one was passed like that.
+    let mut waited =
+        [rename(3, 7, ("elsewhere", "g")), rename(4, 8, ("old/f", "g")), rename(5, 5, ("old", "new"))];
+    assert!(nowhere(&waited, 5).contains(&8));
+    waited[0].late = true;
+    assert!(!nowhere(&waited, 5).contains(&8), "it may be new/f");
+}
