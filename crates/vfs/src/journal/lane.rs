@@ -182,10 +182,9 @@ impl Lane {
     /// Whether a record that carries so many bytes would be taken now, as far as space is concerned.
     pub fn has_room(&self, bytes: u64) -> bool {
         const REST: u64 = 4096;
-        let size = bytes + REST;
         // One that fits in no segment is refused, however many are allocated.
-        let room =
-            size > self.limits.record_max() || self.buffer.lock().admit(size, false, &self.limits).is_ok();
+        let room = bytes > self.limits.record_max()
+            || self.buffer.lock().admit(bytes + REST, false, &self.limits).is_ok();
         if !room {
             self.shared.request(self);
         }
