@@ -281,8 +281,9 @@ fn what_was_mended_at_full_homes_without_exchange_stays_mended() {
     let troubles = [&HOME[..], &[Trouble::Seldom, Trouble::NoExchange, Trouble::FullDisks]].concat();
     // A move that had only disposed of what it replaces; a staging folder without its marker; one of an agent without a claim.
     hold(100, &[(&troubles, &[1584, 2351, 2612])]);
-    // What was taken out of its place and found no room to go back; what a move of its directory had passed.
-    hold(1000, &[(&troubles, &[43, 457, 365])]);
+    // What was taken out of its place and found no room to go back; what a move of its directory had passed; a part of a refused
+    // write to a file with two names.
+    hold(1000, &[(&troubles, &[43, 457, 365, 965])]);
 }
 
 /// What has to be caught is.

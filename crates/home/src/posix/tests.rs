@@ -5,6 +5,7 @@ mod appends;
 mod claims;
 mod disks;
 mod meddler;
+mod moves;
 mod power;
 mod races;
 mod rests;

@@ -195,8 +195,10 @@ impl<S: Sys> Batch<'_, S> {
             let base = base.copied().or_else(|| memo.left_in(there.id));
             base.map(|base| memo.matches(&base, &there.version()))
         };
-        let is_replaced =
-            |there: &Attr| is_as_left(there).unwrap_or_else(|| old.is_some() && self.same(old, there.id));
+        // A move that replaces nothing exchanges nothing; nor is any file that we wrote last the one that it replaces.
+        let is_replaced = |there: &Attr| {
+            replaced.is_some() && self.same(old, there.id) && is_as_left(there).unwrap_or(old.is_some())
+        };
         if let (true, Some(_), Some(source)) = (placed.resent, &arrived, &source)
             && is_replaced(&source.attr)
         {
