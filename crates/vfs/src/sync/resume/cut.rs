@@ -191,7 +191,10 @@ pub(super) fn freed(
     is_begun: impl Fn(&Trace) -> bool,
     known: impl Fn(u64) -> Option<home::HomeId>,
 ) -> HashSet<u64> {
-    let waits = |t: &Trace| t.at_old_name.is_some_and(|old| Some(old.id) == known(t.change.object));
+    // Of what nobody has seen yet it is not known whether it is that.
+    let waits = |t: &Trace| {
+        t.at_old_name.is_some_and(|old| known(t.change.object).is_none_or(|known| known == old.id))
+    };
     let had = |t: &Trace| replaced(&t.change).is_some_and(|old| known(old).is_some());
     let is_freed = |t: &&Trace| had(t) && t.there.is_none() && waits(t) && is_begun(t);
     traces.iter().filter(is_freed).map(|t| t.seq).collect()

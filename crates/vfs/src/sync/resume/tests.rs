@@ -659,6 +659,8 @@ fn a_move_that_has_freed_its_new_name_leaves_the_old_one() {
     assert!(!freed(&over, 4), "it is not free");
     (over.there, over.at_old_name) = (None, Some(attr(Kind::File, 28)));
     assert!(!freed(&over, 4), "another file has the old name");
+    over.change.object = 5;
+    assert!(freed(&over, 4), "nobody knows whether that is what moves");
 }
 
 /// The directory was moved while what was to be done in it had been refused.
