@@ -5,25 +5,12 @@
 
 mod common;
 
-use common::{Engine, Skipping, World};
+use common::{Engine, Skipping, World, all_gone, until};
 use home::ErrorKind;
 use home::testing::fault::Fault;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{Mode, Oid, RenameHow};
-
-async fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let wait = async {
-        while !is() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(15), wait).await.unwrap_or_else(|_| panic!("never {what}"));
-}
-
-async fn all_gone(e: &Engine) {
-    until("settled", || e.vfs.status().volumes[0].unsent_ops == 0).await;
-}
 
 /// An engine that has looked at all names, of which `e` is being renamed to `d`, which hangs.
 async fn renaming(world: &mut World) -> (Engine, Oid, Arc<Skipping>) {

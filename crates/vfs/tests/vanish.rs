@@ -4,24 +4,11 @@
 
 mod common;
 
-use common::{Engine, Skipping, World};
+use common::{Engine, Skipping, World, all_gone, until};
 use home::testing::fault::Fault;
 use home::{Home, HomePath, Loc, Time};
 use std::time::Duration;
 use vfs::{Mode, Oid, SetAttrs};
-
-async fn until(what: &str, mut is: impl FnMut() -> bool) {
-    let wait = async {
-        while !is() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(8), wait).await.unwrap_or_else(|_| panic!("never {what}"));
-}
-
-async fn all_gone(e: &Engine) {
-    until("settled", || e.vfs.status().volumes[0].unsent_ops == 0).await;
-}
 
 async fn mtime_at_home(world: &World, path: &str) -> Time {
     let at = Loc { path: HomePath::parse(path.as_bytes()).unwrap(), id: None };

@@ -9,7 +9,8 @@
 //! the last one of a run of writes to the same file: it counts as done if that one is proven, or if its own object
 //! shows it or a later record of it. Where several records leave the same mark, it proves only the first of them.
 //! Where times are whole seconds, marks prove little: there all that is found tells how far the home came ([`Course`]).
-//! A power cut may leave the time of a record and not its size: that tells which object has a name, but not its content.
+//! A power cut may leave the time of a record, with its size or without, and not its bytes: that tells which object has a name,
+//! but not its content. What nothing else shows to be durable there is done again, and who executes it compares the bytes.
 //! What the home shows in the very version that a change is based on is no mark: it was so before. An operation that
 //! was refused once may have been passed by later ones: only its own mark counts, or that of a later one which waits for it,
 //! or that the home knows it to be durable, and what depends on it waits with it; that is so where it is parked, too, and not
@@ -262,8 +263,8 @@ impl Volume {
     }
 
     /// Finds the traces of what was sent, and up to which record all was executed, as far as that is certain. `torn`: see
-    /// [`Volume::look_for_lost`]. Where the power may have failed less is left of what was done, and more of it has to be told from what is there. Else
-    /// what seems done without its own mark is rather repeated, which sets the times of its directories.
+    /// [`Volume::look_for_lost`]. Where the power may have failed less is left of what was done, and more of it has to be told
+    /// from what is there. Else what seems done without its own mark is rather repeated, which sets the times of its directories.
     async fn look(
         &self,
         sent: Vec<Ready>,

@@ -271,3 +271,18 @@ impl Clock for Skipping {
         self.0.instant() + Duration::from_secs(self.1.load(Relaxed))
     }
 }
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut is: impl FnMut() -> bool) {
+    let wait = async {
+        while !is() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(8), wait).await.unwrap_or_else(|_| panic!("never {what}"));
+}
+
+/// Waits until nothing is unsent.
+pub async fn all_gone(e: &Engine) {
+    until("settled", || e.vfs.status().volumes[0].unsent_ops == 0).await;
+}
