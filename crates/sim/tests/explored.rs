@@ -65,7 +65,7 @@ fn what_was_mended_stays_mended() {
     let both = Bounds { events: 2, ..kills };
     let twice = Bounds { outsider: 2, crashes: 0, events: 2, ..BOUNDS };
     let cuts = Bounds { outsider: 0, ..BOUNDS };
-    let all: [(Bounds, &[Change]); 16] = [
+    let all: [(Bounds, &[Change]); 17] = [
         // Who appends before a killed agent's successor comes; a folder that is moved meanwhile.
         (both, &[Append("f")]),
         (both, &[Remove("d/l")]),
@@ -91,6 +91,8 @@ fn what_was_mended_stays_mended() {
         // What is moved over a file that was written a moment before, of whose new identity a power cut left no word.
         (cuts, &[Write("f"), Rename("h", "f")]),
         (cuts, &[Create("n"), Write("f"), Rename("n", "f")]),
+        // The same where it is moved away and back.
+        (cuts, &[Write("f"), Rename("f", "n"), Rename("n", "f")]),
     ];
     for (bounds, batch) in all {
         holds(&explore_these(&bounds, &[batch.to_vec()]));

@@ -257,7 +257,8 @@ pub(super) fn believe(
     shows: impl Fn(u64, &Attr) -> bool,
 ) {
     let last = last_shown(traces, *range.start());
-    let is_there = |t: &Trace| t.there.is_some_and(|there| Some(there.id) == known(t.change.object));
+    let had_it = |t: &Trace| known(t.change.object).is_some();
+    let is_there = |t: &Trace| had_it(t) && t.there.is_some_and(|there| shows(t.change.object, &there));
     let is_replaced = |t: &Trace, old: &Attr| replaced(&t.change).is_some_and(|id| shows(id, old));
     let is_moved = |t: &Trace| t.has_left() || t.at_old_name.is_some_and(|old| is_replaced(t, &old));
     let own = marked_first(traces, *range.start());

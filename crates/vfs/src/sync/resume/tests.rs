@@ -131,7 +131,7 @@ fn a_move_to_a_name_that_its_object_had_before_is_known_by_the_name_that_is_gone
     let mut back = rename(6, 7, ("d", "e"));
     back.there = there;
     let mut traces = [rename(4, 7, ("e", "a")), trace(5, link, "d", None), back];
-    let shows = |id, there: &Attr| id == 8 && there.id.ino == 28;
+    let shows = |id, there: &Attr| known(id) == Some(there.id) || id == 8 && there.id.ino == 28;
     believe(&mut traces, 4..=u64::MAX, known, shows);
     assert_eq!(last_shown(&traces, 4), 4, "d may not have been made");
     believe(&mut traces, 5..=u64::MAX, |_| None, shows);
@@ -146,6 +146,21 @@ fn a_move_to_a_name_that_its_object_had_before_is_known_by_the_name_that_is_gone
     believe(&mut traces, 5..=u64::MAX, known, shows);
     assert_eq!(traces[2].replaced.map(|old| old.id.ino), Some(28), "each has the other's name");
     assert_eq!(last_shown(&traces, 5), 5);
+}
+
+#[test]
+fn a_move_back_is_known_also_where_a_write_gave_its_object_another_identity() {
+    let [before, written] = [9, 28].map(|ino| attr(Kind::File, ino));
+    let last = |known: Option<home::HomeId>, shown: u64| {
+        let mut back = rename(3, 7, ("n", "f"));
+        back.there = Some(written);
+        let mut traces = [rename(2, 7, ("f", "n")), back];
+        believe(&mut traces, 2..=3, |_| known, |id, there| id == 7 && there.id.ino == shown);
+        last_shown(&traces, 2)
+    };
+    assert_eq!(last(Some(before.id), written.id.ino), 3, "it is what the write left");
+    assert_eq!(last(Some(before.id), before.id.ino), 2, "another file has the name");
+    assert_eq!(last(None, written.id.ino), 2, "it was not there before");
 }
 
 /// What was refused once, and what waited for it, may have been passed by all that is known to have been executed.
@@ -168,7 +183,7 @@ fn a_move_of_what_may_never_have_come_there_is_not_known_by_the_name_that_is_gon
         all
     };
     let is_done = |mut traces: Vec<Trace>| {
-        believe(&mut traces, 106..=u64::MAX, known, |_, _| false);
+        believe(&mut traces, 106..=u64::MAX, known, |id, there| known(id) == Some(there.id));
         traces.pop().unwrap().mark.is_some()
     };
     assert!(!is_done(traces()), "the link was never made");
@@ -354,7 +369,7 @@ fn what_a_home_had_not_begun_when_its_power_failed_is_no_move_of_ours() {
     back.there = there;
     for (last, is_done) in [(5, false), (6, true)] {
         let mut traces = [trace(5, link.clone(), "d", None), back];
-        believe(&mut traces, 5..=last, known, |_, _| false);
+        believe(&mut traces, 5..=last, known, |id, there| known(id) == Some(there.id));
         back = traces.into_iter().nth(1).unwrap();
         assert_eq!(back.mark.is_some(), is_done);
     }
