@@ -60,9 +60,11 @@ impl<S: Sys> Batch<'_, S> {
         }
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
         // What has the old length may be the old content with another time, if what was begun before the power failed left no
-        // more; but somebody else may have written it as well. An empty file has none.
+        // more, or an agent was killed before it gave back the time of what it took back; but somebody else may have written it as
+        // well. An empty file has none.
         let cut = claim.is_some_and(|claim| claim.was_cut(placed.id.seq, attr));
-        let may_be_old = base.size == 0 || cut && (known || base.size > limits::IMAGE_MAX);
+        let killed = claim.is_some_and(|claim| claim.was_in_place(placed.id.seq, attr.id));
+        let may_be_old = base.size == 0 || (cut || killed) && known || cut && base.size > limits::IMAGE_MAX;
         is_marked
             || self.same(Some(base.id), attr.id)
                 && is_append(base.size, pieces)

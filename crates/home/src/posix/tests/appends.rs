@@ -1,7 +1,7 @@
 //! What is left of an append, and what it costs to know that.
 
-use super::claims::{GATEWAY, VOLUME, all_done, begin, numbers};
-use super::meddler::Meddler;
+use super::claims::{GATEWAY, VOLUME, again, all_done, begin, numbers};
+use super::meddler::{Event, Meddler};
 use super::power::{appended, noted};
 use super::*;
 
@@ -54,4 +54,51 @@ fn new_files_are_made_with_one_sync_of_the_log_for_all_of_them() {
     let before = home.sys.syncs();
     all_done(&home.apply(grown.to_vec()).unwrap(), &grown, "grown");
     assert_eq!(home.sys.syncs() - before, 2 + 2, "before each, and at the end the file and the log");
+}
+
+/// Whatever call it dies at.
+#[test]
+fn an_append_that_a_killed_agent_was_taking_back_is_done_again() {
+    let mut renewed = 0;
+    for calls in 0.. {
+        let place = begin();
+        let home = place.open(Meddler::new(Lacks::default()));
+        let base = version(&home, "w/log");
+        let append = placed(write("w/log", Some(base), 5, b", and grows"));
+        home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+        home.sys.refuse_appends();
+        home.sys.after(calls, Event::Death);
+        let _ = home.apply(vec![append.clone()]);
+        if !home.sys.happened() {
+            break;
+        }
+        drop(home);
+        let next = place.open(Meddler::new(Lacks::default()));
+        renewed += usize::from(!version(&next, "w/log").same_content(&base));
+        let known = next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap();
+        let outcome = next.apply(again(&[append], &known.begun)).unwrap().remove(0);
+        assert!(matches!(outcome, Outcome::Done(_)), "death at call {calls}: {outcome:?}");
+        assert_eq!(place.read("w/log"), b"grows, and grows");
+    }
+    assert!(renewed > 0, "no death left a new time");
+}
+
+/// What has another content, or is too long to be remembered, may be theirs.
+#[test]
+fn a_new_time_may_be_all_that_a_killed_agent_left_of_an_append() {
+    let long = "grows".repeat(limits::IMAGE_MAX as usize / 4);
+    for (before, left, is_ours) in
+        [("grows", "grows", true), ("grows", "their", false), (&long, &long, false)]
+    {
+        let place = begin();
+        place.write("w/log", before.as_bytes());
+        let append = appended(&place, noted()).unwrap();
+        place.write("w/log", left.as_bytes());
+        let next = place.open(Meddler::new(Lacks::default()));
+        next.claim(GATEWAY, VOLUME, numbers(std::slice::from_ref(&append))).unwrap().unwrap();
+        let outcome = next.apply(vec![append]).unwrap().remove(0);
+        assert_eq!(matches!(outcome, Outcome::Done(_)), is_ours, "{outcome:?}");
+        let wanted = if is_ours { format!("{left}, and grows") } else { left.to_owned() };
+        assert!(place.read("w/log") == wanted.as_bytes(), "{outcome:?}");
+    }
 }

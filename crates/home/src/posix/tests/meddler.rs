@@ -42,6 +42,8 @@ pub struct Meddler {
     synced: Mutex<HashMap<u64, Vec<u8>>>,
     /// Why no file can be opened for writing.
     refuses_writing: Mutex<Option<Errno>>,
+    /// No file can grow by an append.
+    refuses_appends: AtomicBool,
     /// How the next sync of a file system fails.
     fails_file_system: Mutex<Option<Errno>>,
     /// Nobody lets us change a mode.
@@ -69,6 +71,7 @@ impl Meddler {
             refuses: Mutex::new(None),
             synced: Mutex::default(),
             refuses_writing: Mutex::new(None),
+            refuses_appends: AtomicBool::new(false),
             fails_file_system: Mutex::new(None),
             forbids: AtomicBool::new(false),
             written: AtomicI64::new(0),
@@ -114,6 +117,11 @@ impl Meddler {
         *self.refuses.lock().unwrap() = Some((why, None));
     }
 
+    /// From now on all can be made again.
+    pub fn refuse_nothing(&self) {
+        *self.refuses.lock().unwrap() = None;
+    }
+
     /// The same in the directory of this number alone.
     pub fn refuse_in(&self, dir: u64, why: Errno) {
         *self.refuses.lock().unwrap() = Some((why, Some(dir)));
@@ -122,6 +130,11 @@ impl Meddler {
     /// From now on no file that is there can be opened for writing, for this reason.
     pub fn refuse_writing(&self, why: Errno) {
         *self.refuses_writing.lock().unwrap() = Some(why);
+    }
+
+    /// From now on nothing can be appended to a file: there is no room.
+    pub fn refuse_appends(&self) {
+        self.refuses_appends.store(true, Ordering::SeqCst);
     }
 
     /// The next sync of a whole file system fails, and no later one: the kernel tells it once.
@@ -322,6 +335,9 @@ impl Sys for Meddler {
     fn append(&self, fd: &OwnedFd, data: &[u8]) -> Sysult<usize> {
         self.call()?;
         self.has_room()?;
+        if self.refuses_appends.load(Ordering::SeqCst) {
+            return Err(Errno::NOSPC);
+        }
         self.linux.append(fd, data)
     }
 
