@@ -70,6 +70,8 @@ pub struct Posix<S: Sys = Linux> {
     applying: Mutex<()>,
     /// Volumes that this process writes for.
     claims: Mutex<std::collections::HashMap<claim::Volume, claim::Claim<S>>>,
+    /// Volumes of the same that have no fence because there was no room for one.
+    unfenced: Mutex<std::collections::HashSet<claim::Volume>>,
     /// File systems that failed to make something durable, and how.
     unsynced: Mutex<std::collections::HashMap<u64, Errno>>,
     /// Nobody waits for outcomes any more.
@@ -120,6 +122,7 @@ impl<S: Sys> Posix<S> {
             watches: watch::Watches::new(),
             applying: Default::default(),
             claims: Default::default(),
+            unfenced: Default::default(),
             unsynced: Default::default(),
             leaving: Default::default(),
             #[cfg(feature = "testing")]

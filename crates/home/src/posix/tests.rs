@@ -10,6 +10,7 @@ mod power;
 mod races;
 mod rests;
 mod system;
+mod unfenced;
 mod unknown;
 mod users;
 mod watches;

@@ -147,14 +147,16 @@ fn execute<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Result<Vec<Outcome>> {
         Some(_) => return Err(Error::new(ErrorKind::Invalid, "a batch of several volumes")),
         None => None,
     };
-    if let Some(claim) = &mut claim {
-        claim.enter(home)?;
+    match (&mut claim, ops.first()) {
+        (Some(claim), _) => claim.enter(home)?,
+        (None, Some(first)) => claim::enter_unfenced(home, volume_of(first.id))?,
+        (None, None) => {}
     }
     let mut batch = Batch::new(home, claim);
     batch.mark = ops.first().map(|first| claim::mark(volume_of(first.id))).unwrap_or_default();
     batch.take_back_exchanges(ops);
     for placed in ops {
-        if !batch.may_go_on() || !batch.run(placed) {
+        if !batch.may_go_on(placed.id) || !batch.run(placed) {
             break;
         }
         if batch.touched.len() + batch.open.len() >= limits::BATCH_OPEN && !batch.settle() {
@@ -232,9 +234,12 @@ impl<'a, S: Sys> Batch<'a, S> {
     }
 
     /// Whether whoever sent the batch is still there, and nobody has taken the volume over.
-    fn may_go_on(&self) -> bool {
-        !self.home.leaving.load(Ordering::Relaxed)
-            && self.claim.as_ref().is_none_or(|claim| claim.holds(self.home))
+    fn may_go_on(&self, next: OpId) -> bool {
+        let is_ours = || match &self.claim {
+            Some(claim) => claim.holds(self.home),
+            None => !claim::is_fenced_since(self.home, volume_of(next)),
+        };
+        !self.home.leaving.load(Ordering::Relaxed) && is_ours()
     }
 
     /// Executes one operation; whether it was done.

@@ -15,6 +15,8 @@ use rustix::io::Errno;
 /// Bytes that tell one agent from all others.
 const WORD: usize = 16;
 type Word = [u8; WORD];
+/// The length of a fence that has room for both words.
+const ROOM: u64 = 2 * WORD as u64;
 
 /// An open fence with the word of this process.
 pub(super) struct Fence<S: Sys> {
@@ -35,7 +37,7 @@ impl<S: Sys> Fence<S> {
         let [first, second] = words(sys, &fd);
         let mut word = [0; WORD];
         sys.random(&mut word)?;
-        if size < 2 * WORD as u64 {
+        if size < ROOM {
             // On a disk that is full later it has room for both.
             sys.write(&fd, WORD as u64, &[0; WORD]).ok();
         }
@@ -55,6 +57,21 @@ impl<S: Sys> Fence<S> {
         // for the next agent, too.
         fence.put(sys, if fence.rests { word } else { [0; WORD] })?;
         Ok((fence, rested))
+    }
+
+    /// Whether one is there in which a claim finds room.
+    pub fn has_room(home: &Posix<S>, dir: &S::Fd) -> bool {
+        let fence = home.sys.open_name(dir, b"fence").and_then(|fd| home.sys.stat(&fd));
+        fence.is_ok_and(|stat| stat.size >= ROOM)
+    }
+
+    /// Makes one in which a claim finds room, without a word of ours.
+    pub fn make(home: &Posix<S>, dir: &S::Fd) -> Sysult<()> {
+        let (fd, size) = file(home, dir, b"fence")?;
+        match size < ROOM && home.sys.write(&fd, WORD as u64, &[0; WORD])? != WORD {
+            true => Err(Errno::NOSPC),
+            false => Ok(()),
+        }
     }
 
     /// Whether nobody has taken over, as far as can be seen. Certain while it is locked.

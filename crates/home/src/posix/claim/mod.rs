@@ -13,11 +13,13 @@
 //! - `ran` tells after a power cut which operations left their names and attributes; see [`progress`].
 //!
 //! Where the files cannot be kept there is neither fence nor log, as on a read-only home directory, or one that was full when they
-//! were to be made.
+//! were to be made. As soon as that has room for them the gateway has to claim again, and an agent that was left behind without them
+//! begins nothing more.
 
 mod fence;
 mod progress;
 mod record;
+mod unfenced;
 
 use super::account::{cache_dir, keep_token};
 use super::step::Step;
@@ -35,6 +37,7 @@ use record::{HEAD, Record, Unknown, decode, encode, in_place};
 use rustix::io::Errno;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+pub(super) use unfenced::{enter_unfenced, is_fenced_since};
 
 /// A gateway and a volume of it.
 pub(super) type Volume = (u64, u32);
@@ -110,6 +113,7 @@ pub(super) fn claim<S: Sys>(
     let _no_batch_runs = lock(&home.applying);
     let mut claims = lock(&home.claims);
     claims.remove(&volume);
+    lock(&home.unfenced).remove(&volume);
     // Without it the next agent would have another one.
     keep_token(home).ok();
     let mut claim = match Claim::take(home, volume, &lost, recover) {
@@ -122,8 +126,8 @@ pub(super) fn claim<S: Sys>(
             return Err(failed(e, "take over the volume at the home"));
         }
         // Full, read-only, not ours, without locks: what will not pass by itself does not stop a volume.
-        Err(_) => {
-            forget(home, volume);
+        Err(e) => {
+            unfenced::go_on(home, volume, e);
             make_durable(home, &lost)?;
             return Ok(None);
         }
@@ -144,17 +148,6 @@ pub(super) fn claim<S: Sys>(
     let known = claim.known(lost);
     claims.insert(volume, claim);
     Ok(known)
-}
-
-/// What is done now is noted nowhere: an earlier log would deny it to whoever takes over next, and so would `ran`, by which
-/// one more operation than it tells was begun at most.
-fn forget<S: Sys>(home: &Posix<S>, volume: Volume) {
-    let Ok(dir) = volume_dir(home, volume) else { return };
-    for name in [b"log", b"ran"] {
-        home.sys.unlink(&dir, name, false).ok();
-    }
-    // The fence may tell of the log that nothing was begun since.
-    home.sync_dir(&dir).ok();
 }
 
 /// The gateway looks for what was done of these without a log, and takes what it finds for done for good: whoever did it may

@@ -280,7 +280,7 @@ fn where_nothing_can_be_kept_nothing_is_known_and_the_work_goes_on() {
     std::fs::remove_dir_all(place.path(".cache")).unwrap();
     let home = place.open(Meddler::new(Lacks::default()));
     let ops = batch(&place.open(Linux::default()));
-    home.sys.after(0, Event::Failure(Errno::NOSPC));
+    home.sys.after(0, Event::Failure(Errno::ROFS));
     assert_eq!(home.claim(GATEWAY, VOLUME, vec![]).unwrap(), None);
     all_done(&home.apply(ops.clone()).unwrap(), &ops, "without a log");
     // A log that lacks a record tells nothing.

@@ -202,7 +202,7 @@ fn what_was_taken_out_of_its_place_does_not_stay_away_where_the_disk_is_full() {
     assert!(away > 1, "only {away} times");
 }
 
-/// Where the disk was full when it came, an agent has no claim, and the next one may have.
+/// Where nothing could be kept when it came, an agent has no claim, and the next one may have.
 #[test]
 fn what_an_agent_without_a_claim_took_out_is_found_by_one_with_a_claim() {
     let mut aside = 0;
@@ -211,7 +211,7 @@ fn what_an_agent_without_a_claim_took_out_is_found_by_one_with_a_claim() {
         place.write("w/gone", b"to be removed");
         let home = place.open(Meddler::new(Lacks::default()));
         let op = placed(remove("w", "gone", Some(version(&home, "w/gone"))));
-        home.sys.after(0, Event::Failure(Errno::NOSPC));
+        home.sys.after(0, Event::Failure(Errno::ROFS));
         assert_eq!(home.claim(GATEWAY, VOLUME, vec![]).unwrap(), None);
         home.sys.after(calls, Event::Death);
         let _ = home.apply(vec![op.clone()]);
