@@ -117,6 +117,12 @@ fn a_claim_does_not_believe_what_no_sync_made_durable() {
         assert_eq!(claimed.map_err(|e| e.kind), Err(ErrorKind::Io), "attempt {attempt}");
     }
     assert_eq!(home.sys.failed_syncs(), 1);
+    // An agent that has seen no sync fail believes what it finds: what waits goes on with the next connection.
+    let next = place.open(Meddler::new(Lacks::default()));
+    assert_eq!(next.claim(GATEWAY, VOLUME, vec![op.id.seq]).unwrap().unwrap().begun, [op.id.seq]);
+    let home = place.open(Meddler::new(Lacks::default()));
+    home.sys.fail_file_system(Errno::IO);
+    assert!(home.claim(GATEWAY, VOLUME, vec![op.id.seq]).is_err());
     // Of what nobody asks about nothing is believed.
     assert!(home.claim(GATEWAY, VOLUME, vec![]).unwrap().is_some());
     // There may be room for it by now.
