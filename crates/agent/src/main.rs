@@ -1,18 +1,21 @@
 //! The home agent: the posix home of this machine, served on standard input and output.
 //!
 //! Trellis copies this program to a host that it reaches by ssh and starts it there as an ordinary user.
-//! It opens no port, writes nothing but what it is asked to, and leaves when its input ends or falls silent.
+//! It opens no port, writes nothing but what it is asked to, and leaves when its input ends or falls silent. For five minutes a
+//! process stays then that holds its watches of directories, if it had any, and does nothing else.
 //!
 //! - `trellis-agent` serves the whole tree, as far as the account may see it.
 //! - `trellis-agent --root DIR` serves one directory, for a key that is restricted to it.
 //! - `trellis-agent --join PID` passes its standard input and output on to a running one of the account.
+//! - `trellis-agent --keep` is that process: an agent starts it with a socket, watches and a file as its standard descriptors.
 //! - `trellis-agent --probe` prints one line with protocol, platform and BLAKE3 of the program, and leaves.
 
 // They panic where the text cannot be written.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use home::agent::join;
-use home::agent::server::{self, Program};
+use home::agent::keep::{self, Keeper};
+use home::agent::server::{self, Beside, Program};
 use home::io_text;
 use home::limits::agent::{LONELY_AFTER, MEMORY};
 use home::posix::Posix;
@@ -29,7 +32,7 @@ use std::sync::Arc;
 /// How much we step back behind other programs of the machine, as nice(1) counts.
 const NICENESS: i32 = 5;
 
-const USAGE: &str = "usage: trellis-agent [--probe | --root DIR | --join PID]";
+const USAGE: &str = "usage: trellis-agent [--probe | --root DIR | --join PID | --keep]";
 
 fn main() -> ExitCode {
     let program = Program::myself();
@@ -41,6 +44,9 @@ fn main() -> ExitCode {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(e) => fail(1, &format!("standard output: {}", io_text(&e))),
             };
+        }
+        (Some(flag), None, None) if flag == "--keep" => {
+            return if keep::hold().is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
         }
         (Some(flag), Some(root), None) if flag == "--root" => root,
         (Some(flag), Some(pid), None) if flag == "--join" => return joined(&pid),
@@ -72,7 +78,12 @@ fn serve(home: Arc<Posix>, program: Program) -> std::io::Result<()> {
     let (input, output) = pipe()?;
     // Without further pipes it only takes longer.
     let joins = join::listen(home.clone(), program.clone()).is_ok();
-    server::serve(home, program, joins, BufReader::new(Patient(input)), output)
+    let keeper = Arc::new(Keeper::default());
+    let beside = Beside { joins, keeper: Some(keeper.clone()) };
+    let end = server::serve(home.clone(), program, beside, BufReader::new(Patient(input)), output);
+    // Without it the next agent is asked what has changed.
+    let _ = keeper.rest(&*home);
+    end
 }
 
 fn pipe() -> std::io::Result<(File, File)> {

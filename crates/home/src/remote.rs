@@ -21,7 +21,7 @@ mod tests;
 
 pub(crate) use life::{Life, closed, lost};
 
-use crate::agent::client::{Opener, Opening, Session};
+use crate::agent::client::{Opener, Opening, Session, Told, new_name};
 use crate::agent::deploy::{self, AgentBinaries, Deployed, Pipe, deploy, random};
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::sparse::Sparse;
@@ -109,7 +109,8 @@ pub fn connect(target: SshTarget, agents: AgentBinaries) -> Arc<RemoteHome> {
 
 /// Connections to that account.
 pub fn by_ssh(target: SshTarget, agents: AgentBinaries) -> Arc<dyn Connector> {
-    Arc::new(Ssh { target, agents, why_sftp: Mutex::new(None), avoid_master: AtomicBool::new(false) })
+    let told = Arc::new(Told::new(new_name()));
+    Arc::new(Ssh { target, agents, told, why_sftp: Mutex::new(None), avoid_master: AtomicBool::new(false) })
 }
 
 /// A home that connects when it is used.
@@ -346,6 +347,8 @@ fn pause(kind: ErrorKind, failures: u32) -> Duration {
 struct Ssh {
     target: SshTarget,
     agents: AgentBinaries,
+    /// What its agents tell.
+    told: Arc<Told>,
     /// Why no agent can run there, once known.
     why_sftp: Mutex<Option<String>>,
     /// The last attempt went over a master and found nobody: the master may have lost its own connection.
@@ -386,7 +389,10 @@ impl Connector for Ssh {
 
 /// A session with an agent that was started.
 async fn greeted(pipe: Pipe, meter: Arc<Meter>) -> Result<Session> {
-    let session = Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter);
+    in_time(Session::start(pipe.reader, pipe.writer, Some(pipe.child), meter)).await
+}
+
+async fn in_time(session: impl Future<Output = Result<Session>>) -> Result<Session> {
     let late = |_| Error::new(ErrorKind::Unreachable, "the agent was started, but does not greet");
     timeout(GREETING, session).await.map_err(late)?
 }
@@ -424,7 +430,10 @@ impl Ssh {
             Some(why) => why,
             None => match deploy(first, &self.agents).await? {
                 Deployed::Agent(pipe) => {
-                    let session = greeted(*pipe, meter.clone()).await?;
+                    let Pipe { reader, writer, child } = *pipe;
+                    let told = self.told.clone();
+                    let session = Session::start_again(reader, writer, Some(child), meter.clone(), told);
+                    let session = in_time(session).await?;
                     return Ok(Arc::new(session.widened_by(self.opener(target, further))));
                 }
                 Deployed::Impossible(why) if class == Some(Class::Posix) => {

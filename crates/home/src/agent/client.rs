@@ -5,6 +5,8 @@
 //! away takes its request along, unless it is a change. When the pipe breaks or stays silent too long, every
 //! caller gets [`ErrorKind::Unreachable`]; making a new connection is the business of [`crate::remote`].
 
+mod calls;
+mod keep;
 mod lists;
 #[cfg(test)]
 mod older;
@@ -19,18 +21,17 @@ mod wide;
 mod window;
 mod wire;
 
+use self::calls::CallGuard;
 use self::lists::{batches, in_requests};
 use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, Failure, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
-    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedOps, CheckedStage, ClaimArgs, CopyArgs, KNOWN, KnownArgs,
-    News, ORDERED, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
+    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedOps, CheckedStage, ClaimArgs, CopyArgs, KEEPS, KNOWN,
+    KnownArgs, News, ORDERED, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
-use crate::limits::agent::{
-    BODY_MAX, COPY_PLACES, KNOWN_MAX, LISTING, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX,
-};
+use crate::limits::agent::{COPY_PLACES, KNOWN_MAX, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX};
 use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::sparse::Sparse;
 use crate::ssh;
@@ -40,15 +41,16 @@ use crate::{
 };
 use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Turn, Walked, Watched, XattrName, Xattrs};
 use bytes::{Bytes, BytesMut};
-use oncrpc::xdr::{Writer, Xdr};
+pub use keep::new_name;
+use oncrpc::xdr::Xdr;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
 use table::{Table, Waiter};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::AbortHandle;
-use told::Told;
+pub use told::Told;
 use wide::Wide;
 pub use wide::{Opener, Opening};
 use wire::Wire;
@@ -66,7 +68,10 @@ struct Shared {
     table: Mutex<Table>,
     /// Something waits for the writer.
     work: Arc<Notify>,
-    told: Told,
+    told: Arc<Told>,
+    /// Which one it is of those that are told.
+    session: u64,
+    doubts: keep::Doubts,
     packer: Packer,
     /// Bytes of questions, and of changes, that callers may have waiting: no question waits for the room of changes.
     room: [Arc<Semaphore>; 2],
@@ -87,27 +92,56 @@ impl Session {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let (wire, work) = (Arc::new(Wire::new(meter.clone())), Arc::new(Notify::new()));
-        wire.add(&work);
-        let shared = Arc::new(Shared {
-            life: Life::new(meter, child),
-            table: Mutex::new(Table::new(wire)),
-            work,
-            told: Told::new(),
-            packer: Packer::default(),
-            room: [(); 2].map(|()| Arc::new(Semaphore::new(REQUESTS_MAX))),
-            unkept: Arc::default(),
-        });
+        let shared = Shared::new(Life::new(meter, child), Arc::new(Told::new(keep::no_name())));
+        let mut session = Session::over(shared, reader, writer);
+        session.accept = session.greet().await?;
+        session.shared.life.greeted();
+        Ok(session)
+    }
+
+    /// The same, of the sessions in `told`: it goes on with the watches of the one before, if the agent can.
+    pub async fn start_again<R, W>(
+        reader: R,
+        writer: W,
+        child: Option<ssh::Child>,
+        meter: Arc<Meter>,
+        told: Arc<Told>,
+    ) -> Result<Session>
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        let mut session = Session::over(Shared::new(Life::new(meter, child), told), reader, writer);
+        if session.shared.told.is_kept() {
+            // It is another agent, which says so, if it does not know the second question.
+            let (greeted, goes_on) = tokio::join!(session.greet(), session.shared.keep());
+            session.accept = greeted?;
+            session.shared.goes_on(goes_on);
+        } else {
+            session.accept = session.greet().await?;
+            session.shared.told.breaks();
+            if session.accept.features & KEEPS != 0 {
+                session.tasks.push(tokio::spawn(keep::begin(session.shared.clone())).abort_handle());
+            }
+        }
+        session.shared.life.greeted();
+        Ok(session)
+    }
+
+    /// A session that has not greeted yet.
+    fn over<R, W>(shared: Arc<Shared>, reader: R, writer: W) -> Session
+    where
+        R: AsyncRead + Unpin + Send + 'static,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
         let tasks = vec![
             tokio::spawn(run(shared.clone(), |s| write_frames(s, writer))).abort_handle(),
             tokio::spawn(run(shared.clone(), |s| read_frames(s, reader))).abort_handle(),
             tokio::spawn(run(shared.clone(), keep_alive)).abort_handle(),
+            tokio::spawn(keep::prove(shared.clone())).abort_handle(),
         ];
-        // Built before the greeting, so that the tasks end with it if the caller goes away.
-        let mut session = Session { shared, accept: Accept::nothing(), tasks, wide: None };
-        session.accept = session.greet().await?;
-        session.shared.life.greeted();
-        Ok(session)
+        // The tasks end with it if the caller goes away.
+        Session { shared, accept: Accept::nothing(), tasks, wide: None }
     }
 
     /// The same, with further connections for long reads where one carries less than the wire does.
@@ -212,23 +246,12 @@ impl Session {
     }
 
     async fn call_as(&self, class: Class, turn: Turn, request: Request) -> Result<Reply> {
-        let (body, weight, room) = self.prepared(class, &request).await?;
-        let (sender, receiver) = oneshot::channel();
-        let id = self.shared.push((class, turn), body, weight, Waiter::One(sender))?;
-        let guard = CallGuard { shared: &self.shared, id, change: is_change(&request) };
-        let reply = receiver.await.unwrap_or_else(|_| Err(closed()));
-        std::mem::forget(guard);
-        // Held until the answer is there: the bound covers requests on their way, too.
-        drop(room);
-        match reply? {
-            Reply::Failed(failure) => Err(failure.0),
-            reply => Ok(reply),
-        }
+        self.shared.call_as(class, turn, request).await
     }
 
     /// Waits until the pipe has taken what is staged. If the agent does not keep it, the operation tells.
     async fn hand_over(&self, request: Request) -> Result<()> {
-        let (body, weight, room) = self.prepared(Class::Bulk, &request).await?;
+        let (body, weight, room) = self.shared.prepared(Class::Bulk, &request).await?;
         let (sender, receiver) = oneshot::channel();
         let unkept = self.shared.unkept.clone();
         let waiter = Waiter::Sent { sent: Some(sender), unkept, _room: room };
@@ -237,55 +260,6 @@ impl Session {
         let sent = receiver.await.map_err(|_| self.shared.life.over().unwrap_or_else(closed));
         std::mem::forget(guard);
         sent
-    }
-
-    /// A request as it goes, the bytes that it makes the pipe carry, and the room that it takes up.
-    async fn prepared(
-        &self,
-        class: Class,
-        request: &Request,
-    ) -> Result<(Vec<Bytes>, usize, OwnedSemaphorePermit)> {
-        let mut w = Writer::new();
-        request.encode(&mut w);
-        let size = w.len();
-        // Bytes that the pipe carries one way or the other. Changes are short, and their time is that of a disk.
-        let weight = match request {
-            Request::Read(args) | Request::Readc(args) => args.len as usize,
-            Request::Stage(args) | Request::Stagec(CheckedStage { stage: args, .. }) => args.data.len(),
-            // Most of them need not go.
-            Request::Readk(args) => args.read.len as usize / 8,
-            // Names and attributes are packed, where the window counts.
-            Request::Walk(args) => args.bytes as usize / 8,
-            // A listing is short, but many together are not.
-            Request::Watch(_) | Request::Listx(_) | Request::List(_) if class == Class::Bulk => LISTING,
-            _ => 0,
-        };
-        if size > BODY_MAX {
-            return Err(Error::new(ErrorKind::Invalid, "the request is longer than a frame; stage its data"));
-        }
-        let room = self.shared.room[usize::from(is_change(request))].clone();
-        let room = room.acquire_many_owned(size as u32).await.map_err(|_| closed())?;
-        Ok((w.into_segments(), weight, room))
-    }
-}
-
-fn is_change(request: &Request) -> bool {
-    let staging = matches!(request, Request::Stage(_) | Request::Stagec(_) | Request::Copy(_));
-    staging || matches!(request, Request::Apply(_) | Request::Applyc(_) | Request::Claim(_))
-}
-
-/// Takes the request back when its caller goes away.
-struct CallGuard<'a> {
-    shared: &'a Shared,
-    id: u64,
-    change: bool,
-}
-
-impl Drop for CallGuard<'_> {
-    fn drop(&mut self) {
-        if self.shared.table.lock().abandon(self.id, !self.change) {
-            self.shared.work.notify_one();
-        }
     }
 }
 
@@ -325,6 +299,23 @@ impl Accept {
 }
 
 impl Shared {
+    fn new(life: Life, told: Arc<Told>) -> Arc<Shared> {
+        let (wire, work) = (Arc::new(Wire::new(life.meter.clone())), Arc::new(Notify::new()));
+        wire.add(&work);
+        let (session, heard) = told.begin();
+        Arc::new(Shared {
+            life,
+            table: Mutex::new(Table::new(wire)),
+            work,
+            told,
+            session,
+            doubts: keep::Doubts::new(heard),
+            packer: Packer::default(),
+            room: [(); 2].map(|()| Arc::new(Semaphore::new(REQUESTS_MAX))),
+            unkept: Arc::default(),
+        })
+    }
+
     /// Puts a request into its line.
     fn push(&self, place: (Class, Turn), body: Vec<Bytes>, weight: usize, waiter: Waiter) -> Result<u64> {
         let id = self.table.lock().push(place, body, weight, waiter)?;
@@ -444,7 +435,7 @@ async fn find_preamble(shared: &Shared, reader: &mut (impl AsyncRead + Unpin)) -
 fn deliver(shared: &Shared, header: Header, body: Bytes) -> Result<()> {
     if header.kind == Type::News {
         return match News::from_bytes(body) {
-            Ok(news) => shared.told.hear(news),
+            Ok(news) => shared.told.hear(shared.session, news),
             Err(e) => Err(Error::new(ErrorKind::Unreachable, format!("the agent's news make no sense: {e}"))),
         };
     }
@@ -579,8 +570,7 @@ impl Home for Session {
     }
 
     fn epoch(&self) -> Option<u64> {
-        let silences = self.shared.life.silences().filter(|_| self.accept.features & WATCHES != 0);
-        silences.map(|silences| self.shared.told.epoch() + silences)
+        self.shared.epoch().filter(|_| self.accept.features & WATCHES != 0)
     }
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {

@@ -174,6 +174,7 @@ fn requests() -> Vec<Body> {
         body("READK", Request::Readk(KnownArgs { read, known: vec![258, 3] })),
         body("WALK", Request::Walk(walk)),
         body("APPLYC", Request::Applyc(CheckedOps(Some(placed())))),
+        body("KEEP", Request::Keep(KeepArgs { name: *b"nobody can guess", heard: 258 })),
     ]
 }
 
@@ -254,6 +255,7 @@ fn replies() -> Vec<Body> {
         body("READK's answer", Reply::Readk(sparse)),
         body("WALK's answer", Reply::Walk(walked)),
         body("APPLYC's answer", Reply::Applyc(outcomes)),
+        body("KEEP's answer", Reply::Keep(true)),
     ]
 }
 

@@ -85,6 +85,7 @@ fn pass_on(from: &mut impl io::Read, to: &mut impl io::Write) -> io::Result<()> 
 
 #[cfg(all(test, feature = "client"))]
 mod tests {
+    use super::server::Beside;
     use super::*;
     use crate::agent::client::Session;
     use crate::op::Staged;
@@ -112,7 +113,10 @@ mod tests {
             std::thread::spawn(move || run(theirs, output, home, program));
             session(ours)
         };
-        let first = pipe(|i, o, home, program| server::serve(home, program, true, i, o).unwrap()).await;
+        let first = pipe(|i, o, home, program| {
+            server::serve(home, program, Beside { joins: true, keeper: None }, i, o).unwrap()
+        })
+        .await;
         let joined = pipe(|i, o, _, _| relay(std::process::id(), i, o).unwrap()).await;
         assert_eq!(first.accept().pid, joined.accept().pid);
 

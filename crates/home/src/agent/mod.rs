@@ -4,7 +4,7 @@
 //! - [`frame`]: how messages are laid out on the pipe; [`codec`]: which of them are packed; [`verbs`]: what they say;
 //!   [`crate::limits::agent`]: how big they get.
 //! - [`server`]: the far end, synchronous and without a runtime, because it runs on someone else's machine.
-//! - [`join`]: further pipes into it.
+//! - [`join`]: further pipes into it; [`keep`]: what it watches outlives a lost connection.
 //! - [`client`]: our end: many callers, one pipe.
 //! - [`deploy`]: gets the program there and starts it, in one `ssh` execution; [`clean`] takes it away again.
 //!
@@ -15,6 +15,7 @@ pub mod frame;
 #[cfg(test)]
 mod golden;
 pub mod join;
+pub mod keep;
 pub mod server;
 pub mod verbs;
 

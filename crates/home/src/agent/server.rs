@@ -15,28 +15,30 @@ pub(crate) mod tests;
 
 use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
+use super::keep::{self, Keeper};
 use super::verbs::StatResult;
 use super::verbs::{Accept, BarePage, ClaimArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
 use super::verbs::{
-    BOOTS, CHECKS, CheckedChunk, CheckedOps, ConfirmResult, Confirmed, CopyArgs, JOINS, KnownArgs, PLACES,
-    PROGRESS, ReadArgs, WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
+    BOOTS, CHECKS, CheckedChunk, CheckedOps, ConfirmResult, Confirmed, CopyArgs, JOINS, KEEPS, KeepArgs,
+    KnownArgs, PLACES, PROGRESS, ReadArgs, WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
 };
 use crate::limits::agent::{
     BODY_MAX, CHANGES_MAX, CONFIRM_MAX, COPY_BYTES, COPY_PARTS, COPY_PLACES, IN_FLIGHT_MAX, KNOWN_MAX,
     LINGER, LIST_BYTES_MAX, LIST_ENTRIES_MAX, PART_MAX, READ_MAX,
 };
 use crate::limits::agent::{STATS_MAX, WALK_BYTES, WALK_FROM, WALK_TIME, WATCH_PAUSE, WORKERS};
-use crate::posix::{Posix, sys::Sys};
+use crate::posix::{Posix, sys::Sys, watch::Kept};
 use crate::sparse::{AROUND, Sparse};
 use crate::{
-    Believed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page, Placed,
-    Result, Seen,
+    Believed, Changed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page,
+    Placed, Result, Seen,
 };
 use crate::{StatFs, XattrName, Xattrs};
 use bytes::Bytes;
 use jobs::{For, Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
 use outbox::Outbox;
+use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -76,6 +78,19 @@ pub trait Serve: Send + Sync + 'static {
     /// No operation begins from now on, not even one of a batch that runs: whoever sent it has gone, looks for what was
     /// done of it, and sends the rest by another agent.
     fn leave(&self) {}
+    /// See [`Posix::give_watches`].
+    fn give_watches(&self) -> Option<(OwnedFd, Kept)> {
+        None
+    }
+    /// See [`Posix::take_watches`].
+    fn take_watches(&self, watches: OwnedFd, kept: Kept, heard: u64) -> Option<Vec<Changed>> {
+        let _ = (watches, kept, heard);
+        None
+    }
+    /// See [`Posix::tells`].
+    fn tells(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Sys> Serve for Posix<S> {
@@ -96,6 +111,15 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn changes(&self) -> Result<crate::posix::watch::News> {
         self.changes()
+    }
+    fn give_watches(&self) -> Option<(OwnedFd, Kept)> {
+        self.give_watches()
+    }
+    fn take_watches(&self, watches: OwnedFd, kept: Kept, heard: u64) -> Option<Vec<Changed>> {
+        self.take_watches(watches, kept, heard)
+    }
+    fn tells(&self) -> bool {
+        self.tells()
     }
     fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         self.read(file, at, len)
@@ -155,6 +179,9 @@ struct Server<S> {
     program: Program,
     /// Those that a client may have.
     features: u64,
+    beside: Beside,
+    /// Whether watches are kept.
+    kept: OnceLock<()>,
     /// Those that the client has.
     agreed: AtomicU64,
     jobs: Jobs,
@@ -164,24 +191,40 @@ struct Server<S> {
     tells: OnceLock<bool>,
 }
 
+/// What the process does beside a pipe.
+#[derive(Debug, Clone, Default)]
+pub struct Beside {
+    /// [`super::join`] listens.
+    pub joins: bool,
+    /// Passes on watches when the pipe has ended.
+    pub keeper: Option<Arc<Keeper>>,
+}
+
+impl Beside {
+    /// What a client may have.
+    fn features(&self) -> u64 {
+        let without = |has: bool, feature| if has { 0 } else { feature };
+        FEATURES & !without(self.joins, JOINS) & !without(self.keeper.is_some(), KEEPS)
+    }
+}
+
 /// Threads of this process that answer reads in place of others that are stuck, and may be so for longer than their pipe is open.
 static MORE: AtomicUsize = AtomicUsize::new(0);
 
 /// What a client of a joined pipe may have: the rest belongs to the one pipe that the agent was started for.
 const JOINED: u64 = JOINS | CHECKS;
 
-/// Serves `home` until the end of `input`, or until `output` breaks. `joins`: whether [`super::join`] listens.
+/// Serves `home` until the end of `input`, or until `output` breaks.
 ///
 /// Threads that are in the middle of a slow read are left behind: the caller is expected to end the process.
 pub fn serve<S: Serve>(
     home: Arc<S>,
     program: Program,
-    joins: bool,
+    beside: Beside,
     mut input: impl Read,
     output: impl Write + Send + 'static,
 ) -> io::Result<()> {
-    let features = if joins { FEATURES } else { FEATURES & !JOINS };
-    let server = Server::start(home, program, features, output)?;
+    let server = Server::start(home, program, (beside.features(), beside), output)?;
     let (finished, changes_end) = mpsc::channel::<()>();
     let worker = server.clone();
     spawn("changes", move || {
@@ -204,7 +247,7 @@ pub(super) fn serve_joined<S: Serve>(
     mut input: impl Read,
     output: impl Write + Send + 'static,
 ) -> io::Result<()> {
-    let server = Server::start(home, program, JOINED, output)?;
+    let server = Server::start(home, program, (JOINED, Beside::default()), output)?;
     let end = server.read_requests(&mut input);
     server.jobs.close();
     server.outbox.close();
@@ -220,13 +263,14 @@ impl<S: Serve> Server<S> {
     fn start(
         home: Arc<S>,
         program: Program,
-        features: u64,
+        (features, beside): (u64, Beside),
         output: impl Write + Send + 'static,
     ) -> io::Result<Arc<Self>> {
         let (jobs, outbox, packer, tells) =
             (Jobs::new(&MORE), Outbox::new(), Packer::default(), OnceLock::new());
-        let agreed = AtomicU64::new(0);
-        let server = Arc::new(Server { home, program, features, agreed, jobs, outbox, packer, tells });
+        let (agreed, kept) = (AtomicU64::new(0), OnceLock::new());
+        let server = Server { home, program, features, beside, kept, agreed, jobs, outbox, packer, tells };
+        let server = Arc::new(server);
         let writer = server.clone();
         spawn("writer", move || writer.outbox.write_to(output))?;
         for _ in 0..WORKERS {
@@ -406,6 +450,7 @@ impl<S: Serve> Server<S> {
             }
             Request::Walk(args) => Reply::Walk(self.walk(id, args)?),
             Request::Confirm(dirs) => Reply::Confirm(self.confirm(dirs)?),
+            Request::Keep(args) => Reply::Keep(self.keep(&args)?),
         })
     }
 
@@ -498,12 +543,29 @@ impl<S: Serve> Server<S> {
 
     fn watch(self: &Arc<Self>, dir: &Loc, max: u32, mark: Option<u64>) -> Result<WatchedPage> {
         let (page, watched) = self.home.watch(dir, max.clamp(1, LIST_ENTRIES_MAX), mark)?;
-        let told = watched
-            && *self.tells.get_or_init(|| {
-                let teller = self.clone();
-                spawn("news", move || teller.tell()).is_ok()
-            });
-        Ok(WatchedPage { page: BarePage::of(bounded(page)), watched: told })
+        Ok(WatchedPage { page: BarePage::of(bounded(page)), watched: watched && self.starts_to_tell() })
+    }
+
+    fn starts_to_tell(self: &Arc<Self>) -> bool {
+        *self.tells.get_or_init(|| {
+            let teller = self.clone();
+            spawn("news", move || teller.tell()).is_ok()
+        })
+    }
+
+    /// Goes on with the watches that are kept under this name, and keeps those of this process.
+    fn keep(self: &Arc<Self>, KeepArgs { name, heard }: &KeepArgs) -> Result<bool> {
+        let Some(keeper) = &self.beside.keeper else { return Err(ErrorKind::Unsupported.into()) };
+        if self.kept.set(()).is_err() {
+            return Ok(self.home.tells());
+        }
+        let kept = keep::fetch(name);
+        let missed = kept.and_then(|(watches, kept)| self.home.take_watches(watches, kept, *heard));
+        // Without it they do not outlive this process.
+        let _ = keeper.listen(self.home.clone(), name);
+        let Some(missed) = missed else { return Ok(false) };
+        missed.chunks(CHANGES_MAX).for_each(|part| self.say(&News::Changed(part.to_vec())));
+        Ok(self.starts_to_tell())
     }
 
     /// Tells of changes until there are none any more.

@@ -44,6 +44,8 @@ pub const BOOTS: u64 = 4096;
 pub const SUMS: u64 = 8192;
 /// A feature: [`Claimed`] tells on which file system it knows which operations left their names and attributes.
 pub const PLACES: u64 = 16384;
+/// A feature: KEEP, with WATCH.
+pub const KEEPS: u64 = 32768;
 /// All features that we have.
 pub const FEATURES: u64 = XATTRS
     | CLAIMS
@@ -59,7 +61,8 @@ pub const FEATURES: u64 = XATTRS
     | WALKS
     | BOOTS
     | SUMS
-    | PLACES;
+    | PLACES
+    | KEEPS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -103,6 +106,8 @@ oncrpc::xdr! {
         Walk(WalkArgs) = 18,
         /// As APPLY, with a check; where the feature [`SUMS`] is agreed on.
         Applyc(CheckedOps) = 19,
+        /// Watches are to outlive the connection; where the feature [`KEEPS`] is agreed on.
+        Keep(KeepArgs) = 20,
     }
 
     /// What the server answers.
@@ -148,6 +153,8 @@ oncrpc::xdr! {
         Walk(WalkedPages) = 18,
         /// As for APPLY.
         Applyc(Vec<Outcome>) = 19,
+        /// Whether all changes are told that followed those of the request, and those to come will be.
+        Keep(bool) = 20,
     }
 
     /// What the server says without having been asked.
@@ -202,6 +209,15 @@ oncrpc::xdr! {
         pub volume: u32,
         /// Operations whose outcomes are not known, ascending.
         pub lost: Vec<u64>,
+    }
+
+    /// Arguments of KEEP.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct KeepArgs {
+        /// The name of the watches, which nobody else can guess.
+        pub name: [u8; 16],
+        /// How many changes the client has heard under this name; an overflow counts as one.
+        pub heard: u64,
     }
 
     /// What the client can do.

@@ -116,6 +116,15 @@ pub const CHANGES_MAX: usize = 128;
 pub const CHANGES_HELD: usize = 65_536;
 /// The pause between two such frames, in which changes gather.
 pub const WATCH_PAUSE: Duration = Duration::from_millis(20);
+/// Directories with changes of which it is remembered what was told of them last: a client whose connection was lost may not have
+/// heard it.
+pub const TOLD_KEPT: usize = 8192;
+/// Most bytes of what an agent is given with the watches of another one.
+pub const KEPT_BYTES: u64 = 64 << 20;
+/// How long watches outlive a connection that was lost.
+pub const KEPT_FOR: Duration = Duration::from_secs(300);
+/// How long an agent waits for the watches of another one, which only has to pass them on.
+pub const KEPT_WAIT: Duration = Duration::from_secs(1);
 /// Names that our own operations have left something under, of which it is remembered what.
 pub const OWN_KEPT: usize = 8192;
 /// Buffer for the kernel's events.

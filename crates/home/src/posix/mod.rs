@@ -40,9 +40,11 @@ pub use sys_real::{Lacks, Linux};
 use crate::attr::{Attr, StatFs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{
-    Chunk, Claimed, Copied, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers, limits,
+    Changed, Chunk, Claimed, Copied, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers,
+    limits,
 };
 use bytes::Bytes;
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use sys::{Mode, Sys, Sysult};
@@ -202,6 +204,23 @@ impl<S: Sys> Posix<S> {
     /// nothing is watched any more. Fails where that is so for good.
     pub fn changes(&self) -> Result<watch::News> {
         watch::changes(self)
+    }
+
+    /// The watches, for another process, with all that belongs to them. From now on this one tells nothing any more, and
+    /// watches nothing. `None` where nothing is watched.
+    pub fn give_watches(&self) -> Option<(OwnedFd, watch::Kept)> {
+        watch::give(self)
+    }
+
+    /// Whether nothing goes untold of what is watched, or will be.
+    pub fn tells(&self) -> bool {
+        self.watches.tells()
+    }
+
+    /// Goes on with the watches of another process on this machine. Answers what that has told after the first `heard`
+    /// changes, or `None` if that is not known: then nothing is watched.
+    pub fn take_watches(&self, watches: OwnedFd, kept: watch::Kept, heard: u64) -> Option<Vec<Changed>> {
+        watch::take(self, watches, kept, heard)
     }
 
     /// At most `len` bytes at offset `at`; short only at the end of the file.

@@ -8,6 +8,7 @@
 
 use crate::attr::{StatFs, Time};
 use crate::xattr::XattrHow;
+use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::time::Duration;
 
@@ -168,8 +169,6 @@ pub enum Stamp {
 pub enum Happened {
     /// Events were lost.
     Overflow,
-    /// Something was mounted or unmounted somewhere; of no watch.
-    Mounts,
     /// The watch is over, because the directory or its file system went away or was moved.
     Ended,
     /// Its own attributes changed.
@@ -317,13 +316,25 @@ pub trait Sys: Send + Sync + 'static {
     fn unwatch(&self, watches: &Self::Fd, watch: i32) {
         let _ = (watches, watch);
     }
-    /// What happened in watched directories, in its order; waits for the first event, at most `wait`.
-    fn happened(
-        &self,
-        watches: &Self::Fd,
-        wait: Option<std::time::Duration>,
-    ) -> Sysult<Vec<(i32, Happened)>> {
+    /// Waits until something has happened in watched directories, at most `wait`. Whether something was mounted or unmounted
+    /// somewhere since it was asked last.
+    fn stirs(&self, watches: &Self::Fd, wait: Option<std::time::Duration>) -> Sysult<bool> {
         let _ = (watches, wait);
+        Err(Errno::NOSYS)
+    }
+    /// What has happened in watched directories, in its order.
+    fn happened(&self, watches: &Self::Fd) -> Sysult<Vec<(i32, Happened)>> {
+        let _ = watches;
+        Err(Errno::NOSYS)
+    }
+    /// The watches, for another process.
+    fn lend(&self, watches: &Self::Fd) -> Sysult<OwnedFd> {
+        let _ = watches;
+        Err(Errno::NOSYS)
+    }
+    /// Watches that come from another process. What is mounted from now on is told.
+    fn adopt(&self, watches: OwnedFd) -> Sysult<Self::Fd> {
+        let _ = watches;
         Err(Errno::NOSYS)
     }
 }

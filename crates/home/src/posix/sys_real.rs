@@ -12,7 +12,7 @@ use crate::limits;
 use crate::xattr::XattrHow;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{self, AtFlags, CWD, OFlags, RenameFlags, StatxFlags, Timespec};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 use std::cell::RefCell;
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
@@ -651,7 +651,20 @@ impl Sys for Linux {
         inotify::unwatch(watches, watch);
     }
 
-    fn happened(&self, watches: &OwnedFd, wait: Option<Duration>) -> Sysult<Vec<(i32, Happened)>> {
-        inotify::happened(watches, wait)
+    fn stirs(&self, watches: &OwnedFd, wait: Option<Duration>) -> Sysult<bool> {
+        inotify::stirs(watches, wait)
+    }
+
+    fn happened(&self, watches: &OwnedFd) -> Sysult<Vec<(i32, Happened)>> {
+        inotify::happened(watches)
+    }
+
+    fn lend(&self, watches: &OwnedFd) -> Sysult<OwnedFd> {
+        fcntl_dupfd_cloexec(watches, 0)
+    }
+
+    fn adopt(&self, watches: OwnedFd) -> Sysult<OwnedFd> {
+        inotify::adopt();
+        Ok(watches)
     }
 }

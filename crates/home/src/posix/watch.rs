@@ -10,6 +10,11 @@
 //! Only file systems that this machine's kernel alone changes are watched. The kernel does not tell of what is done to a
 //! file by a name in another directory, nor of stores through a shared mapping before the file is closed.
 
+mod kept;
+
+pub use kept::Kept;
+pub(super) use kept::{give, take};
+
 use super::apply::staging;
 use super::resolve::Found;
 use super::sys::{Happened, Sys};
@@ -30,6 +35,8 @@ pub type News = Option<Vec<Changed>>;
 pub(super) struct Watches<S: Sys> {
     /// Where the kernel tells what happens; nowhere where it cannot.
     kernel: OnceLock<Option<S::Fd>>,
+    /// Held from when the kernel has told something until it is told on.
+    telling: Mutex<()>,
     state: Mutex<State>,
 }
 
@@ -51,6 +58,7 @@ struct State {
     left: Recent<HomePath, Option<Attr>>,
     /// What our own operations left directories as.
     stamped: Recent<HomeId, Attr>,
+    told: kept::Told,
 }
 
 /// A watched directory.
@@ -97,13 +105,19 @@ impl<S: Sys> Watches<S> {
             running: HashSet::new(),
             left: Recent::new(OWN_KEPT),
             stamped: Recent::new(OWN_KEPT),
+            told: kept::Told::default(),
         };
-        Watches { kernel: OnceLock::new(), state: Mutex::new(state) }
+        Watches { kernel: OnceLock::new(), telling: Mutex::default(), state: Mutex::new(state) }
     }
 
     /// Where the kernel tells what happens, if anything was ever watched.
     fn kernel(&self) -> Option<&S::Fd> {
         self.kernel.get().and_then(Option::as_ref)
+    }
+
+    /// Whether nothing goes untold, as far as is known here.
+    pub fn tells(&self) -> bool {
+        !lock(&self.state).over
     }
 
     /// A batch begins: what happens to its names is looked at when it has ended.
@@ -230,8 +244,12 @@ pub(super) fn changes<S: Sys>(home: &Posix<S>) -> Result<News> {
     let kernel = watches.kernel().ok_or(ErrorKind::Unsupported)?;
     loop {
         let wait = (!lock(&watches.state).waiting.is_empty()).then_some(WATCH_PAUSE);
-        let happened = home.sys.happened(kernel, wait);
-        let Ok(events) = happened else {
+        let mounted = home.sys.stirs(kernel, wait);
+        let _telling = lock(&watches.telling);
+        if lock(&watches.state).over {
+            return Err(ErrorKind::Io.into());
+        }
+        let (Ok(mounted), Ok(events)) = (mounted, home.sys.happened(kernel)) else {
             lose(home, kernel, true);
             return Err(ErrorKind::Io.into());
         };
@@ -239,7 +257,7 @@ pub(super) fn changes<S: Sys>(home: &Posix<S>) -> Result<News> {
             lose(home, kernel, false);
             return Ok(None);
         }
-        if events.iter().any(|(_, what)| *what == Happened::Mounts) {
+        if mounted {
             look_at_mounts(home);
         }
         let changed = tell(home, kernel, examine(home, sort(&watches.state, events)));
@@ -253,6 +271,7 @@ pub(super) fn changes<S: Sys>(home: &Posix<S>) -> Result<News> {
 fn lose<S: Sys>(home: &Posix<S>, kernel: &S::Fd, over: bool) {
     let mut state = lock(&home.watches.state);
     state.over |= over;
+    state.told.lose();
     state.dropped.clear();
     state.waiting.clear();
     let dirs = std::mem::take(&mut state.dirs);
@@ -300,7 +319,7 @@ fn sort(state: &Mutex<State>, events: Vec<(i32, Happened)>) -> Vec<(i32, Dir, To
     for (watch, what) in events {
         let touched = all.entry(watch).or_default();
         match what {
-            Happened::Overflow | Happened::Mounts => {}
+            Happened::Overflow => {}
             Happened::Ended => touched.ended = true,
             Happened::Itself => touched.itself = true,
             // Attributes of a directory are told where it is watched itself.
@@ -403,7 +422,12 @@ fn whose_name<S: Sys>(home: &Posix<S>, dir: &Dir, name: &Name) -> Whose {
         }
         _ => false,
     };
-    if ours { Whose::Ours } else { Whose::Foreign }
+    if ours {
+        return Whose::Ours;
+    }
+    let state = lock(&home.watches.state);
+    let is_newer = state.running.contains(&path) || state.left.get(&path) != Some(&left);
+    if is_newer { Whose::Unknown } else { Whose::Foreign }
 }
 
 /// Notes what is told, and puts it into words.
@@ -427,5 +451,6 @@ fn tell<S: Sys>(home: &Posix<S>, kernel: &S::Fd, news: Vec<(i32, Touched)>) -> V
             changed.push(Changed { mark, all: false, itself, names: touched.names.into_keys().collect() });
         }
     }
+    state.told.note(&changed);
     changed
 }

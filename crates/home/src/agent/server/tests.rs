@@ -145,7 +145,7 @@ pub(crate) fn start<S: Serve>(home: Arc<S>) -> (UnixStream, std::thread::JoinHan
     let (ours, theirs) = UnixStream::pair().unwrap();
     let output = theirs.try_clone().unwrap();
     let program = Program { hash: [9; 32], platform: "test-cpu".into() };
-    (ours, std::thread::spawn(move || serve(home, program, false, theirs, output)))
+    (ours, std::thread::spawn(move || serve(home, program, Beside::default(), theirs, output)))
 }
 
 fn loc(path: &[u8]) -> Loc {

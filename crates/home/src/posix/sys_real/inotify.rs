@@ -39,6 +39,10 @@ pub(super) fn watches() -> Sysult<OwnedFd> {
     inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
 }
 
+pub(super) fn adopt() {
+    mount_table();
+}
+
 pub(super) fn watches_max() -> usize {
     let text = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches").unwrap_or_default();
     text.trim().parse().unwrap_or(0)
@@ -53,18 +57,18 @@ pub(super) fn unwatch(watches: &OwnedFd, watch: i32) {
     inotify::remove_watch(watches, watch).ok();
 }
 
-pub(super) fn happened(watches: &OwnedFd, wait: Option<Duration>) -> Sysult<Vec<(i32, Happened)>> {
+pub(super) fn stirs(watches: &OwnedFd, wait: Option<Duration>) -> Sysult<bool> {
     let wait = wait.map(|w| Timespec { tv_sec: w.as_secs() as i64, tv_nsec: w.subsec_nanos().into() });
     let mut ready = vec![PollFd::new(watches, PollFlags::IN)];
     ready.extend(mount_table().map(|table| PollFd::new(table, PollFlags::PRI)));
     retry_on_intr(|| poll(&mut ready, wait.as_ref()))?;
-    let mounts = ready.get(1).is_some_and(|table| !table.revents().is_empty());
-    if ready[0].revents().is_empty() {
-        return Ok(if mounts { vec![(0, Happened::Mounts)] } else { Vec::new() });
-    }
+    Ok(ready.get(1).is_some_and(|table| !table.revents().is_empty()))
+}
+
+pub(super) fn happened(watches: &OwnedFd) -> Sysult<Vec<(i32, Happened)>> {
     let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BUFFER];
     let mut reader = inotify::Reader::new(watches, &mut buffer);
-    let mut all = Vec::from_iter(mounts.then_some((0, Happened::Mounts)));
+    let mut all = Vec::new();
     loop {
         match reader.next() {
             Ok(event) => all.extend(meaning(&event).map(|what| (event.wd(), what))),

@@ -367,8 +367,11 @@ impl Sys for Meddler {
     fn unwatch(&self, watches: &OwnedFd, watch: i32) {
         self.linux.unwatch(watches, watch);
     }
-    fn happened(&self, watches: &OwnedFd, wait: Option<Duration>) -> Sysult<Vec<(i32, Happened)>> {
-        self.linux.happened(watches, wait)
+    fn stirs(&self, watches: &OwnedFd, wait: Option<Duration>) -> Sysult<bool> {
+        self.linux.stirs(watches, wait)
+    }
+    fn happened(&self, watches: &OwnedFd) -> Sysult<Vec<(i32, Happened)>> {
+        self.linux.happened(watches)
     }
 
     meddled! {

@@ -235,11 +235,59 @@ fn our_own_operations_are_no_news() {
 }
 
 #[test]
-fn a_kernel_that_lost_events_says_so_and_watches_nothing_any_more() {
+fn another_process_goes_on_with_the_watches() {
+    let place = Place::new();
+    place.write("w/unread", b"");
+    place.write("w/read", b"");
+    let first = watched(&place);
+    place.write("w/read", b"x");
+    assert_eq!(next(&first).names, [name("read")]);
+    place.write("w/unread", b"x");
+    let given = || place.open(Linux::default()).give_watches();
+    assert!(given().is_none(), "it has none");
+
+    let (watches, kept) = first.give_watches().unwrap();
+    assert!(first.give_watches().is_none() && first.changes().is_err() && !first.tells());
+    assert!(!first.watch(&at("w"), 100, Some(77)).unwrap().1);
+    let copy = || (watches.try_clone().unwrap(), kept.clone());
+    let taken = |home: &Posix, heard| home.take_watches(copy().0, copy().1, heard);
+
+    let second = Arc::new(place.open(Linux::default()));
+    assert_eq!(taken(&second, 2), None, "so much was not told");
+    let missed = taken(&second, 0).unwrap();
+    assert_eq!(missed.iter().flat_map(|c| &c.names).collect::<Vec<_>>(), [&name("read")]);
+    assert_eq!(taken(&second, 0), None, "it has some by now");
+    assert!(second.tells());
+    place.write("w/read", b"is told once");
+    place.write("w/new", b"");
+    assert_eq!(told(&second, &place), BTreeSet::from([".".into(), "new".into(), "unread".into()]));
+    list(&second);
+    place.write("w/read", b"told after it was listed");
+    assert_eq!(told(&second, &place), BTreeSet::from(["read".into()]));
+
+    assert_eq!(taken(&place.open(Linux::default()), 1), Some(vec![]), "all was heard");
+    let other = Posix::open(bytes(&place.path("w"))).unwrap().with_home_dir(bytes(&place.root));
+    assert_eq!(taken(&other, 0), None, "the watches are of another tree");
+}
+
+#[test]
+fn what_one_process_did_not_hear_no_other_goes_on_with() {
     let place = Place::new();
     place.write("w/a", b"");
     place.write("w/b", b"");
-    let home = watched(&place);
+    let first = watched(&place);
+    place.write("w/b", b"x");
+    next(&first);
+    overflow(&first, &place);
+    let (watches, kept) = first.give_watches().unwrap();
+    let second = place.open(Linux::default());
+    let all = kept.told;
+    assert_eq!(second.take_watches(watches.try_clone().unwrap(), kept.clone(), all - 1), None);
+    assert_eq!(second.take_watches(watches, kept, all), Some(vec![]), "the client has heard of it");
+}
+
+/// More happens than the kernel remembers.
+fn overflow(home: &Arc<Posix>, place: &Place) {
     let queue = std::fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
     for i in 0..queue.trim().parse::<u32>().unwrap() {
         for name in ["w/a", "w/b"] {
@@ -247,6 +295,15 @@ fn a_kernel_that_lost_events_says_so_and_watches_nothing_any_more() {
         }
     }
     while home.changes().unwrap().is_some() {}
+}
+
+#[test]
+fn a_kernel_that_lost_events_says_so_and_watches_nothing_any_more() {
+    let place = Place::new();
+    place.write("w/a", b"");
+    place.write("w/b", b"");
+    let home = watched(&place);
+    overflow(&home, &place);
     place.write("w/unheard", b"");
     list(&home);
     place.write("w/heard", b"");
