@@ -9,7 +9,7 @@ use crate::e2e::sshd::Sshd;
 use crate::e2e::world::World;
 use crate::nfs::Client;
 use crate::run;
-use crate::wan_link;
+use crate::wan_link::{self, link::Link};
 use anyhow::{Context, Result, ensure};
 use oncrpc::nfs3::NfsFh3;
 use rustix::process::Signal;
@@ -36,7 +36,7 @@ pub fn run(world: &World) -> Result<()> {
     let relay = wan_link::with_rtt(sshd.addr, RTT)?;
     fs::write(world.known_hosts(), sshd.known_hosts()?)?;
     world.route("far", relay.addr())?;
-    warm_costs_nothing(world, &work)?;
+    warm_costs_nothing(world, &work, relay.link())?;
     changes_are_seen(world, &work)?;
     polled(world)
 }
@@ -131,7 +131,7 @@ impl<'a> Far<'a> {
 }
 
 /// `find -ls` and `git status` of what is known, long after the bound of staleness: also after changes of our own.
-fn warm_costs_nothing(world: &World, work: &Path) -> Result<()> {
+fn warm_costs_nothing(world: &World, work: &Path, link: &Link) -> Result<()> {
     let far = Far::new(world, work, "warm", "1s")?;
     let status = far.server.home_status("ann@far")?;
     ensure!(status["freshness"] == "watched", "{status}");
@@ -160,10 +160,29 @@ fn warm_costs_nothing(world: &World, work: &Path) -> Result<()> {
     far.cost("find . -ls")?;
     again("after changes of our own")?;
     ensure!(far.shell("git status --porcelain")?.lines().count() == 5);
+    gone_for_a_while(&far, world, work, link)?;
     untold(&far, world, work)
 }
 
-/// Events that were lost, and a connection that was: everything is as old as it is.
+/// A connection that was lost: what has changed meanwhile is told, and nothing else is asked for.
+fn gone_for_a_while(far: &Far<'_>, world: &World, work: &Path, link: &Link) -> Result<()> {
+    let holders = || proc::of_user(ANN.uid, |line| line.contains("--keep"));
+    ensure!(holders().is_empty(), "watches are held beside an agent");
+    link.refuse(Some(Duration::from_secs(2)));
+    link.cut();
+    wait_for("who holds the watches", SEEN, || (!holders().is_empty()).then_some(()))?;
+    world.write_home(ANN, &work.join("dir9/file9"), b"while the way was cut")?;
+    let limit = Duration::from_secs(3) + SEEN;
+    far.sees("an edit during a cut", "dir9/file9", Some("while the way was cut"), limit)?;
+    ensure!(holders().is_empty(), "watches are held that an agent goes on with");
+    std::thread::sleep(Duration::from_secs(3));
+    let (trips, _) = far.cost("ls -lR dir1 dir20 dir39")?;
+    ensure!(trips == 0, "{trips} round trips after a cut for what did not change");
+    world.write_home(ANN, &work.join("dir9/file8"), b"after the cut")?;
+    far.sees("an edit after a cut", "dir9/file8", Some("after the cut"), Duration::from_secs(1) + SEEN)
+}
+
+/// Events that were lost, and an agent that was: everything is as old as it is.
 fn untold(far: &Far<'_>, world: &World, work: &Path) -> Result<()> {
     let agents = || proc::of_user(ANN.uid, |line| line.contains("agent-1-"));
     let agent = agents();
