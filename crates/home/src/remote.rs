@@ -23,6 +23,7 @@ pub(crate) use life::{Life, closed, lost};
 
 use crate::agent::client::{Opener, Opening, Session, Told, new_name};
 use crate::agent::deploy::{self, AgentBinaries, Deployed, Pipe, deploy, random};
+use crate::limits::agent::KEPT_FOR;
 use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_WANTED, PROVEN};
 use crate::sparse::Sparse;
 use crate::ssh::{SshTarget, credentials};
@@ -46,6 +47,11 @@ use tokio::time::{Instant, timeout};
 pub trait Connection: Home {
     /// Waits for the end and tells its reason.
     async fn ended(&self) -> Error;
+
+    /// Whether the next connection may hear what is told in vain.
+    fn is_kept(&self) -> bool {
+        false
+    }
 }
 
 /// Makes connections.
@@ -152,6 +158,8 @@ struct State {
     /// The home made its token for this connection, and nobody has been told.
     new_token: bool,
     task: Option<AbortHandle>,
+    /// When a connection ended over which changes were told, which an agent may still hold for the next one.
+    lost: Option<Instant>,
 }
 
 #[derive(Clone)]
@@ -178,6 +186,7 @@ impl RemoteHome {
             claims: HashMap::new(),
             new_token: false,
             task: None,
+            lost: None,
         };
         let shared = Shared {
             connector,
@@ -260,10 +269,14 @@ async fn live(shared: Arc<Shared>) {
         state.clock_ahead_s = (hello.class == Class::Posix).then(|| ahead(hello.clock));
         state.greet(hello);
         state.failures = 0;
+        state.lost = None;
         state.phase = Phase::Up(connection.clone());
     }
     shared.moved.send_replace(());
     let why = connection.ended().await;
+    if connection.is_kept() {
+        shared.state.lock().lost = Some(Instant::now());
+    }
     tracing::info!(%why, "connection to a home ended");
     shared.ended(why, since.elapsed() >= PROVEN);
 }
@@ -303,6 +316,17 @@ impl State {
     fn up(&self) -> Option<&Arc<dyn Connection>> {
         match &self.phase {
             Phase::Up(connection) => Some(connection),
+            _ => None,
+        }
+    }
+
+    /// When to connect for the sake of changes that are told in vain meanwhile: not where that is up to somebody, nor when they
+    /// are not held any more.
+    fn goes_on_at(&self) -> Option<Instant> {
+        match &self.phase {
+            Phase::Down { why, until, .. } if !why.kind.needs_person() => {
+                self.lost.filter(|lost| *until < *lost + KEPT_FOR).map(|_| *until)
+            }
             _ => None,
         }
     }
@@ -565,15 +589,22 @@ impl Home for RemoteHome {
         let mut moved = self.shared.moved.subscribe();
         loop {
             moved.mark_unchanged();
-            let up = self.shared.state.lock().up().cloned();
+            let (up, again) = {
+                let state = self.shared.state.lock();
+                (state.up().cloned(), state.goes_on_at())
+            };
             let another = moved.changed();
-            match up {
-                Some(connection) => tokio::select! {
+            match (up, again) {
+                (Some(connection), _) => tokio::select! {
                     changes = connection.changes() => return changes,
                     _ = another => {}
                 },
+                (None, Some(at)) => tokio::select! {
+                    () = tokio::time::sleep_until(at) => drop(self.connection().await),
+                    _ = another => {}
+                },
                 // Fails only if the sender is gone, which we hold.
-                None => drop(another.await),
+                (None, None) => drop(another.await),
             }
         }
     }

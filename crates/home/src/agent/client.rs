@@ -481,6 +481,10 @@ impl Connection for Session {
     async fn ended(&self) -> Error {
         self.shared.life.ended().await
     }
+
+    fn is_kept(&self) -> bool {
+        self.shared.told.is_kept()
+    }
 }
 
 #[async_trait::async_trait]

@@ -55,6 +55,7 @@ impl Shared {
     /// Takes over the first answer.
     pub fn goes_on(&self, answer: Result<bool>) {
         self.keeps(answer.is_ok());
+        tracing::debug!(?answer, "whether all was told since the last connection");
         match answer {
             Ok(true) => self.told.goes_on(),
             _ => self.told.breaks(),

@@ -26,6 +26,7 @@ fn needs(request: &Request) -> u64 {
         Request::Xattrs(_) | Request::Listx(_) => XATTRS,
         Request::Claim(_) => CLAIMS,
         Request::Watch(_) => WATCHES,
+        Request::Keep(_) => WATCHES | KEEPS,
         Request::Confirm(_) => WATCHES | CONFIRMS,
         Request::Walk(_) => XATTRS | WATCHES | WALKS,
         Request::Copy(_) => COPIES,

@@ -36,8 +36,8 @@ pub fn run(world: &World) -> Result<()> {
     let relay = wan_link::with_rtt(sshd.addr, RTT)?;
     fs::write(world.known_hosts(), sshd.known_hosts()?)?;
     world.route("far", relay.addr())?;
-    warm_costs_nothing(world, &work, relay.link())?;
-    changes_are_seen(world, &work)?;
+    warm_costs_nothing(world, &work)?;
+    changes_are_seen(world, &work, relay.link())?;
     polled(world)
 }
 
@@ -131,7 +131,7 @@ impl<'a> Far<'a> {
 }
 
 /// `find -ls` and `git status` of what is known, long after the bound of staleness: also after changes of our own.
-fn warm_costs_nothing(world: &World, work: &Path, link: &Link) -> Result<()> {
+fn warm_costs_nothing(world: &World, work: &Path) -> Result<()> {
     let far = Far::new(world, work, "warm", "1s")?;
     let status = far.server.home_status("ann@far")?;
     ensure!(status["freshness"] == "watched", "{status}");
@@ -160,26 +160,7 @@ fn warm_costs_nothing(world: &World, work: &Path, link: &Link) -> Result<()> {
     far.cost("find . -ls")?;
     again("after changes of our own")?;
     ensure!(far.shell("git status --porcelain")?.lines().count() == 5);
-    gone_for_a_while(&far, world, work, link)?;
     untold(&far, world, work)
-}
-
-/// A connection that was lost: what has changed meanwhile is told, and nothing else is asked for.
-fn gone_for_a_while(far: &Far<'_>, world: &World, work: &Path, link: &Link) -> Result<()> {
-    let holders = || proc::of_user(ANN.uid, |line| line.contains("--keep"));
-    ensure!(holders().is_empty(), "watches are held beside an agent");
-    link.refuse(Some(Duration::from_secs(2)));
-    link.cut();
-    wait_for("who holds the watches", SEEN, || (!holders().is_empty()).then_some(()))?;
-    world.write_home(ANN, &work.join("dir9/file9"), b"while the way was cut")?;
-    let limit = Duration::from_secs(3) + SEEN;
-    far.sees("an edit during a cut", "dir9/file9", Some("while the way was cut"), limit)?;
-    ensure!(holders().is_empty(), "watches are held that an agent goes on with");
-    std::thread::sleep(Duration::from_secs(3));
-    let (trips, _) = far.cost("ls -lR dir1 dir20 dir39")?;
-    ensure!(trips == 0, "{trips} round trips after a cut for what did not change");
-    world.write_home(ANN, &work.join("dir9/file8"), b"after the cut")?;
-    far.sees("an edit after a cut", "dir9/file8", Some("after the cut"), Duration::from_secs(1) + SEEN)
 }
 
 /// Events that were lost, and an agent that was: everything is as old as it is.
@@ -209,7 +190,7 @@ fn untold(far: &Far<'_>, world: &World, work: &Path) -> Result<()> {
 }
 
 /// With a bound of staleness of an hour only what the home tells lets a change be seen.
-fn changes_are_seen(world: &World, work: &Path) -> Result<()> {
+fn changes_are_seen(world: &World, work: &Path, link: &Link) -> Result<()> {
     let far = Far::new(world, work, "told", "1h")?;
     far.shell("find . -ls; cat dir*/*")?;
     let there = |path: &str| work.join(path);
@@ -255,7 +236,28 @@ fn changes_are_seen(world: &World, work: &Path) -> Result<()> {
     run::output(Command::new("umount").arg(there("dir16")))?;
     sees("what was below it", "dir16/file0", Some("content 0"))?;
     sees("that it is not mounted any more", "dir16/mounted", None)?;
-    growing(&far, &there("dir15/file0"))
+    growing(&far, &there("dir15/file0"))?;
+    gone_for_a_while(&far, world, work, link)
+}
+
+/// A connection that was lost: what has changed meanwhile is told, and what changes later.
+fn gone_for_a_while(far: &Far<'_>, world: &World, work: &Path, link: &Link) -> Result<()> {
+    let holders = || proc::with_command(" --keep").len();
+    // Of servers that have ended.
+    let others = holders();
+    link.refuse(Some(Duration::from_secs(2)));
+    link.cut();
+    wait_for("who holds the watches", SEEN, || (holders() > others).then_some(()))?;
+    let write = |path: &str, text: &str| world.write_home(ANN, &work.join(path), text.as_bytes());
+    write("dir9/file9", "while the way was cut")?;
+    fs::rename(work.join("dir9/file8"), work.join("dir8/moved"))?;
+    let limit = Duration::from_secs(3) + SEEN;
+    far.sees("an edit during a cut", "dir9/file9", Some("while the way was cut"), limit)?;
+    far.sees("a name that was moved away then", "dir9/file8", None, SEEN)?;
+    far.sees("its new name", "dir8/moved", Some("content 8"), SEEN)?;
+    ensure!(holders() == others, "watches are held that an agent goes on with");
+    write("dir9/file7", "after the cut")?;
+    far.sees("an edit after a cut", "dir9/file7", Some("after the cut"), SEEN)
 }
 
 /// A folder at the home that is another machine's: its kernel hears of no change there, and it is asked for again once it is

@@ -54,9 +54,12 @@ async fn told_until(session: &Session, last: &str) -> Vec<String> {
 
 /// The first agent is asked to keep its watches without anybody waiting for it.
 async fn until_kept(told: &Told) {
-    while !told.is_kept() {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let kept = async {
+        while !told.is_kept() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), kept).await.unwrap();
 }
 
 #[tokio::test]
@@ -76,9 +79,7 @@ async fn who_comes_back_hears_what_has_happened_in_the_same_span() {
     fs::write(dir.path().join("d/unheard"), b"").unwrap();
     let (second_agent, stream) = agent(dir.path());
     let second = session(stream, &told).await;
-    assert_eq!(second.epoch(), None, "what was told is not taken in yet");
-    let heard = told_until(&second, "unheard").await;
-    assert_eq!((heard, second.epoch()), (vec!["unheard".to_owned()], None), "nor now");
+    assert_eq!(told_until(&second, "unheard").await, ["unheard"]);
     fs::write(dir.path().join("d/later"), b"").unwrap();
     told_until(&second, "later").await;
     let next = tokio::time::timeout(Duration::from_millis(100), second.changes()).await;
@@ -157,4 +158,81 @@ async fn after_a_silence_the_agent_says_whether_all_was_told() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(s.epoch().unwrap() == first, says);
     }
+}
+
+#[tokio::test]
+async fn nothing_is_believed_before_what_was_told_in_vain_is_taken_in() {
+    let told = Told::new(new_name());
+    let news = |mark: u64| News::Changed(vec![Changed { mark: mark.into(), ..Changed::default() }]);
+    let (first, _) = told.begin();
+    told.hear(first, news(1)).unwrap();
+    let epoch = told.epoch().unwrap();
+    assert_eq!(told.changes().await.len(), 1);
+
+    let (second, heard) = told.begin();
+    assert_eq!(heard, 1);
+    told.hear(first, news(2)).unwrap();
+    told.hear(second, news(2)).unwrap();
+    assert_eq!(told.begin().1, 2, "what the first one brings late counts once");
+    told.goes_on();
+    assert_eq!((told.epoch(), told.changes().await.len(), told.epoch()), (None, 1, None));
+    assert!(tokio::time::timeout(Duration::from_millis(10), told.changes()).await.is_err());
+    assert_eq!(told.epoch(), Some(epoch));
+    told.breaks();
+    assert!(told.epoch().unwrap() > epoch && told.begin().1 == 0);
+}
+
+/// Connections to agents over one directory.
+struct Agents {
+    root: std::path::PathBuf,
+    told: Arc<Told>,
+    /// The pipe to the last one.
+    last: Mutex<Option<UnixStream>>,
+}
+
+#[async_trait::async_trait]
+impl crate::remote::Connector for Agents {
+    async fn connect(
+        &self,
+        _: Option<HomeClass>,
+        _: &Arc<Meter>,
+    ) -> Result<Arc<dyn crate::remote::Connection>> {
+        let (_agent, stream) = agent(&self.root);
+        *self.last.lock() = Some(stream.try_clone().unwrap());
+        Ok(Arc::new(session(stream, &self.told).await))
+    }
+}
+
+#[tokio::test]
+async fn a_home_that_was_lost_is_connected_again_by_who_waits_for_changes() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    let told = Arc::new(Told::new(new_name()));
+    let agents = Arc::new(Agents { root: dir.path().into(), told: told.clone(), last: Mutex::default() });
+    let home = crate::remote::RemoteHome::new(agents.clone());
+    let (heard, mut names) = tokio::sync::mpsc::unbounded_channel();
+    let listener = home.clone();
+    tokio::spawn(async move {
+        loop {
+            let changes = listener.changes().await;
+            changes.into_iter().flat_map(|c| c.names).for_each(|name| heard.send(name.to_string()).unwrap());
+        }
+    });
+    home.attach().await.unwrap();
+    until_kept(&told).await;
+    let watched = home.watch(&loc(b"d"), 10, 5).await.unwrap().epoch;
+    assert!(watched.is_some());
+    let cut = agents.last.lock().take().unwrap();
+    cut.shutdown(std::net::Shutdown::Both).unwrap();
+    fs::write(dir.path().join("d/unheard"), b"").unwrap();
+    let name = tokio::time::timeout(Duration::from_secs(10), names.recv()).await.unwrap();
+    assert_eq!(name.as_deref(), Some("unheard"), "nobody has asked for anything");
+    assert!(agents.last.lock().is_some());
+    let goes_on = async {
+        while home.epoch().is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        home.epoch()
+    };
+    assert_eq!(tokio::time::timeout(Duration::from_secs(10), goes_on).await.unwrap(), watched);
 }
