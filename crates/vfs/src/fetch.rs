@@ -1,10 +1,12 @@
 //! IN: the only reader of a home. One question at a time for each thing that is wanted; whoever wants the same
 //! waits for the same answer.
 
+mod astray;
 mod confirm;
 mod sparse;
 mod walk;
 
+pub use astray::Way;
 pub use walk::{Met, Walks};
 
 use crate::data::Part;
@@ -202,7 +204,25 @@ impl Volume {
     async fn fetch(self: &Arc<Self>, want: &Want, turn: Turn) -> Result<()> {
         self.greeted().await?;
         let want = if let Want::Later(want) = want { want } else { want };
-        self.persist(want.about(), || self.put(want, turn)).await
+        for _ in 0..limits::QUESTIONS {
+            let answer = self.persist(want.about(), || self.put(want, turn)).await;
+            let Err(e) = &answer else {
+                self.note_astray(want, false);
+                return answer;
+            };
+            if !is_missing(e) {
+                return answer;
+            }
+            match self.way_to(want.about()).await? {
+                Way::Found => {}
+                Way::Lost => return self.make_do(want, answer),
+                Way::There => {
+                    self.forget_attributes(want);
+                    return answer;
+                }
+            }
+        }
+        Err(moved())
     }
 
     async fn put(self: &Arc<Self>, want: &Want, turn: Turn) -> Result<()> {
@@ -366,14 +386,7 @@ impl Volume {
             }
             Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
             Err(e) if is_missing(&e) && has_moved(tree, id, place) => Err(moved()),
-            Err(e) if is_missing(&e) => {
-                if let Ok(inode) = tree.get(id)
-                    && inode.attr.take().is_some()
-                {
-                    tree.notes.attributes(id, 0);
-                }
-                Err(Error::new(ErrorKind::Stale, e.detail))
-            }
+            Err(e) if is_missing(&e) => Err(Error::new(ErrorKind::Stale, e.detail)),
             Err(e) => Err(e),
         }
     }

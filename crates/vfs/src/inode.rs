@@ -10,6 +10,7 @@ mod front;
 mod kept;
 mod lock;
 mod marked;
+mod moves;
 mod nameless;
 mod walk;
 mod xattrs;
@@ -135,6 +136,8 @@ pub struct DirNode {
     pub big: bool,
     /// It was asked in vain whether the listing is true.
     pub doubted: bool,
+    /// The home had it nowhere when it was last asked for, and something in it is unsent.
+    pub astray: bool,
     /// Others changed a name in it, as the answer says that is being laid over it.
     pub others: bool,
     /// What the home has told of it.
@@ -342,6 +345,10 @@ pub struct Tree {
     unsaved: HashSet<u64>,
     /// Keys of the store that stand for nothing any more.
     strays: Vec<Vec<u8>>,
+    /// The home has shown a directory elsewhere than before: what had no place in it may have one.
+    pub found: bool,
+    /// Of what there is something unsent, if that was looked for since the lock was taken.
+    unsent: Option<HashSet<u64>>,
 }
 
 impl Tree {
@@ -367,6 +374,8 @@ impl Tree {
             unlogged: Vec::new(),
             unsaved: HashSet::new(),
             strays: Vec::new(),
+            found: false,
+            unsent: None,
         };
         if let Some(bytes) = tree.store.get(&tree.key(b'n', &[])).map_err(local)? {
             tree.next_id = u64::from_bytes(bytes).map_err(|_| damaged("id counter"))?;

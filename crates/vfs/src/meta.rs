@@ -3,7 +3,7 @@
 //! An answer is laid over the tree only where nothing of ours is newer: an object or name with unsent
 //! operations keeps what we made of it, and one whose last outcome came after the question keeps that.
 
-use crate::inode::{Inode, Settled, Tree};
+use crate::inode::{DirNode, Inode, Settled, Tree};
 use home::{Attr, HomeId, Kind, Name, Page, Result, Time, Version, Xattrs};
 use std::time::Duration;
 
@@ -172,17 +172,22 @@ pub fn merge_name(
     let node = tree.names_mut(dir)?;
     let known = node.slot(name).map(|s| s.child).or(node.complete.then_some(None));
     let slot = node.slot(name).unwrap_or_default();
-    // An answer to an older question may come after that to a younger one, which has forgotten the names that were free.
-    let is_forgotten = node.slot(name).is_none() && asked.tick < node.forgot;
-    let is_older = asked.at < slot.at || node.is_listed_after(asked.at) || is_forgotten;
-    if slot.pending > 0 || !asked.knows(&slot.settled) || is_older {
+    if !is_news(node, name, asked) {
         return Ok(None);
     }
     if was_changed(tree, slot.child, asked, attr.map(|a| a.id)) {
         return Ok(None);
     }
+    let place = (dir, name.clone());
+    if let Some(moved) = attr.and_then(|attr| tree.moved_dir(&attr.id, &place)) {
+        tree.moved_at_home(moved, &place, None)?;
+    }
+    if tree.keeps_name(slot.child, &place, attr.map(|attr| attr.id)) {
+        tree.names_mut(dir)?.slot_mut(name).at = asked.at;
+        return Ok(None);
+    }
     let Some(attr) = attr else {
-        if slot.child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0)) {
+        if waits_for(tree, slot.child, &place) {
             return Ok(None);
         }
         set_slot(tree, dir, name, None, asked)?;
@@ -202,6 +207,32 @@ pub fn merge_name(
     }
     set_slot(tree, dir, name, Some(id), asked)?;
     Ok(Some((id, observe(tree, id, attr, asked)?)))
+}
+
+/// Whether an answer may say what a name stands for: nothing of it is unsent, and nothing younger is known of it.
+fn is_news(node: &DirNode, name: &Name, asked: Asked) -> bool {
+    let slot = node.slot(name);
+    // An answer to an older question may come after that to a younger one, which has forgotten the names that were free.
+    let is_forgotten = slot.is_none() && asked.tick < node.forgot;
+    let slot = slot.unwrap_or_default();
+    let is_older = asked.at < slot.at || node.is_listed_after(asked.at) || is_forgotten;
+    slot.pending == 0 && asked.knows(&slot.settled) && !is_older
+}
+
+/// Directories that a page shows elsewhere than before, all of them before any name of it is laid over the directory: else
+/// one that has the old name of another by now would have to wait for that.
+fn follow_moves(tree: &mut Tree, dir: u64, page: &Page, asked: Asked) -> Result<()> {
+    for entry in &page.entries {
+        let Some(attr) = entry.attr.filter(|attr| attr.kind == Kind::Dir) else { continue };
+        let place = (dir, entry.name.clone());
+        let Some(moved) = tree.moved_dir(&attr.id, &place) else { continue };
+        let node = tree.names(dir)?;
+        let child = node.slot(&entry.name).and_then(|slot| slot.child);
+        if is_news(node, &entry.name, asked) && !was_changed(tree, child, asked, Some(attr.id)) {
+            tree.moved_at_home(moved, &place, Some(dir))?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether an answer says that a name stands for another object than this, or for none, because it does not know yet what
@@ -245,6 +276,7 @@ fn set_slot(tree: &mut Tree, dir: u64, name: &Name, child: Option<u64>, asked: A
 pub fn merge_page(tree: &mut Tree, dir: u64, page: Page, asked: Asked) -> Result<Vec<u64>> {
     let asked = Asked { applied: page.applied, ..asked };
     observe(tree, dir, &page.dir, asked)?;
+    follow_moves(tree, dir, &page, asked)?;
     let mut changed = Vec::new();
     for entry in page.entries {
         let Some(attr) = &entry.attr else {
@@ -283,7 +315,7 @@ pub fn finish_listing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
     }
     drop_missing(tree, dir, asked)?;
     let node = tree.names_mut(dir)?;
-    (node.big, node.doubted) = (false, false);
+    (node.big, node.doubted, node.astray) = (false, false, false);
     node.listed_at = asked.at;
     if !std::mem::replace(&mut node.complete, true) {
         tree.unsaved(dir);
@@ -301,9 +333,13 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
         .collect();
     for (name, child) in missing {
         // What is unsent for it brings it back or finds out that it is gone.
-        if child.is_some_and(|id| tree.get(id).is_ok_and(|n| n.pending > 0))
-            || was_changed(tree, child, asked, None)
-        {
+        let place = (dir, name.clone());
+        if waits_for(tree, child, &place) || was_changed(tree, child, asked, None) {
+            continue;
+        }
+        if tree.keeps_name(child, &place, None) {
+            tree.names_mut(dir)?.slot_mut(&name).at = asked.at;
+
             continue;
         }
         tree.names_mut(dir)?.forget(&name);
@@ -313,6 +349,15 @@ fn drop_missing(tree: &mut Tree, dir: u64, asked: Asked) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether what is unsent for an object brings this name of it back, or finds out that it is gone. A directory that the home
+/// has by another name needs this one no more.
+fn waits_for(tree: &mut Tree, child: Option<u64>, place: &(u64, Name)) -> bool {
+    let inode = child.and_then(|id| tree.get(id).ok()).filter(|inode| inode.pending > 0);
+    inode.is_some_and(|inode| {
+        inode.kind != Kind::Dir || inode.binding.as_ref().is_none_or(|bound| bound == place)
+    })
 }
 
 fn note_unlinked(tree: &mut Tree, dir: u64, name: &Name, id: u64) -> Result<()> {

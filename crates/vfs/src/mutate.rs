@@ -140,6 +140,9 @@ impl Volume {
     /// Like [`Volume::log_bindings`], for what was only looked at: a full disk keeps nobody from reading. What has no
     /// record yet gets it with the first change that finds room.
     pub fn log_bindings_if_room(&self, tree: &mut Tree) -> Result<()> {
+        if std::mem::take(&mut tree.found) {
+            self.retry_astray(tree);
+        }
         match self.log_bindings(tree) {
             Err(e) if e.kind == ErrorKind::Full => Ok(()),
             logged => logged,

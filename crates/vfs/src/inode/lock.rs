@@ -37,6 +37,7 @@ impl DerefMut for TreeGuard<'_> {
 
 impl Drop for TreeGuard<'_> {
     fn drop(&mut self) {
+        self.0.unsent = None;
         self.0.notes.hand_over();
     }
 }

@@ -129,7 +129,9 @@ impl Volume {
             if let Want::List(listed, Extent::Small) = want {
                 self.look_ahead(listed, &need);
             }
-            if self.ask(want, have && !need.insist).await? == Answer::Silent {
+            if self.ask(want, have && !need.insist).await? == Answer::Silent
+                || self.tree.lock().is_astray(dir)
+            {
                 break;
             }
         }
@@ -138,6 +140,7 @@ impl Volume {
         match node.slot(name) {
             Some(slot) => Ok(slot.child),
             None if node.complete => Ok(None),
+            None if node.astray => Err(ErrorKind::Stale.into()),
             None => Err(Error::new(ErrorKind::Busy, "the directory keeps changing")),
         }
     }
@@ -188,6 +191,9 @@ impl Volume {
             let want = if self.is_asked(&small) { small } else { Want::List(dir, Extent::Whole) };
             if self.ask(want, have && !need.insist).await? == Answer::Silent {
                 break;
+            }
+            if self.tree.lock().is_astray(dir) {
+                return Ok(());
             }
         }
         let mut tree = self.tree.lock();

@@ -28,7 +28,8 @@ impl Volume {
             self.lay_late(&mut tree, object, Room::Beyond)?;
         }
         let state = self.state_of(one, theirs.as_ref()).await?;
-        if !matches!(state, Theirs::Own | Theirs::Equal) && self.is_elsewhere(one, theirs)? {
+        let is_ours = matches!(state, Theirs::Own | Theirs::Equal);
+        if !is_ours && (self.is_elsewhere(one, theirs)? || self.is_astray(one, theirs.as_ref()).await?) {
             return Ok(());
         }
         self.decided(one, state, theirs).await

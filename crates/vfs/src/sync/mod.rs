@@ -8,6 +8,7 @@
 //! [`moot`] gives up what is not wanted any more, and [`decide`] does what a person says.
 
 pub mod ahead;
+pub mod astray;
 pub mod begun;
 pub mod clash;
 pub mod confirm;

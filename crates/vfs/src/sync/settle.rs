@@ -7,6 +7,7 @@ use super::prefer::moved_by;
 use super::queue::demand::{Demand, payload};
 use super::queue::{self, Group, Pending, Queue};
 use crate::conflict::Theirs;
+use crate::fetch::Way;
 use crate::inode::{Inode, ROOT_ID, Settled, Tree, is_hidden, local};
 use crate::journal::{Amend, Body, Change, Fate, Retire, Stored};
 use crate::limits;
@@ -160,6 +161,12 @@ impl Volume {
 
     /// The home does not do it.
     pub async fn refused(self: &Arc<Self>, one: &Ready, kind: ErrorKind) -> Result<()> {
+        let is_missing = matches!(kind, ErrorKind::NotFound | ErrorKind::Stale | ErrorKind::NotDir);
+        let way = if is_missing && !one.plain { self.way_of(one).await? } else { Way::There };
+        if way == Way::Found {
+            return Ok(());
+        }
+        let kind = if way == Way::Lost { ErrorKind::NotFound } else { kind };
         if one.resent
             && let Some(done) = self.was_done(one, kind).await?
         {
@@ -177,7 +184,10 @@ impl Volume {
             inode.gone = inode.link.is_none();
             return Ok(());
         }
-        if let Some(state) = met(&one.op, kind) {
+        let removes =
+            matches!(one.op, Op::Remove { .. }) && (way == Way::Lost || kind == ErrorKind::NotFound);
+        // What is in a directory that is gone has gone with it.
+        if let Some(state) = met(&one.op, kind).or(removes.then_some(Theirs::Gone)) {
             drop(tree);
             return self.decided(one, state, None).await;
         }
