@@ -356,7 +356,7 @@ fn the_home_never_shows_a_thing_without_all_before_it() {
 fn what_strict_has_answered_is_at_the_home() {
     use Trouble::{AgentKill, GatewayKill, Hangup, Lost, Slow};
     let all = [GatewayKill, Lost, Hangup, Slow, AgentKill];
-    let worlds: [(&[Trouble], &[u64]); 4] = [
+    let worlds: [(&[Trouble], &[u64]); 5] = [
         // A commit whose write a killed agent had not made durable.
         (&all, &[2, 13, 73, 87, 96, 133, 214]),
         // A first answer, and a commit, whose outcome was not in the journal yet.
@@ -364,6 +364,8 @@ fn what_strict_has_answered_is_at_the_home() {
         // The ctime of a directory after a restart.
         (&all, &[147, 215]),
         (&[Lost], &[3, 5, 6, 7, 8]),
+        // A write of whose outcome, and of whose bytes, no record told after a kill.
+        (&HOME, &[380]),
     ];
     for (troubles, seeds) in worlds {
         for seed in seeds {

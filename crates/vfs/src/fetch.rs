@@ -381,7 +381,7 @@ impl Volume {
                     return Err(ErrorKind::Stale.into());
                 }
                 let content = meta::observe(tree, id, &seen.attr, asked)?;
-                self.content(id, content);
+                self.content(&tree, id, content);
                 Ok(())
             }
             Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
@@ -440,7 +440,7 @@ impl Volume {
                 }
                 Ok(changed)
             })?;
-            changed.into_iter().for_each(|id| self.content(id, Content::Changed));
+            changed.into_iter().for_each(|id| self.content(&tree, id, Content::Changed));
             self.log_bindings_if_room(&mut tree)?;
             if !more {
                 return Ok(());
@@ -504,7 +504,7 @@ impl Volume {
         };
         let asked = self.answered(asked, applied);
         if let Some((id, content)) = meta::merge_name(tree, dir, name, attr, asked)? {
-            self.content(id, content);
+            self.content(&tree, id, content);
         }
         Ok(())
     }
@@ -531,7 +531,7 @@ impl Volume {
                 }
                 let asked = self.answered(asked, answer.applied);
                 let content = meta::merge_xattrs(&mut tree, id, answer, asked)?;
-                self.content(id, content);
+                self.content(&tree, id, content);
                 Ok(())
             }
             Err(e) if e.kind == ErrorKind::Unsupported => {
@@ -567,7 +567,7 @@ impl Volume {
         let mut tree = self.tree.lock();
         let version = chunk.attr.version();
         let content = meta::observe(&mut tree, id, &chunk.attr, self.answered(asked, asked.applied))?;
-        self.content(id, content);
+        self.content(&tree, id, content);
         let inode = tree.get(id)?;
         self.alike.touch(id, inode.base_len);
         if inode.pending > 0 && inode.base.is_some_and(|b| !b.same_content(&version)) {
@@ -616,7 +616,7 @@ impl Volume {
         let chunk = self.home.read(&loc, at, len).await.map_err(gone)?;
         let mut tree = self.tree.lock();
         let content = meta::observe(&mut tree, id, &chunk.attr, self.answered(asked, asked.applied))?;
-        self.content(id, content);
+        self.content(&tree, id, content);
         Ok(chunk)
     }
 
@@ -685,10 +685,10 @@ impl Volume {
         self.flights.0.lock().contains_key(want)
     }
 
-    /// Drops cached bytes that belong to another version.
-    pub(crate) fn content(&self, id: u64, content: Content) {
+    /// Drops cached bytes that belong to another version; what is unsent stays.
+    pub(crate) fn content(&self, tree: &Tree, id: u64, content: Content) {
         if content == Content::Changed {
-            self.data.drop_object(id);
+            self.relay(tree, id);
         }
     }
 

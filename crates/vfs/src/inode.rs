@@ -85,7 +85,8 @@ pub struct Inode {
     pub attr: Option<Attr>,
     /// When the home was asked for them.
     pub at: Duration,
-    /// They were kept from an earlier time, and do for want of an answer alone: the home may have shown others since.
+    /// They were kept from an earlier time, or stand on what was, and do for want of an answer alone: the home may have shown
+    /// others since.
     pub recalled: bool,
     /// The home's version that our changes are made to.
     pub base: Option<Version>,

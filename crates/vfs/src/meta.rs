@@ -65,6 +65,11 @@ pub fn observe(tree: &mut Tree, id: u64, attr: &Attr, asked: Asked) -> Result<Co
     }
     if unsent {
         crate::overlay::overlay_attributes(tree, id, asked.applied, moves_ctime)?;
+        let plain = tree.queue.plain_over(id);
+        let inode = tree.get(id)?;
+        if inode.pending as usize == plain {
+            inode.stands_on(attr);
+        }
     }
     if changed && attr.kind == Kind::File {
         tree.notes.content(id, 0);

@@ -558,7 +558,17 @@ fn recover(
         }
     }
     tree.enter_unsent();
+    doubt_plain(tree);
     Ok(())
+}
+
+/// Mode `strict`: what is unsent of a file does not tell what the file is, because operations before and after it may have been
+/// executed of which no record has all, and others may have changed it since.
+fn doubt_plain(tree: &mut Tree) {
+    let laid = tree.queue.plain().filter(|(_, p)| p.overlaid).map(|(_, p)| p.change.object);
+    for id in laid.collect::<Vec<u64>>() {
+        tree.get(id).into_iter().for_each(|inode| inode.recalled = inode.attr.is_some());
+    }
 }
 
 /// Restores first answers, and identities from the records after `saved`, the last one that the store contains. Finds the

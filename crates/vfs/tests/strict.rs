@@ -33,6 +33,11 @@ async fn restart(world: &mut World, e: Engine) -> Engine {
     e
 }
 
+async fn unstable(e: &Engine, file: Oid, at: u64, data: &'static [u8]) {
+    let data = Bytes::from_static(data);
+    soon(e.vfs.write(e.ctx(), file, at, data, Stability::Unstable)).await.unwrap();
+}
+
 fn keyed(e: &Engine) -> Ctx<'_> {
     Ctx { retry: Some(KEY), ..e.ctx() }
 }
@@ -202,6 +207,80 @@ async fn unstable_writes_in_doubt_never_go_over_what_another_wrote() {
         assert_eq!(world.at_home("f").await.unwrap(), theirs.unwrap_or(b"oursre"));
         let commit = soon(e.vfs.commit(e.ctx(), f)).await.unwrap();
         assert_ne!(commit.verifier, wrote.verifier, "the client must know that it has to look again");
+    }
+}
+
+/// The process ends before it is written down here that the stable write was done, of which no record has the bytes.
+#[tokio::test]
+async fn what_was_stable_before_a_kill_is_no_hole_for_a_write_behind_it() {
+    for looks in [false, true] {
+        let mut world = World::new(Mode::Strict);
+        world.write("f", b"0123456789");
+        let e = world.start().await;
+        let f = e.find("/lab/f").await.unwrap();
+        e.read(f).await.unwrap();
+        unstable(&e, f, 0, b"ab").await;
+        e.write(f, 6, b"stable stable").await.unwrap();
+        world.disk.kill();
+        drop(e);
+        world.reconnect();
+        let e = world.start().await;
+        let f = if looks { e.find("/lab/f").await.unwrap() } else { f };
+        unstable(&e, f, 0, b"abc").await;
+        unstable(&e, f, 24, b"end").await;
+        let want = b"abc345stable stable\0\0\0\0\0end";
+        assert_eq!(e.read(f).await.unwrap(), want);
+        soon(e.vfs.commit(e.ctx(), f)).await.unwrap();
+        assert_eq!(e.read(f).await.unwrap(), want);
+        assert_eq!(world.at_home("f").await.unwrap(), want);
+    }
+}
+
+#[tokio::test]
+async fn what_others_added_is_no_hole_for_a_write_behind_it() {
+    let world = World::new(Mode::Strict);
+    world.write("f", b"0123456789");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    world.fault(Fault::HangChanges);
+    unstable(&e, f, 0, b"ab").await;
+    world.write("f", b"0123456789theirs");
+    unstable(&e, f, 20, b"end").await;
+    let want = b"ab23456789theirs\0\0\0\0end";
+    assert_eq!(e.read(f).await.unwrap(), want);
+    world.fault(Fault::None);
+    soon(e.vfs.commit(e.ctx(), f)).await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), want);
+    assert_eq!(world.at_home("f").await.unwrap(), want);
+}
+
+/// In other modes the version that it was made to decides, and both are kept.
+#[tokio::test]
+async fn what_others_added_is_not_written_over_by_a_write_behind_an_end_that_was_known() {
+    for (mode, restarts) in [(Mode::Wb, false), (Mode::Wb, true), (Mode::Cto, false), (Mode::Cto, true)] {
+        let mut world = World::new(mode);
+        world.write("f", b"0123456789");
+        let mut e = world.start().await;
+        let f = e.find("/lab/f").await.unwrap();
+        e.read(f).await.unwrap();
+        world.fault(Fault::HangChanges);
+        unstable(&e, f, 0, b"ab").await;
+        world.write("f", b"0123456789 and theirs");
+        if restarts {
+            world.disk.kill();
+            drop(e);
+            world.reconnect();
+            e = world.start().await;
+        }
+        unstable(&e, f, 30, b"end").await;
+        world.fault(Fault::None);
+        soon(e.vfs.sync(None, Duration::from_secs(8))).await.unwrap();
+        assert_eq!(world.at_home("f").await.unwrap(), b"0123456789 and theirs", "{mode:?} {restarts}");
+        let names = world.names_at_home("").await;
+        let copy = names.iter().find(|name| name.starts_with("f.trellis-conflict")).unwrap();
+        let ours = world.at_home(copy).await.unwrap();
+        assert!(ours.ends_with(b"end"), "{mode:?} {restarts}: {}", ours.escape_ascii());
     }
 }
 

@@ -196,7 +196,7 @@ impl Volume {
             meta::finish_listing(tree, dir, asked)?;
             Ok(changed)
         })?;
-        changed.into_iter().for_each(|id| self.content(id, Content::Changed));
+        changed.into_iter().for_each(|id| self.content(tree, id, Content::Changed));
         self.log_bindings_if_room(tree)
     }
 

@@ -139,6 +139,12 @@ impl Tree {
 }
 
 impl Inode {
+    /// What is unsent of it goes over whatever the home has, so also over this, which was seen there.
+    pub fn stands_on(&mut self, attr: &Attr) {
+        self.base = Some(attr.version());
+        self.base_len = self.cuts.values().copied().fold(attr.size, u64::min);
+    }
+
     /// Recovery: an outcome told a later version than that of the attributes.
     pub fn keep_to_base(&mut self) {
         if self.kind == Kind::Dir {

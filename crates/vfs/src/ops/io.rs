@@ -133,6 +133,9 @@ impl Vfs {
         let count = u32::try_from(data.len()).ok().filter(|count| *count <= limits::IO_MAX);
         let count = count.ok_or_else(|| Error::from(ErrorKind::TooBig))?;
         volume.ensure_attr(oid.id, volume.need_of_call(ctx, oid.id)).await?;
+        if !data.is_empty() && volume.leaves_a_hole(oid.id, position)? {
+            volume.ensure_attr(oid.id, volume.need(oid.id)).await?;
+        }
         let verifier = self.verifier(&volume);
         let needs = volume.growth(oid.id, position, u64::from(count))?;
         let admitted = volume.admit(oid.id, needs).await?;
@@ -215,6 +218,19 @@ impl Volume {
         wanted.dedup();
         let asks = wanted.into_iter().map(|at| self.ask(Want::Data(id, at), false));
         futures_util::future::try_join_all(asks).await.map(drop)
+    }
+
+    /// Mode `strict`: whether a write leaves out what is behind the end that a file with unsent writes is known to have. Others
+    /// may have written there: from now on that end counts as not known.
+    fn leaves_a_hole(&self, id: u64, position: Position) -> Result<bool> {
+        let Position::At(at) = position else { return Ok(false) };
+        let mut tree = self.tree.lock();
+        let attr = Volume::attr_of(&mut tree, id)?;
+        let leaves = self.plain() && at > length(&tree, id, attr.size);
+        let inode = tree.get(id)?;
+        let is_guess = leaves && inode.kind == Kind::File && inode.pending > 0;
+        inode.recalled |= is_guess;
+        Ok(is_guess)
     }
 
     /// How many of `count` bytes would be behind the end of a file.

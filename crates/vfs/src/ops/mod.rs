@@ -28,6 +28,9 @@ impl Volume {
     /// Makes the attributes of an object fresh enough. Where its directory is small and was listed, the whole
     /// listing is asked for, so that its neighbours are fresh too.
     pub async fn ensure_attr(self: &Arc<Self>, id: u64, need: Need) -> Result<()> {
+        if self.plain() {
+            self.object_settled(id).await?;
+        }
         for round in 0..3 {
             let (want, have) = {
                 let mut tree = self.tree.lock();
@@ -147,19 +150,31 @@ impl Volume {
 
     /// Mode `strict`: waits until no operation on a name is on its way: what it makes of the name is not known before.
     async fn name_settled(&self, dir: u64, name: &Name) -> Result<()> {
+        let is_open = |tree: &mut Tree| Ok(tree.names(dir)?.slot(name).is_some_and(|s| s.pending > 0));
+        self.settles(is_open, "an operation on the name has no answer yet").await
+    }
+
+    /// Mode `strict`: waits until it was looked for what a process before this one sent of an object. No record has the bytes of a
+    /// write that its caller waited for, so that neither length nor content is known before.
+    async fn object_settled(&self, id: u64) -> Result<()> {
+        let is_open = |tree: &mut Tree| Ok(tree.get(id)?.recalled && tree.queue.is_doubtful(id));
+        self.settles(is_open, "it is not known yet what was done to it before the start").await
+    }
+
+    /// Waits until something has its outcome.
+    async fn settles(&self, is_open: impl Fn(&mut Tree) -> Result<bool>, why: &str) -> Result<()> {
         let mut outcomes = self.outcomes.subscribe();
         let wait = async {
             loop {
                 outcomes.borrow_and_update();
-                let open = self.tree.lock().names(dir)?.slot(name).is_some_and(|s| s.pending > 0);
-                if !open || outcomes.changed().await.is_err() {
+                if !is_open(&mut self.tree.lock())? || outcomes.changed().await.is_err() {
                     return Ok(());
                 }
             }
         };
         tokio::time::timeout(limits::HOLD, wait).await.unwrap_or_else(|_| {
             let kind = if self.is_given_up() { ErrorKind::Io } else { ErrorKind::Busy };
-            Err(Error::new(kind, "an operation on the name has no answer yet"))
+            Err(Error::new(kind, why))
         })
     }
 

@@ -70,7 +70,7 @@ impl Volume {
         let asked = self.asked(tree);
         for (dir, name) in names {
             if let Ok(Some((id, content))) = meta::merge_name(tree, dir, &name, Some(attr), asked) {
-                self.content(id, content);
+                self.content(tree, id, content);
             }
         }
         if let Some(inode) = tree.get(id).ok().filter(|_| is_older) {

@@ -30,8 +30,7 @@ impl Volume {
         loop {
             let next = {
                 let tree = self.tree.lock();
-                let in_doubt = tree.queue.plain().find(|(_, p)| p.resent && !p.is_awaited());
-                in_doubt.map(|(seq, p)| (seq, p.change.clone()))
+                tree.queue.in_doubt().next().map(|(seq, p)| (seq, p.change.clone()))
             };
             let Some((seq, change)) = next else { return Ok(()) };
             let verdict = match self.verdict(&change).await {

@@ -6,6 +6,7 @@
 
 pub mod demand;
 mod known;
+mod plain;
 
 use crate::conflict::Policy;
 use crate::journal::Change;
