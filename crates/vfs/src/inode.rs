@@ -18,6 +18,7 @@ mod xattrs;
 pub use copies::{Copies, is_copy};
 pub use ctimes::Ctimes;
 pub use front::Front;
+pub use kept::Keeping;
 pub use lock::TreeLock;
 pub use nameless::{Nameless, hidden_name, is_hidden};
 pub use walk::{Order, Walk};
@@ -88,6 +89,8 @@ pub struct Inode {
     /// They were kept from an earlier time, or stand on what was, and do for want of an answer alone: the home may have shown
     /// others since.
     pub recalled: bool,
+    /// The number of a checkpoint that had them; 0 where an earlier process, or the journal, has them.
+    pub kept: Option<u64>,
     /// The home's version that our changes are made to.
     pub base: Option<Version>,
     /// Length up to which the base's bytes show through where we wrote nothing.
@@ -250,6 +253,7 @@ impl Inode {
             attr: None,
             at: Duration::ZERO,
             recalled: false,
+            kept: None,
             base: None,
             base_len: 0,
             cuts: BTreeMap::new(),
@@ -350,6 +354,8 @@ pub struct Tree {
     pub found: bool,
     /// Of what there is something unsent, if that was looked for since the lock was taken.
     unsent: Option<HashSet<u64>>,
+    /// What of the attributes is durable.
+    keeping: Keeping,
 }
 
 impl Tree {
@@ -377,6 +383,7 @@ impl Tree {
             strays: Vec::new(),
             found: false,
             unsent: None,
+            keeping: Keeping::default(),
         };
         if let Some(bytes) = tree.store.get(&tree.key(b'n', &[])).map_err(local)? {
             tree.next_id = u64::from_bytes(bytes).map_err(|_| damaged("id counter"))?;
@@ -436,7 +443,7 @@ impl Tree {
     /// An object that exists here and not at the home yet.
     pub fn insert_new(&mut self, id: u64, attr: Attr) {
         let mut inode = Inode::new(attr.kind, OWN_FILEIDS + id, attr.id);
-        inode.attr = Some(attr);
+        (inode.attr, inode.kept) = (Some(attr), Some(0));
         if let Some(dir) = inode.dir.as_deref_mut() {
             dir.complete = true;
             dir.listed_at = Duration::MAX;
@@ -634,6 +641,7 @@ impl Tree {
     /// Writes all that changed since the last call into one batch, which then contains what the journal says up to its
     /// record `last`. Answers the objects too, which must be marked again where the batch does not get into the store.
     pub fn checkpoint(&mut self, last: u64) -> (Vec<u64>, Vec<Write>) {
+        self.keeping.begun += 1;
         let ids: Vec<u64> = self.unsaved.drain().collect();
         let mut batch: Vec<Write> = self.strays.drain(..).map(|key| (key, None)).collect();
         batch.reserve(ids.len() * 4);

@@ -101,7 +101,9 @@ impl Volume {
             || !matches!(change.op, Op::Write { .. })
                 && objects(&change)
                     .any(|id| tree.get(id).is_ok() && self.mode_in(tree, id).commits_at_home());
+        let shown: Vec<u64> = objects(&change).filter(|_| laid && !self.plain()).collect();
         enqueue(tree, seq, change, origin, self.env.clock.instant(), laid, sender);
+        tree.is_recorded(seq, &shown);
         if at_once {
             tree.queue.hurry(seq);
         }
@@ -177,7 +179,7 @@ impl Volume {
 }
 
 impl Volume {
-    /// Waits until a record is durable here. While the local disk is full an accepted change is held: it has taken
+    /// Waits until a record is durable here, and what it changes found by its path. While the local disk is full an accepted change is held: it has taken
     /// effect, so that no error would be true.
     pub async fn journalled(&self, seq: u64) -> Result<()> {
         loop {
@@ -186,7 +188,11 @@ impl Volume {
                     tracing::warn!(account = %self.account, "an accepted change waits: {e}");
                     tokio::time::sleep(limits::FULL_PAUSE).await;
                 }
-                synced => return synced.map_err(local),
+                synced => {
+                    synced.map_err(local)?;
+                    self.is_found(seq).await;
+                    return Ok(());
+                }
             }
         }
     }

@@ -417,20 +417,41 @@ impl Volume {
     /// of the journal: after a restart the version that an operation left would count as the one before it.
     pub async fn checkpoint(&self, durable: bool) -> Result<()> {
         let turn = self.saving.clone().lock_owned().await;
-        let (mut unsaved, batch, last, forget) = {
+        self.checkpoint_in(turn, durable).await
+    }
+
+    /// Waits until a path leads to all that was accepted up to a record, also after a restart: an answer that says
+    /// that it is stable says that it is found again. Usually it is there already.
+    pub async fn is_found(&self, seq: u64) {
+        if self.tree.lock().are_found(seq) {
+            return;
+        }
+        let turn = self.saving.clone().lock_owned().await;
+        // Who had the turn before may have done it for all.
+        if !self.tree.lock().are_found(seq)
+            && let Err(e) = self.checkpoint_in(turn, true).await
+        {
+            tracing::debug!(account = %self.account, "what was accepted may not be found before the home is there: {e}");
+        }
+    }
+
+    async fn checkpoint_in(&self, turn: OwnedMutexGuard<()>, durable: bool) -> Result<()> {
+        let (mut unsaved, batch, last, forget, number) = {
             let mut tree = self.tree.lock();
             self.log_bindings_if_room(&mut tree)?;
             tree.shrink(limits::INODES_MAX);
             let last = self.lane.last();
             let (ids, batch) = tree.checkpoint(last);
             let forget = tree.queue.first().unwrap_or(last + 1);
-            (Unsaved { volume: self, ids }, batch, last, forget)
+            (Unsaved { volume: self, ids }, batch, last, forget, tree.last_checkpoint())
         };
         if let Err(e) = self.lane.synced(last).await {
             tracing::debug!(account = %self.account, "the checkpoint waits for the journal: {e}");
             return Ok(());
         }
-        match self.save(turn, batch, durable).await {
+        let saved = self.save(turn, batch, durable).await;
+        self.tree.lock().is_checkpointed((number, last), durable, saved.is_err());
+        match saved {
             Ok(()) => {
                 unsaved.ids.clear();
                 if durable {
@@ -477,7 +498,7 @@ impl Drop for Unsaved<'_> {
     fn drop(&mut self) {
         if !self.ids.is_empty() {
             let mut tree = self.volume.tree.lock();
-            self.ids.iter().for_each(|id| tree.unsaved(*id));
+            self.ids.iter().for_each(|id| tree.not_kept(*id));
         }
     }
 }

@@ -2,12 +2,13 @@
 
 mod common;
 
+use bytes::Bytes;
 use common::{Engine, World, in_fast_time};
 use home::testing::conformance::Outside;
 use home::testing::fault::Fault;
 use home::{ErrorKind, HomePath};
 use std::time::Duration;
-use vfs::{FileAttr, Mode, Oid, RenameHow, SetAttrs};
+use vfs::{FileAttr, Mode, Oid, RenameHow, SetAttrs, Stability};
 
 fn path(text: &str) -> HomePath {
     HomePath::parse(text.as_bytes()).unwrap()
@@ -82,6 +83,80 @@ fn a_home_out_of_reach_is_shown_as_it_was() {
             assert_eq!(world.names_at_home("d").await, ["made", "moved", "new", "unsent"]);
         });
     }
+}
+
+/// Not even half a second after the home was seen for the first time, and not after a power cut.
+#[test]
+fn an_acknowledged_change_is_found_by_its_path_from_the_first_moment_on() {
+    for (power, fault) in [(false, Fault::Unreachable), (true, Fault::Unreachable), (false, Fault::Hang)] {
+        in_fast_time(Mode::Wb, move |world| async move {
+            world.mkdir("d");
+            world.mkdir("d/e");
+            ["d/f5", "d/e/f"].iter().for_each(|name| world.write(name, name.as_bytes()));
+            let e = world.start().await;
+            let d = e.find("/lab/d").await.unwrap();
+            let (f5, f) = (e.find("/lab/d/f5").await.unwrap(), e.find("/lab/d/e/f").await.unwrap());
+            assert_eq!(e.names(d).await, ["e", "f5"]);
+            world.fault(fault);
+            e.create(d, "f3").await.unwrap();
+            let new = Bytes::from_static(b"new");
+            e.vfs.write(e.ctx(), f5, 0, new.clone(), Stability::Unstable).await.unwrap();
+            e.vfs.commit(e.ctx(), f5).await.unwrap();
+            e.write(f, 0, &new).await.unwrap();
+            match power {
+                true => {
+                    world.disk.crash(7);
+                    world.store.crash(0);
+                }
+                false => world.disk.kill(),
+            }
+            drop(e);
+
+            let e = world.start().await;
+            assert_eq!(e.names(e.find("/lab/d").await.unwrap()).await, ["e", "f3", "f5"], "{power}, {fault:?}");
+            for (name, size) in [("/lab/d/f3", 0), ("/lab/d/f5", 4), ("/lab/d/e/f", 5)] {
+                assert_eq!(attr(&e, name).await.size, size, "{name}");
+            }
+            world.fault(Fault::None);
+            e.sync().await;
+            assert_eq!(world.at_home("d/e/f").await.unwrap(), b"new/f");
+        });
+    }
+}
+
+/// A folder that a home was seen to have a moment ago costs its first change a sync more, and no further one.
+#[test]
+fn what_a_path_needs_is_kept_once() {
+    in_fast_time(Mode::Wb, |world| async move {
+        ["d", "d/e", "d/e/g", "new", "new/d"].iter().for_each(|name| world.mkdir(name));
+        world.write("d/e/g/f", b"");
+        let e = world.start().await;
+        let cost = async |dir, name: &str| {
+            let before = (world.disk.syncs(), world.store.persists());
+            let made = e.create(dir, name).await.unwrap();
+            e.write(made, 0, b"1").await.unwrap();
+            (world.disk.syncs() - before.0, world.store.persists() - before.1)
+        };
+        cost(e.lab().await, "before").await;
+        e.sync().await;
+        let d = e.find("/lab/d/e").await.unwrap();
+        let f = e.find("/lab/d/e/g/f").await.unwrap();
+        world.fault(Fault::Unreachable);
+        assert_eq!(cost(d, "first").await.1, 1);
+        let made = e.vfs.mkdir(e.ctx(), d, b"made", SetAttrs::default()).await.unwrap().oid;
+        for n in 0..20 {
+            assert_eq!(cost(d, &format!("n{n}")).await, (2, 0));
+            assert_eq!(cost(made, &format!("n{n}")).await, (2, 0));
+        }
+        let before = world.store.persists();
+        e.write(f, 0, b"2").await.unwrap();
+        assert_eq!(world.store.persists(), before, "it was kept with the rest");
+        world.fault(Fault::None);
+        e.sync().await;
+        let new = e.find("/lab/new/d").await.unwrap();
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        assert_eq!(cost(new, "late").await.1, 0);
+    });
 }
 
 /// Free space changes all the time; a note of it is not made each time.

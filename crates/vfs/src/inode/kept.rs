@@ -24,7 +24,77 @@ oncrpc::xdr! {
     }
 }
 
+/// Which of the checkpoints are durable, and who waits for that.
+#[derive(Debug, Default)]
+pub struct Keeping {
+    /// How many were begun.
+    pub(super) begun: u64,
+    /// The number of the last one that is durable; all before it are.
+    durable: u64,
+    /// The last one did not get into the store.
+    fails: bool,
+    /// The first and the last record of changes whose objects no path leads to after a restart, because what is known of a
+    /// directory above them is in memory alone.
+    hidden: Option<(u64, u64)>,
+}
+
 impl Tree {
+    /// A change of these objects was laid over the tree. With its record are their bindings and the attributes of what it
+    /// changes, but none of the directories on the way there.
+    pub fn is_recorded(&mut self, seq: u64, objects: &[u64]) {
+        if objects.iter().any(|id| !self.is_found(*id)) {
+            let first = self.keeping.hidden.map_or(seq, |(first, _)| first);
+            self.keeping.hidden = Some((first, seq));
+        }
+    }
+
+    /// Whether a path leads to all changes up to a record after a restart. So it counts where the store has no room: then nobody
+    /// can wait for it.
+    pub fn are_found(&self, seq: u64) -> bool {
+        self.keeping.fails || self.keeping.hidden.is_none_or(|(first, _)| first > seq)
+    }
+
+    /// Whether all that is known of the directories on the way to an object is durable.
+    fn is_found(&mut self, id: u64) -> bool {
+        let mut at = id;
+        for _ in 0..home::name::PATH_MAX / 2 {
+            let durable = self.keeping.durable;
+            let Ok(inode) = self.get(at) else { return true };
+            let is_kept = inode.kept.is_some_and(|number| number <= durable);
+            if inode.kind == Kind::Dir && inode.attr.is_some() && !is_kept {
+                return false;
+            }
+            match &inode.link {
+                Some((parent, _)) if at != ROOT_ID => at = *parent,
+                _ => return true,
+            }
+        }
+        true
+    }
+
+    /// The number of the checkpoint that was begun last.
+    pub fn last_checkpoint(&self) -> u64 {
+        self.keeping.begun
+    }
+
+    /// That checkpoint, which contains the journal up to record `last`, came to this.
+    pub fn is_checkpointed(&mut self, (number, last): (u64, u64), is_durable: bool, fails: bool) {
+        self.keeping.fails = fails;
+        if is_durable && !fails {
+            self.keeping.durable = number;
+            let hidden = self.keeping.hidden.filter(|(_, newest)| *newest > last);
+            self.keeping.hidden = hidden.map(|(first, newest)| (first.max(last + 1), newest));
+        }
+    }
+
+    /// A checkpoint may not have got into the store: the next one has this object again.
+    pub fn not_kept(&mut self, id: u64) {
+        self.unsaved(id);
+        if let Some(inode) = self.inodes.get_mut(&id) {
+            inode.kept = None;
+        }
+    }
+
     /// What is known of the names in a directory.
     pub fn names(&mut self, dir: u64) -> Result<&DirNode> {
         self.names_mut(dir).map(|node| &*node)
@@ -87,13 +157,14 @@ impl Tree {
 
     /// An object was read from the store: its attributes, too.
     pub(super) fn recall(&mut self, id: u64) {
-        let kept = self.kept(id);
+        let (kept, number) = (self.kept(id), self.keeping.begun);
         let Some(inode) = self.inodes.get_mut(&id) else { return };
         if let Some(node) = inode.dir.as_deref_mut() {
             node.unread = true;
         }
         let Some(kept) = kept else { return };
         (inode.attr, inode.target, inode.recalled) = (Some(kept.attr), kept.target, true);
+        inode.kept = Some(number);
     }
 
     /// Adds to a checkpoint what is kept of an object beside its binding.
@@ -102,9 +173,11 @@ impl Tree {
         let parents = b.name.iter().map(|_| b.parent).chain(b.more.iter().map(|place| place.parent));
         batch.extend(parents.map(|dir| (self.entry_key(dir, b.object), Some(Vec::new()))));
         self.note_untold(b);
-        let Some(inode) = self.inodes.get(&b.object) else { return };
+        let Some(inode) = self.inodes.get_mut(&b.object) else { return };
         let attr = inode.attr.filter(|_| inode.link.is_some() || b.name.is_some() || b.object == ROOT_ID);
+        inode.kept = attr.map(|_| inode.kept.unwrap_or(self.keeping.begun));
         let Some(attr) = attr else { return batch.push((key, None)) };
+        let Some(inode) = self.inodes.get(&b.object) else { return };
         let listed = match inode.dir.as_deref() {
             // Nobody has looked at its names since they were kept.
             Some(node) if node.unread => self.kept(b.object).is_some_and(|kept| kept.listed),

@@ -173,6 +173,7 @@ impl Vfs {
         };
         if last > 0 {
             volume.lane.synced(last).await.map_err(come_again)?;
+            volume.is_found(last).await;
         }
         if volume.plain() {
             volume.wake.notify_one();

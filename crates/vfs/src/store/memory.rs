@@ -20,6 +20,7 @@ struct State {
     durable: Map,
     /// Commits since the last persist, oldest first.
     pending: Vec<Vec<Write>>,
+    persists: u64,
 }
 
 impl MemStore {
@@ -31,6 +32,11 @@ impl MemStore {
     /// How many commits a crash could lose.
     pub fn unpersisted(&self) -> usize {
         self.state.lock().pending.len()
+    }
+
+    /// How often all commits were made to survive a crash.
+    pub fn persists(&self) -> u64 {
+        self.state.lock().persists
     }
 
     /// Cuts the power: of the commits since the last persist the oldest `keep` survive.
@@ -64,6 +70,7 @@ impl MetaStore for MemStore {
     fn persist(&self) -> Result<()> {
         let mut state = self.state.lock();
         let state = &mut *state;
+        state.persists += 1;
         state.pending.drain(..).for_each(|batch| apply(&mut state.durable, batch));
         Ok(())
     }
