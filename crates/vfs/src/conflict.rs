@@ -101,6 +101,19 @@ impl Resolution {
     }
 }
 
+/// What became of a change that was stopped at a conflict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// Ours has its name.
+    Mine,
+    /// Ours is that the name goes, and it does.
+    Removed,
+    /// What the home has stays, and ours was given up.
+    Theirs,
+    /// What the home has keeps its name, and ours has this one beside it.
+    Both(Name),
+}
+
 /// Decides for an operation that met `theirs`.
 pub fn resolve(ours: Ours, theirs: Theirs, policy: Policy) -> Resolution {
     use {Ours as O, Resolution as R, Theirs as T};

@@ -60,7 +60,7 @@ mod watch;
 pub use config::{
     Config, Held, Mount, MountOptions, Namespace, Parked, Start, Unsent, VfsStatus, VolumeStatus, WalkStatus,
 };
-pub use conflict::{CopyOf, Policies, Policy, copy_of};
+pub use conflict::{CopyOf, Policies, Policy, Settled, copy_of};
 pub use hold::Crowd;
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
 pub use mode::{Mode, Modes};

@@ -113,7 +113,11 @@ fn an_acknowledged_change_is_found_by_its_path_from_the_first_moment_on() {
             drop(e);
 
             let e = world.start().await;
-            assert_eq!(e.names(e.find("/lab/d").await.unwrap()).await, ["e", "f3", "f5"], "{power}, {fault:?}");
+            assert_eq!(
+                e.names(e.find("/lab/d").await.unwrap()).await,
+                ["e", "f3", "f5"],
+                "{power}, {fault:?}"
+            );
             for (name, size) in [("/lab/d/f3", 0), ("/lab/d/f5", 4), ("/lab/d/e/f", 5)] {
                 assert_eq!(attr(&e, name).await.size, size, "{name}");
             }

@@ -9,7 +9,7 @@ use common::{Engine, World};
 use home::testing::fault::Fault;
 use home::{ErrorKind, HomePath, Name};
 use std::time::Duration;
-use vfs::{ConflictCopy, Keep, Mode, Policy, RenameHow};
+use vfs::{ConflictCopy, Keep, Mode, Policy, RenameHow, SetAttrs, Settled};
 
 const FOLDER: &str = "d";
 
@@ -336,7 +336,7 @@ async fn nothing_went(world: &World, e: &Engine) {
     assert!(copies(e).await.is_empty());
 }
 
-async fn settle(e: &Engine, keep: Keep) -> home::Result<()> {
+async fn settle(e: &Engine, keep: Keep) -> home::Result<Settled> {
     let volume = e.lab().await.volume;
     e.vfs.settle_stopped(volume, &path("d/f"), &keep).await
 }
@@ -356,7 +356,7 @@ async fn stop_holds_the_folder_back_until_a_person_decides() {
                 e.vfs.sync(None, Duration::from_secs(10)).await.unwrap_err();
                 nothing_went(&world, &e).await;
             }
-            settle(&e, keep.clone()).await.unwrap();
+            let settled = settle(&e, keep.clone()).await.unwrap();
             e.sync().await;
             assert!(stopped(&e).is_empty());
             let (here, all) = (read(&e, "/lab/d/f").await, copies(&e).await);
@@ -367,8 +367,57 @@ async fn stop_holds_the_folder_back_until_a_person_decides() {
             assert_eq!(all.len(), usize::from(keep == Keep::Both(None)), "{keep:?}");
             if let [copy] = &all[..] {
                 assert_eq!(at_home(&world, &format!("d/{}", copy.name)).await, "ours!");
+                assert_eq!(settled, Settled::Both(copy.name.clone()));
+            } else {
+                assert_eq!(settled, if keep == Keep::Mine { Settled::Mine } else { Settled::Theirs });
             }
         }
+    }
+}
+
+/// What is said of what was done is what the home has then, also where that is not what a person wanted.
+#[tokio::test]
+async fn what_is_said_of_a_stopped_change_is_what_was_done_with_it() {
+    for keep in [Keep::Mine, Keep::Both(None)] {
+        let world = world(Policy::Stop);
+        ["d/gone", "d/kept"].iter().for_each(|name| world.write(name, b"base"));
+        world.mkdir("d/full");
+        let e = prepared(&world).await;
+        let d = e.find("/lab/d").await.unwrap();
+        e.names(e.find("/lab/d/full").await.unwrap()).await;
+        world.fault(Fault::Unreachable);
+        e.vfs.mkdir(e.ctx(), d, b"nd", SetAttrs::default()).await.unwrap();
+        e.vfs.remove(e.ctx(), d, b"gone").await.unwrap();
+        e.vfs.rmdir(e.ctx(), d, b"full").await.unwrap();
+        e.create(d, "new").await.unwrap();
+        world.write("d/nd", b"theirs");
+        world.write("d/gone", b"theirs");
+        world.write("d/full/x", b"theirs");
+        world.write("d/new", b"theirs");
+        world.fault(Fault::None);
+
+        let mut said = Vec::new();
+        for name in ["nd", "gone", "full", "new"] {
+            e.vfs.sync(None, Duration::from_secs(10)).await.unwrap_err();
+            let at = path("d").join(&Name::new(name.as_bytes()).unwrap());
+            assert_eq!(stopped(&e), [at.to_string()]);
+            said.push(e.vfs.settle_stopped(d.volume, &at, &keep).await.unwrap());
+        }
+        e.sync().await;
+        let there = world.names_at_home("d").await;
+        let copy_of = |name: &str| {
+            let found = there.iter().find(|at| at.starts_with(&format!("{name}.trellis-conflict-"))).unwrap();
+            Settled::Both(Name::new(found.as_bytes()).unwrap())
+        };
+        assert_eq!(at_home(&world, "d/nd").await, "theirs");
+        assert_eq!(at_home(&world, "d/full/x").await, "theirs");
+        let (gone, new) = match keep {
+            Keep::Mine => (Settled::Removed, Settled::Mine),
+            _ => (Settled::Theirs, copy_of("new")),
+        };
+        assert_eq!(there.contains(&"gone".to_owned()), gone == Settled::Theirs);
+        assert_eq!(at_home(&world, "d/new").await, if new == Settled::Mine { "" } else { "theirs" });
+        assert_eq!(said, [copy_of("nd"), gone, Settled::Theirs, new], "{keep:?}");
     }
 }
 

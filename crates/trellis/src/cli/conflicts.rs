@@ -5,7 +5,7 @@ use super::output::stdout;
 use super::reach::tree_path;
 use super::{Done, Failure, StateArg, named};
 use crate::control::client::unexpected;
-use crate::control::proto::{Keep, Raw, Reply, Request};
+use crate::control::proto::{Keep, Raw, Reply, Request, Settled};
 use crate::control::report::{ConflictReport, Side};
 use crate::{advice, show};
 use clap::{Args, Subcommand, ValueEnum};
@@ -29,7 +29,9 @@ Where a file was changed here and at its home at the same time, the home's keeps
 beside it, NAME.trellis-conflict-… . A conflict is settled when the copy has another name or is removed, by this
 command or any other. For folders the configuration may say otherwise (`conflicts`): prefer-local makes theirs the
 copy, …-theirs; stop holds ours and all later work in the folder back until it is settled here, by the file's path;
-strict-last-writer writes ours over theirs; append-merge puts what was added to a file behind what the home added."
+strict-last-writer writes ours over theirs; append-merge puts what was added to a file behind what the home added.
+Where a stopped change cannot be settled as it was said, what was done is told, and the exit code is 1: a directory is
+never replaced by a file, nor a file by a directory, and of a removal there is no copy."
 )]
 pub struct ConflictsArgs {
     #[command(subcommand)]
@@ -243,14 +245,40 @@ async fn resolve(args: ResolveArgs) -> Done {
 
 async fn settle(server: &mut Server, path: &OsStr, keep: Keep) -> Done {
     let tree = Raw(tree_path(server, path).await?);
-    let both = matches!(keep, Keep::Both(_));
-    let text = match server.client.ask(Request::Settle { path: tree, keep }).await? {
-        Reply::Settled(Some(kept)) => format!("mine is {} now\n", show::text(&kept.0)),
-        Reply::Settled(None) if both => "both are kept: `trellis conflicts` lists the copy\n".to_owned(),
-        Reply::Settled(None) => "only one side is kept\n".to_owned(),
+    let settled = match server.client.ask(Request::Settle { path: tree, keep: keep.clone() }).await? {
+        Reply::Settled(settled) => settled,
         _ => return Err(unexpected().into()),
     };
+    let text = said_of(&keep, &settled)?;
     Ok(stdout().write_all(text.as_bytes())?)
+}
+
+/// What a person is told of what was done; an error where that is not what was wanted.
+fn said_of(keep: &Keep, settled: &Settled) -> Result<String, String> {
+    match (keep, settled) {
+        (_, Settled::Mine(kept)) => Ok(format!("mine is {} now\n", show::text(&kept.0))),
+        (_, Settled::One) => Ok("only one side is kept\n".to_owned()),
+        (_, Settled::Removed) => Ok("it is removed at the home, too\n".to_owned()),
+        (Keep::Theirs, Settled::Theirs) => Ok("what the home has stays; mine is given up\n".to_owned()),
+        (Keep::Both(_), Settled::Both(copy)) => {
+            Ok(format!("both are kept: mine is {} now\n", show::text(&copy.0)))
+        }
+        (Keep::Both(_), Settled::Theirs) => {
+            Err("what the home has stays, and mine, of which there is nothing to \
+            keep beside it, is given up"
+                .to_owned())
+        }
+        (Keep::Mine, Settled::Theirs) => {
+            Err("what the home has stays, and mine is given up: nothing of a directory \
+            goes that was not seen here"
+                .to_owned())
+        }
+        (_, Settled::Both(copy)) => Err(format!(
+            "theirs keeps the name, because neither a directory nor a file that a program has open there is \
+             replaced; mine is {} now",
+            show::text(&copy.0)
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -270,6 +298,21 @@ mod tests {
             theirs_is_copy: false,
             stopped: false,
         }
+    }
+
+    #[test]
+    fn what_is_said_is_what_was_done() {
+        let at = || Raw(b"/lab/x".to_vec());
+        let both = Keep::Both(None);
+        let said = |keep: &Keep, settled| said_of(keep, &settled).unwrap();
+        assert!(said(&Keep::Mine, Settled::Mine(at())).starts_with("mine is /lab/x"));
+        assert!(said(&Keep::Mine, Settled::Removed).contains("removed at the home"));
+        assert!(said(&both, Settled::Both(at())).starts_with("both are kept: mine is /lab/x"));
+        assert!(said(&Keep::Theirs, Settled::Theirs).contains("what the home has stays"));
+        let failed = |keep: &Keep, settled| said_of(keep, &settled).unwrap_err();
+        assert!(failed(&Keep::Mine, Settled::Both(at())).contains("mine is /lab/x now"));
+        assert!(failed(&Keep::Mine, Settled::Theirs).contains("given up"));
+        assert!(failed(&both, Settled::Theirs).contains("nothing to keep beside it"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Conflicts that nobody has settled, in the server: what is told of them, and how one is settled.
 
-use super::proto::{Keep, Raw, Reply, letter};
+use super::proto::{Keep, Raw, Reply, Settled, letter};
 use super::report::{ConflictReport, Side};
 use super::server::Control;
 use crate::limits;
@@ -85,8 +85,12 @@ impl Control {
             let at = self.vfs.path_of(dir)?.join(&Name::new(&name)?);
             let volumes = self.vfs.status().volumes;
             if volumes.iter().any(|v| stopped(v, Some(dir.volume)).contains(&at)) {
-                self.vfs.settle_stopped(dir.volume, &at, &keep).await?;
-                return Ok(Reply::Settled((keep == vfs::Keep::Mine).then_some(path)));
+                return Ok(Reply::Settled(match self.vfs.settle_stopped(dir.volume, &at, &keep).await? {
+                    vfs::Settled::Mine => Settled::Mine(path),
+                    vfs::Settled::Removed => Settled::Removed,
+                    vfs::Settled::Theirs => Settled::Theirs,
+                    vfs::Settled::Both(copy) => Settled::Both(beside(&above, &copy)),
+                }));
             }
         }
         let copy = match Name::new(&name)? {
@@ -94,8 +98,7 @@ impl Control {
             name => self.only_copy(dir, &name).await?,
         };
         let kept = self.vfs.settle_conflict(self.ctx(), dir, &copy, keep).await?;
-        let gap: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
-        Ok(Reply::Settled(kept.map(|name| Raw([&above[..], gap, name.as_bytes()].concat()))))
+        Ok(Reply::Settled(kept.map_or(Settled::One, |name| Settled::Mine(beside(&above, &name)))))
     }
 
     /// The copy of what has this name.
@@ -119,6 +122,12 @@ impl Control {
             }
         }
     }
+}
+
+/// The path of a name in a directory.
+fn beside(above: &[u8], name: &Name) -> Raw {
+    let gap: &[u8] = if above.ends_with(b"/") { b"" } else { b"/" };
+    Raw([above, gap, name.as_bytes()].concat())
 }
 
 /// Where changes are stopped at conflicts, if the volume is the one that is wanted.

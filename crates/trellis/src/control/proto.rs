@@ -276,8 +276,8 @@ pub enum Reply {
     Prefetched(Box<PrefetchReport>),
     /// Conflicts that nobody has settled.
     Conflicts(Vec<ConflictReport>),
-    /// A conflict is settled; the path of what was changed here, if that is kept.
-    Settled(Option<Raw>),
+    /// A conflict is settled.
+    Settled(Settled),
     /// Objects with changes that wait for a decision.
     Held {
         /// Their paths from the root of the home. One may be told twice.
@@ -349,6 +349,22 @@ pub enum Keep {
     Theirs,
     /// Both; the copy gets this name, or a free one.
     Both(Option<Raw>),
+}
+
+/// What became of a conflict.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Settled {
+    /// What was changed here is at this path.
+    Mine(Raw),
+    /// Only one side is left, under its name.
+    One,
+    /// What was stopped is given up; what the home has stays.
+    Theirs,
+    /// What was stopped is a removal, and goes home.
+    Removed,
+    /// What was stopped has this path, beside what the home has.
+    Both(Raw),
 }
 
 /// How the server reaches an account by ssh.

@@ -1,7 +1,7 @@
 //! Conflicts that nobody has settled: the copies that they left. Settling one is a change of names like any other.
 
 use crate::Vfs;
-use crate::conflict::{self, CopyOf, Policy};
+use crate::conflict::{self, CopyOf, Policy, Settled};
 use crate::inode::is_copy;
 use crate::limits;
 use crate::types::{Ctx, FileAttr, Oid, RenameHow};
@@ -134,9 +134,10 @@ impl Vfs {
         }
     }
 
-    /// Settles a change that is stopped at a conflict, at a path from the root of its home, where the policy is `stop`.
+    /// Settles a change that is stopped at a conflict, at a path from the root of its home, where the policy is `stop`. Answers
+    /// what was done: what a policy spares stays, whatever is to be kept.
     /// [`ErrorKind::NotFound`] where none is there, [`ErrorKind::Busy`] where the home has changed it again since it stopped.
-    pub async fn settle_stopped(&self, volume: u32, at: &HomePath, keep: &Keep) -> Result<()> {
+    pub async fn settle_stopped(&self, volume: u32, at: &HomePath, keep: &Keep) -> Result<Settled> {
         let said = match keep {
             Keep::Mine => Some(Policy::LastWriter),
             Keep::Theirs => None,

@@ -50,9 +50,10 @@ impl Volume {
             (object, ours, self.policy_for(&mut tree, one, theirs.as_ref()))
         };
         let mut resolution = conflict::resolve(ours, state, policy);
-        if resolution != Resolution::Stop {
-            self.tree.lock().queue.resume(&one.group.seqs);
-        }
+        let said = match resolution {
+            Resolution::Stop => Vec::new(),
+            _ => self.tree.lock().queue.resume(&one.group.seqs),
+        };
         if resolution.is_conflict() {
             let mut tree = self.tree.lock();
             self.count_conflict(&mut tree, object);
@@ -67,6 +68,19 @@ impl Volume {
             }
             resolution = Resolution::KeepBoth;
         }
+        self.carry_out(one, object, resolution, (theirs, folder)).await?;
+        said.into_iter().for_each(|said| said.tell(resolution));
+        Ok(())
+    }
+
+    /// Does what was decided of a conflict; `folder`: the one that has the policy.
+    async fn carry_out(
+        self: &Arc<Self>,
+        one: &Ready,
+        object: u64,
+        resolution: Resolution,
+        (theirs, folder): (Option<Attr>, HomePath),
+    ) -> Result<()> {
         match resolution {
             Resolution::Overwrite if matches!(one.op, Op::Rename { .. } | Op::Remove { .. }) => {
                 self.build_on(&mut self.tree.lock(), one, object, theirs)
@@ -107,7 +121,8 @@ impl Volume {
     /// open for writing: no policy can know what comes of it.
     fn policy_for(&self, tree: &mut Tree, one: &Ready, theirs: Option<&Attr>) -> (Policy, HomePath) {
         let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
-        let Some((change, said, seen)) = first.map(|p| (p.change.clone(), p.said, p.stopped.clone())) else {
+        let said = first.and_then(|p| p.said.as_ref()).map(|said| said.policy);
+        let Some((change, seen)) = first.map(|p| (p.change.clone(), p.stopped.clone())) else {
             return (Policy::default(), HomePath::root());
         };
         let (policy, folder) = self.policy_of(tree, &change);

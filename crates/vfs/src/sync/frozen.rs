@@ -2,12 +2,13 @@
 //! folder after it. The journal holds all of it; after a restart the conflict is met again, before anything that waits.
 
 use super::queue::{self, Group};
-use crate::conflict::Policy;
-use crate::inode::Tree;
+use crate::conflict::{Policy, Resolution, Settled};
+use crate::inode::{Tree, is_copy};
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
-use home::{Attr, Error, ErrorKind, HomePath, Result, Version};
+use home::{Attr, Error, ErrorKind, HomePath, Name, Op, Result, Version};
+use tokio::sync::oneshot;
 
 /// A change that met a conflict and waits for a person.
 #[derive(Debug, Clone)]
@@ -16,6 +17,22 @@ pub struct Stopped {
     pub folder: HomePath,
     /// What the home had then, if anything.
     pub theirs: Option<Version>,
+}
+
+/// What a person has said of the conflict that a change is stopped at.
+#[derive(Debug)]
+pub struct Said {
+    /// It is to be met as this policy would have it.
+    pub policy: Policy,
+    /// Hears what was done.
+    verdict: oneshot::Sender<Resolution>,
+}
+
+impl Said {
+    /// It was met, and this was done.
+    pub fn tell(self, done: Resolution) {
+        let _ = self.verdict.send(done);
+    }
 }
 
 impl Volume {
@@ -34,49 +51,93 @@ impl Volume {
     }
 
     /// Settles what is stopped at a conflict at a path, from the root of the home: as this policy would have it, or, where that
-    /// is `None`, by giving it up. [`ErrorKind::NotFound`] where nothing is stopped there, [`ErrorKind::Busy`] where the home
-    /// has changed it again since, [`ErrorKind::Unreachable`] while it does not answer.
-    pub async fn settle_stopped(&self, at: &HomePath, said: Option<Policy>) -> Result<()> {
+    /// is `None`, by giving it up. Answers what was done, which may be less than that. [`ErrorKind::NotFound`] where nothing is
+    /// stopped there, [`ErrorKind::Busy`] where the home has changed it again since, [`ErrorKind::Unreachable`] while it does not
+    /// answer.
+    pub async fn settle_stopped(&self, at: &HomePath, said: Option<Policy>) -> Result<Settled> {
         let seqs = self.stopped_at(at);
-        if seqs.is_empty() {
+        let Some(first) = seqs.first().copied() else {
             let text = format!("{at}: no change is stopped at a conflict there");
             return Err(Error::new(ErrorKind::NotFound, text));
-        }
-        if said.is_none() {
-            return self.discard(Some(&seqs)).await.map(drop);
-        }
-        let mut outcomes = self.outcomes.subscribe();
-        {
-            let mut tree = self.tree.lock();
-            let now = self.env.clock.instant();
-            for seq in &seqs {
-                let Some(op) = tree.queue.get_mut(*seq) else { continue };
-                (op.said, op.again) = (said, Some(now));
-                tree.queue.hurry(*seq);
-            }
-        }
-        self.wake.notify_one();
-        let decided = async {
-            loop {
-                outcomes.borrow_and_update();
-                let waits = {
-                    let tree = self.tree.lock();
-                    seqs.iter().any(|seq| tree.queue.get(*seq).is_some_and(|p| p.said.is_some()))
-                };
-                if !waits || outcomes.changed().await.is_err() {
-                    return;
-                }
-            }
         };
-        if tokio::time::timeout(limits::SETTLE_PATIENCE, decided).await.is_err() {
+        let Some(policy) = said else {
+            return self.discard(Some(&seqs)).await.map(|_| Settled::Theirs);
+        };
+        let change = self.tree.lock().queue.get(first).map(|op| op.change.clone());
+        let verdicts = self.say(&seqs, policy);
+        let decided = self.decided_on(&seqs, verdicts);
+        let Ok(decided) = tokio::time::timeout(limits::SETTLE_PATIENCE, decided).await else {
             let text = format!("{at}: the home does not answer; it is settled so when it does");
             return Err(Error::new(ErrorKind::Unreachable, text));
-        }
+        };
         if self.stopped_at(at).iter().any(|seq| seqs.contains(seq)) {
             let text = format!("{at}: the home has changed it again since: look at it once more");
             return Err(Error::new(ErrorKind::Busy, text));
         }
-        self.lane.synced(self.lane.last()).await.map_err(crate::inode::local)
+        self.lane.synced(self.lane.last()).await.map_err(crate::inode::local)?;
+        match (decided, change) {
+            (Some(Resolution::Wait), _) => {
+                let text = format!("{at}: its folder is gone at the home: it waits like what a home refuses");
+                Err(Error::new(ErrorKind::NotFound, text))
+            }
+            (Some(Resolution::Drop), _) => Ok(Settled::Theirs),
+            (_, Some(change)) if matches!(change.op, Op::Remove { .. }) => Ok(Settled::Removed),
+            (_, change) => {
+                let copy = change.and_then(|change| self.copy_instead(change.object, at));
+                Ok(copy.map_or(Settled::Mine, Settled::Both))
+            }
+        }
+    }
+
+    /// Lets stopped operations meet what the home has as this policy would have it; answers where each says what was done.
+    fn say(&self, seqs: &[u64], policy: Policy) -> Vec<oneshot::Receiver<Resolution>> {
+        let mut verdicts = Vec::new();
+        let mut tree = self.tree.lock();
+        let now = self.env.clock.instant();
+        for seq in seqs {
+            let Some(op) = tree.queue.get_mut(*seq) else { continue };
+            let (verdict, decided) = oneshot::channel();
+            (op.said, op.again) = (Some(Said { policy, verdict }), Some(now));
+            verdicts.push(decided);
+            tree.queue.hurry(*seq);
+        }
+        drop(tree);
+        self.wake.notify_one();
+        verdicts
+    }
+
+    /// Waits until stopped operations have met what the home has. `None` where that was no conflict any more, or stops them again.
+    async fn decided_on(
+        &self,
+        seqs: &[u64],
+        verdicts: Vec<oneshot::Receiver<Resolution>>,
+    ) -> Option<Resolution> {
+        let mut outcomes = self.outcomes.subscribe();
+        let mut decided = None;
+        for verdict in verdicts {
+            decided = decided.or(verdict.await.ok());
+        }
+        loop {
+            outcomes.borrow_and_update();
+            // What was cut off in the middle is met again.
+            let is_open = |seq: &u64| self.tree.lock().queue.get(*seq).is_some_and(|op| op.stopped.is_none());
+            let waits = decided.is_none() && seqs.iter().any(is_open);
+            if !waits || outcomes.changed().await.is_err() {
+                return decided;
+            }
+        }
+    }
+
+    /// The name of a copy that an object has instead of that at a path.
+    fn copy_instead(&self, object: u64, at: &HomePath) -> Option<Name> {
+        let mut tree = self.tree.lock();
+        let inode = tree.get(object).ok()?;
+        let names: Vec<(u64, Name)> = inode.link.iter().chain(&inode.more_links).cloned().collect();
+        let has_it = |(dir, name): &(u64, Name)| tree.local_path(*dir).is_ok_and(|dir| dir.join(name) == *at);
+        if names.iter().any(has_it) {
+            return None;
+        }
+        names.into_iter().map(|(_, name)| name).find(|name| is_copy(self.shared.gateway, name))
     }
 
     fn stopped_at(&self, at: &HomePath) -> Vec<u64> {

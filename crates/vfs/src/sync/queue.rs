@@ -8,11 +8,10 @@ pub mod demand;
 mod known;
 mod plain;
 
-use crate::conflict::Policy;
 use crate::journal::Change;
 use crate::limits;
 use crate::sync::content::Content;
-use crate::sync::frozen::Stopped;
+use crate::sync::frozen::{Said, Stopped};
 use bytes::Bytes;
 use demand::{Demand, Demands, held};
 use hashbrown::{HashMap, HashSet};
@@ -53,7 +52,7 @@ pub struct Pending {
     /// It waits because an earlier one in its folder is stopped.
     pub frozen: bool,
     /// What a person has said of the conflict that it is stopped at.
-    pub said: Option<Policy>,
+    pub said: Option<Said>,
     /// It is laid over the caches.
     pub overlaid: bool,
     /// Who waits for its outcome.
@@ -382,14 +381,17 @@ impl Queue {
         std::mem::take(&mut self.thaws)
     }
 
-    /// The conflict that these operations met is decided; they are stopped no more.
-    pub fn resume(&mut self, seqs: &[u64]) {
+    /// The conflict that these operations met is decided; they are stopped no more. Answers who waits for what comes of it.
+    pub fn resume(&mut self, seqs: &[u64]) -> Vec<Said> {
+        let mut said = Vec::new();
         for seq in seqs {
             if let Some(op) = self.ops.get_mut(seq).filter(|op| op.stopped.is_some()) {
-                (op.stopped, op.said, op.parked, op.again) = (None, None, None, None);
+                said.extend(op.said.take());
+                (op.stopped, op.parked, op.again) = (None, None, None);
                 self.thaws = true;
             }
         }
+        said
     }
 
     /// Takes an operation out.
