@@ -14,7 +14,7 @@ use crate::serve::unsent_line;
 use crate::show;
 use crate::tree::copy::{Copy, Goal, Manner, Trouble};
 use crate::tree::served::{Served, node};
-use crate::tree::{Node, Tree, follow, list_all, local};
+use crate::tree::{Attr, Node, Tree, follow, list_all, local};
 use clap::Args;
 use home::io_text;
 use home::{Error, ErrorKind};
@@ -51,7 +51,8 @@ Examples:
   trellis export saved ann@lab        saved/data/x is what ann@lab/data/x is here
 
 Files, directories and symbolic links whose changes wait because the home refused one are copied as they are here,
-with times and permission bits. Nothing is taken back: `trellis discard` does that.")]
+with times and permission bits. Directories on the way there of which no change waits are made for you alone (0700).
+Nothing is taken back: `trellis discard` does that.")]
 pub struct ExportArgs {
     #[command(flatten)]
     state: StateArg,
@@ -157,6 +158,7 @@ pub(super) async fn export(args: ExportArgs) -> Done {
     let work = async {
         let mut client = Client::connect(&state).await?.ok_or_else(|| "the server has ended".to_owned())?;
         let (mut after, mut seen, mut found) = (Some(0), HashSet::new(), 0);
+        let mut dirs = Vec::new();
         while let Some(from) = after {
             let request = Request::Held { path: path.clone(), after: from };
             let (objects, next) = match client.ask(request).await {
@@ -166,13 +168,14 @@ pub(super) async fn export(args: ExportArgs) -> Done {
             };
             for (path, object) in objects.into_iter().filter(|(path, _)| seen.insert(path.0.clone())) {
                 found += 1;
-                if let Err(e) = one(&mut copy, &top, &path.0, &node(object)).await {
-                    shared.not_copied(&path.0, &e);
+                match one(&mut copy, &top, &path.0, &node(object)).await {
+                    Ok(dir) => dirs.extend(dir),
+                    Err(e) => shared.not_copied(&path.0, &e),
                 }
             }
             after = next;
         }
-        copy.finish().await;
+        finish(copy, dirs).await;
         match (shared.failed(), found) {
             (true, _) => Err(Failure::Failed(None)),
             (_, 0) => {
@@ -200,8 +203,11 @@ async fn new_directory(here: &mut local::Local, path: &[u8]) -> Result<Node, Fai
     Ok(dir)
 }
 
-/// Copies an object to its path below `top`.
-async fn one(copy: &mut Copy, top: &Node, path: &[u8], node: &Node) -> Result<(), Trouble> {
+/// A directory that was made, the attributes that it is to have, and its path.
+type Made = (Node, Attr, Vec<u8>);
+
+/// Copies an object to its path below `top`; answers a directory, which gets its attributes when all is in it.
+async fn one(copy: &mut Copy, top: &Node, path: &[u8], node: &Node) -> Result<Option<Made>, Trouble> {
     let mut names: Vec<&[u8]> = path.split(|b| *b == b'/').filter(|name| !name.is_empty()).collect();
     let name = if node.attr.is_dir() { None } else { names.pop() };
     let mut dir = top.clone();
@@ -212,7 +218,58 @@ async fn one(copy: &mut Copy, top: &Node, path: &[u8], node: &Node) -> Result<()
         };
     }
     match name {
-        Some(name) => copy.object(0, node, Goal { dir: &dir, name, path, there: None }, path).await,
-        None => Ok(()),
+        Some(name) => {
+            copy.object(0, node, Goal { dir: &dir, name, path, there: None }, path).await.map(|()| None)
+        }
+        None => Ok(Some((dir, node.attr, path.to_vec()))),
+    }
+}
+
+/// Waits until all is copied. Directories were told in the order of their changes.
+async fn finish(mut copy: Copy, mut dirs: Vec<Made>) {
+    dirs.sort_by(|(.., a), (.., b)| a.cmp(b));
+    dirs.into_iter().for_each(|(dir, attr, path)| copy.finish_like(dir, &attr, &path));
+    copy.finish().await;
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    /// Also where nobody may write to them, and what is in one is told later.
+    #[tokio::test]
+    async fn directories_are_exported_with_their_modes_and_times() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (from, into) = (tmp.path().join("from"), tmp.path().join("into"));
+        std::fs::create_dir_all(from.join("a/b")).unwrap();
+        std::fs::create_dir(&into).unwrap();
+        std::fs::write(from.join("a/f"), b"1").unwrap();
+        let old = UNIX_EPOCH + Duration::new(978_307_200, 7);
+        for (dir, mode) in [("a/b", 0o755), ("a", 0o555)] {
+            std::fs::File::open(from.join(dir)).unwrap().set_modified(old).unwrap();
+            std::fs::set_permissions(from.join(dir), PermissionsExt::from_mode(mode)).unwrap();
+        }
+        let manner = Manner { preserve: true, force: true, ..Manner::default() };
+        let here = || Box::new(local::Local::default());
+        let mut copy = Copy::new(vec![here()], here(), shared(manner, None, false));
+        let top = follow(&mut *here(), into.as_os_str().as_bytes()).await.unwrap();
+        let mut dirs = Vec::new();
+        for path in ["a/b", "a", "a/f"] {
+            let node = follow(&mut *here(), from.join(path).as_os_str().as_bytes()).await.unwrap();
+            dirs.extend(one(&mut copy, &top, path.as_bytes(), &node).await.unwrap());
+        }
+        finish(copy, dirs).await;
+        for (dir, mode) in [("a", 0o555), ("a/b", 0o755)] {
+            let made = std::fs::metadata(into.join(dir)).unwrap();
+            let seen = (made.mode() & 0o7777, made.mtime(), made.mtime_nsec());
+            assert_eq!(seen, (mode, 978_307_200, 7), "{dir}");
+        }
+        assert_eq!(std::fs::read(into.join("a/f")).unwrap(), b"1");
+        for dir in [&from, &into] {
+            std::fs::set_permissions(dir.join("a"), PermissionsExt::from_mode(0o755)).unwrap();
+        }
     }
 }

@@ -208,6 +208,13 @@ impl Copy {
         self.any(source, from, goal, (there, part), &mut path, 0).await
     }
 
+    /// Gives a directory of the target the mode and the time of another one when all is copied. To be called for the
+    /// outermost first.
+    pub fn finish_like(&mut self, dir: Node, from: &Attr, path: &[u8]) {
+        let (mode, mtime) = (Some(from.mode & 0o1777), Some(modified(from)));
+        self.dirs.push((dir, Set { mode, mtime, ..Set::default() }, path.to_vec()));
+    }
+
     /// Waits until all is copied, and finishes the directories.
     pub async fn finish(mut self) -> (Vec<Box<dyn Tree>>, Box<dyn Tree>) {
         drop(self.jobs);
@@ -343,7 +350,7 @@ impl Copy {
         };
         let set = Set {
             mode: Some(mode).filter(|_| manner.preserve || ours && mode & 0o700 != 0o700),
-            mtime: Some(When::At(from.attr.mtime.0, from.attr.mtime.1)).filter(|_| manner.preserve),
+            mtime: Some(modified(&from.attr)).filter(|_| manner.preserve),
             ..Set::default()
         };
         if set != Set::default() {
@@ -423,6 +430,10 @@ impl Copy {
         }
         self.any(source, &node, goal, (there, part), path, depth + 1).await
     }
+}
+
+fn modified(attr: &Attr) -> When {
+    When::At(attr.mtime.0, attr.mtime.1)
 }
 
 /// Why a directory, of which `path` is the path for a person, does not get a name that something else has.
