@@ -54,6 +54,34 @@ async fn a_refused_write_is_told_once_and_goes_home_when_it_is_tried_again() {
     assert_eq!(world.at_home("f").await.unwrap(), b"new");
 }
 
+/// A large file is many writes; a person sees one change, which he can give up by its number.
+#[tokio::test]
+async fn refused_writes_to_one_file_are_told_as_one() {
+    let world = World::new(Mode::Wb);
+    ["f", "g"].iter().for_each(|name| world.write(name, b"old"));
+    let (e, _) = refusing(&world, ErrorKind::NoSpace).await;
+    let (f, g) = (e.find("/lab/f").await.unwrap(), e.find("/lab/g").await.unwrap());
+    world.fault(Fault::Unreachable);
+    for at in 0..5 {
+        e.write(f, at * 10, b"new").await.unwrap();
+        e.write(g, at * 10, b"new").await.unwrap();
+    }
+    world.fault(Fault::Refuse(ErrorKind::NoSpace));
+    let parked = refused(&e).await;
+    let told: Vec<(&str, u64)> = parked.iter().map(|p| (&*p.what, p.count)).collect();
+    assert_eq!(told, [("write to /f", 5), ("write to /g", 5)]);
+    assert_eq!(discard(&e, Some(&[parked[0].seq])).await.len(), 5);
+    assert_eq!(e.vfs.status().volumes[0].parked.len(), 1);
+    world.fault(Fault::None);
+    e.vfs.retry_refused(None);
+    e.sync().await;
+    assert_eq!(
+        (world.at_home("f").await.unwrap(), e.read(f).await.unwrap()),
+        (b"old".to_vec(), b"old".to_vec())
+    );
+    assert_eq!(world.at_home("g").await.unwrap().len(), 43);
+}
+
 #[tokio::test]
 async fn a_refused_write_is_told_to_the_next_writer() {
     let world = World::new(Mode::Wb);

@@ -138,7 +138,10 @@ impl Call {
             self.vfs.release_owner(open.oid(), self.locker(LockOwner(owner)));
         }
         if let Err(e) = self.commit_written(&open).await {
-            tracing::warn!("a file that was written through a mapping: {e:?}");
+            let e = std::io::Error::from_raw_os_error(e.code());
+            tracing::warn!(
+                "what was written to a file, or through a mapping of it, is not committed after its last close: {e}"
+            );
         }
     }
 }

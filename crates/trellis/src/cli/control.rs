@@ -21,9 +21,6 @@ use std::time::Instant;
 
 /// Parked operations of a home that a person sees.
 const PARKED_SHOWN: usize = 5;
-/// What to do about them.
-const PARKED_ADVICE: &str = "parked changes are kept: make room or give the permission at the home, and they go there \
-                             by themselves; or see `trellis retry`, `trellis export` and `trellis discard`";
 
 /// Arguments of `status`.
 #[derive(Debug, Args)]
@@ -347,7 +344,7 @@ fn row(home: &HomeReport) -> Vec<String> {
         unsent,
         home.oldest_s.map_or_else(|| "-".into(), show::span),
         home.conflicts.to_string(),
-        home.parked.len().to_string(),
+        home.refused().to_string(),
         home.round_trips.to_string(),
         show::size(home.bytes_in),
         show::size(home.bytes_out),
@@ -376,13 +373,11 @@ fn notes(out: &mut String, home: &HomeReport) {
     lines.extend(home.alarm.iter().map(|what| format!("alarm: {what}")));
     lines.extend(home.weaker.iter().map(|what| format!("weaker: {what}")));
     let parked = home.parked.iter().take(PARKED_SHOWN);
-    lines.extend(parked.map(|p| format!("parked {}: {}: {}", p.seq, p.what, p.why)));
+    lines.extend(parked.map(|p| format!("parked {}: {}", p.seq, p.sentence())));
     if let Some(more) = home.parked.len().checked_sub(PARKED_SHOWN).filter(|n| *n > 0) {
         lines.push(format!("parked: {more} more; `trellis status --json` lists all"));
     }
-    if !home.parked.is_empty() {
-        lines.push(PARKED_ADVICE.into());
-    }
+    lines.extend(home.help().into_iter().map(str::to_owned));
     if home.conflict_copies > 0 {
         let copies = show::count(home.conflict_copies, "conflict");
         lines.push(format!("{copies} to be settled: `trellis conflicts` lists them"));
@@ -424,7 +419,13 @@ mod tests {
             alarm: Some("somebody else".into()),
             conflict_copies: 1,
             parked: (9..16)
-                .map(|seq| ParkedReport { seq, what: "write x".into(), why: "permission denied".into() })
+                .map(|seq| ParkedReport {
+                    seq,
+                    what: "write x".into(),
+                    why: "permission denied".into(),
+                    count: 1 + u64::from(seq == 9) * 95,
+                    help: "give the permission".into(),
+                })
                 .collect(),
             round_trips: 7,
             damaged: 0,
@@ -481,9 +482,11 @@ mod tests {
             "also named scp:ann@lab:",
             "no hard links",
             "conflicts in /logs: append-merge",
-            "parked 9: write x",
+            "  102  ",
+            "parked 9: write x (96 changes): permission denied",
+            "parked 10: write x: permission",
             "parked: 2 more",
-            "make room or give the permission",
+            "give the permission",
             "1 conflict to be settled: `trellis conflicts`",
             "run: trellis login ann@lab",
             "the ticket ends in 1m15s; run kinit",
@@ -491,6 +494,7 @@ mod tests {
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
+        assert_eq!(text.matches("give the permission").count(), 1, "{text}");
         assert!(!text.contains('\x1b') && !text.contains("parked 14"), "{text}");
     }
 }

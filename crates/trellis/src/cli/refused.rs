@@ -90,7 +90,7 @@ pub struct DiscardArgs {
     #[arg(long)]
     all: bool,
 
-    /// Print JSON: a list of `seq`, `what`, `why`
+    /// Print JSON: a list as `parked` of `trellis status --json`
     #[arg(long)]
     json: bool,
 }

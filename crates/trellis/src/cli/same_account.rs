@@ -45,7 +45,7 @@ fn described(home: &HomeReport, compared: &[String]) -> String {
         ops => format!("unsent: {}, {}\n", show::count(ops, "change"), show::size(home.unsent_bytes)),
     };
     if !home.parked.is_empty() {
-        text += &format!("of these the home refused {}\n", home.parked.len());
+        text += &format!("of these the home refused {}\n", home.refused());
     }
     text
 }

@@ -165,7 +165,8 @@ mod tests {
     fn a_full_home_is_told() {
         let full = report(|h| {
             h.state = "up".into();
-            h.parked.push(ParkedReport { seq: 1, what: "write x".into(), why: "no space".into() });
+            let (what, why, help) = ("write x".into(), "no space".into(), String::new());
+            h.parked.push(ParkedReport { seq: 1, what, why, count: 1, help });
         });
         let said = Told::default().lines(&full, None, Instant::now());
         assert!(said[0].contains("the home refused: write x (no space)"), "{said:?}");

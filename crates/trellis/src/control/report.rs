@@ -1,8 +1,10 @@
 //! What `trellis status --json` prints. The field names are an interface: docs/STATUS.md lists them.
 
 use super::proto::Raw;
+use crate::show;
 use home::{Class, ErrorKind, Link};
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::time::Duration;
 use vfs::{VfsStatus, VolumeStatus};
 
@@ -211,6 +213,41 @@ pub struct ParkedReport {
     pub what: String,
     /// Why it did not.
     pub why: String,
+    /// How many operations these are: writes to one file that were refused alike are told as the first of them.
+    #[serde(default = "one")]
+    pub count: u64,
+    /// What a person can do; empty where `why` says it.
+    #[serde(default)]
+    pub help: String,
+}
+
+fn one() -> u64 {
+    1
+}
+
+impl HomeReport {
+    /// How many operations the home refused, of those that are told.
+    pub fn refused(&self) -> u64 {
+        self.parked.iter().map(|p| p.count).sum()
+    }
+
+    /// What a person can do about them, each thing once.
+    pub fn help(&self) -> Vec<&str> {
+        let mut all: Vec<&str> =
+            self.parked.iter().map(|p| &*p.help).filter(|help| !help.is_empty()).collect();
+        let mut seen = HashSet::new();
+        all.retain(|help| seen.insert(*help));
+        all
+    }
+}
+
+impl ParkedReport {
+    /// For a person.
+    pub fn sentence(&self) -> String {
+        let many =
+            if self.count > 1 { format!(" ({})", show::count(self.count, "change")) } else { String::new() };
+        format!("{}{many}: {}", self.what, self.why)
+    }
 }
 
 /// A conflict that nobody has settled.
@@ -425,7 +462,36 @@ impl From<&vfs::Parked> for ParkedReport {
             ),
             None => p.kind.to_string(),
         };
-        ParkedReport { seq: p.seq, what: p.what.clone(), why }
+        let help = if p.stopped.is_some() { "" } else { help(p.kind) };
+        ParkedReport { seq: p.seq, what: p.what.clone(), why, count: p.count, help: help.to_owned() }
+    }
+}
+
+/// What helps where a home refuses a change for this reason.
+fn help(why: ErrorKind) -> &'static str {
+    use ErrorKind as E;
+    match why {
+        E::NoSpace
+        | E::Quota
+        | E::Access
+        | E::Perm
+        | E::ReadOnly
+        | E::Io
+        | E::Busy
+        | E::TextBusy
+        | E::Locked => {
+            "parked changes are kept: make room or give the permission at the home, and they go there by themselves; or \
+             see `trellis retry`, `trellis export` and `trellis discard`"
+        }
+        E::NotFound | E::Stale => {
+            "parked, because what is to be changed, or its folder, is not at the home any more: where somebody has moved \
+             it, move it back, and the change goes there by itself; else `trellis export` saves the files as they are \
+             here, and `trellis discard` gives the change up"
+        }
+        _ => {
+            "parked, because the home cannot have it so: `trellis export` saves the files as they are here, `trellis \
+             discard` gives the change up, `trellis retry` tries it again where the home was changed"
+        }
     }
 }
 
@@ -487,6 +553,7 @@ mod tests {
                 kind: home::ErrorKind::Perm,
                 stopped: None,
                 at: None,
+                count: 3,
             }],
             suspended: suspended.map(str::to_owned),
             journal: None,
@@ -514,7 +581,7 @@ mod tests {
             "names": ["lab", "scp:lab:"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "conflict_policies": [], "class": "sftp",
             "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5, "freshness": "polled",
             "kept": false, "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
-            "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted"}],
+            "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted", "count": 3, "help": help(ErrorKind::Perm)}],
             "round_trips": 1, "damaged": 0, "bytes_in": 2, "bytes_out": 3, "journal": null,
             "walks": {"crawls": 1, "asked": 2, "directories": 3, "names": 4, "used": 2},
         });
@@ -524,6 +591,28 @@ mod tests {
         for field in fields.into_iter().flatten() {
             assert!(document.contains(&format!("`{field}`")), "docs/STATUS.md does not mention {field}");
         }
+    }
+
+    #[test]
+    fn what_helps_fits_the_reason() {
+        for (kind, part) in [
+            (ErrorKind::NoSpace, "make room"),
+            (ErrorKind::Stale, "move it back"),
+            (ErrorKind::NotFound, "move it back"),
+            (ErrorKind::TooBig, "cannot have it so"),
+        ] {
+            assert!(help(kind).contains(part), "{kind:?}");
+            assert_eq!(help(kind).contains("room"), part == "make room", "{kind:?}");
+        }
+        let stopped = vfs::Parked {
+            seq: 1,
+            what: "write to /d/f".into(),
+            kind: ErrorKind::Stale,
+            stopped: Some(home::HomePath::root()),
+            at: None,
+            count: 1,
+        };
+        assert_eq!(ParkedReport::from(&stopped).help, "");
     }
 
     #[test]

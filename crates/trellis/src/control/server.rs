@@ -348,7 +348,8 @@ impl Control {
 
     async fn discard(&self, path: Raw, numbers: Option<Vec<u64>>) -> Result<Reply> {
         let given_up = self.vfs.discard(self.home_of(path).await?, numbers.as_deref()).await?;
-        Ok(Reply::Refused(given_up.iter().map(ParkedReport::from).collect()))
+        let told = |p| ParkedReport { help: String::new(), ..ParkedReport::from(p) };
+        Ok(Reply::Refused(given_up.iter().map(told).collect()))
     }
 
     /// A person asks: homes that failed before are tried again.

@@ -23,8 +23,8 @@ pub fn home(home: &HomeReport, tried: Option<&str>) -> Vec<Finding> {
     let name = show::text(home.names.first().unwrap_or(&home.account).as_bytes());
     let mut found = vec![link(home, &name, tried)];
     if !home.parked.is_empty() {
-        let advice = "`trellis status` lists them; make room or give the permission at the home";
-        let number = home.parked.len() as u64;
+        let advice = "`trellis status` lists them, and says what helps";
+        let number = home.refused();
         let kept = if number == 1 { "which is kept here" } else { "which are kept here" };
         let parked = format!("{name} refused {}, {kept}", show::count(number, "change"));
         found.push(Finding::warn("home", parked, advice));

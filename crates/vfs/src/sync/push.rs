@@ -10,6 +10,7 @@ use crate::journal::Stored;
 use crate::limits;
 use crate::volume::Volume;
 use bytes::Bytes;
+use hashbrown::HashMap;
 use home::op::Staged;
 use home::{Class, Error, ErrorKind, Home, Op, OpId, Outcome, Payload, Placed, Result};
 use std::sync::atomic::Ordering;
@@ -91,11 +92,29 @@ enum Sent {
     Nothing,
 }
 
-/// Operations that the home refused, the oldest of them.
+/// Operations that the home refused, the oldest of them. Who gives up a write gives up all later ones to that file, so that
+/// these are told with it.
 pub fn parked(tree: &mut Tree) -> Vec<Parked> {
-    let refused = tree.queue.iter().filter(|(_, p)| p.parked.is_some()).map(|(seq, _)| seq);
-    let refused: Vec<u64> = refused.take(limits::PARKED_SHOWN).collect();
-    refused.into_iter().filter_map(|seq| tree.refused(seq)).collect()
+    let (mut told, mut writes) = (Vec::new(), HashMap::new());
+    for (seq, op) in tree.queue.iter() {
+        let Some(kind) = op.parked else { continue };
+        let write = (op.change.object, kind as u32, op.stopped.is_some());
+        let is_write = matches!(op.change.op, Op::Write { .. });
+        match writes.get(&write).filter(|_| is_write) {
+            Some(at) => {
+                let (_, count): &mut (u64, u64) = &mut told[*at];
+                *count += 1;
+            }
+            None if told.len() < limits::PARKED_SHOWN => {
+                if is_write {
+                    writes.insert(write, told.len());
+                }
+                told.push((seq, 1));
+            }
+            None => {}
+        }
+    }
+    told.into_iter().filter_map(|(seq, count)| Some(Parked { count, ..tree.refused(seq)? })).collect()
 }
 
 impl Volume {

@@ -247,8 +247,13 @@ impl Volume {
                 self.record_late(&mut tree.queue, *seq);
             }
         }
+        let mut said = None;
         for change in refused {
-            tracing::warn!(account = %self.account, "the home refused: {}: {kind}", describe(tree, &change));
+            let what = Some(describe(tree, &change));
+            if let Some(what) = what.as_ref().filter(|_| said != what) {
+                tracing::warn!(account = %self.account, "the home refused: {what}: {kind}");
+            }
+            said = what;
             if let (Op::Write { .. }, Ok(inode)) = (&change.op, tree.get(change.object)) {
                 inode.refused = Some(kind);
             }
