@@ -7,7 +7,7 @@ mod common;
 use common::{World, noise};
 use home::agent::client::Session;
 use home::agent::frame::{HEADER_LEN, Header, PREAMBLE_LEN};
-use home::agent::server::{Program, serve};
+use home::agent::server::{Beside, Program, serve};
 use home::posix::Posix;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::{Class, Home};
@@ -38,7 +38,7 @@ impl Connector for Wire {
         let (passed, input) = UnixStream::pair().unwrap();
         let flips = self.flips.clone();
         std::thread::spawn(move || pass(asked, passed, &flips));
-        std::thread::spawn(move || serve(home, program, false, input, says));
+        std::thread::spawn(move || serve(home, program, Beside::default(), input, says));
         let ours = [asks, hears].map(|end| {
             end.set_nonblocking(true).unwrap();
             tokio::net::UnixStream::from_std(end).unwrap()

@@ -114,6 +114,8 @@ pub struct Mount {
     pub source: Vec<u8>,
     /// Where it is mounted.
     pub point: Vec<u8>,
+    /// Nothing can be changed there: this mount, or the whole file system, is read-only.
+    pub read_only: bool,
 }
 
 /// The account that we run as.

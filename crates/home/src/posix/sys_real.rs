@@ -159,11 +159,14 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
     let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
     let dash = fields.iter().position(|f| *f == b"-")?;
     let (major, minor) = std::str::from_utf8(fields.get(2)?).ok()?.split_once(':')?;
+    let has_ro =
+        |options: Option<&&[u8]>| options.is_some_and(|all| all.split(|b| *b == b',').any(|o| o == b"ro"));
     Some(Mount {
         dev: device(major.parse().ok()?, minor.parse().ok()?),
         point: unescape(fields.get(4)?),
         fstype: fields.get(dash + 1)?.to_vec(),
         source: unescape(fields.get(dash + 2)?),
+        read_only: has_ro(fields.get(5)) || has_ro(fields.get(dash + 3)),
     })
 }
 

@@ -13,11 +13,12 @@
 mod kept;
 
 pub use kept::Kept;
+use kept::Mounted;
 pub(super) use kept::{give, take};
 
 use super::apply::staging;
 use super::resolve::Found;
-use super::sys::{Happened, Sys};
+use super::sys::{Happened, Mount, Sys};
 use super::{Posix, listing, lock};
 use crate::attr::{Access, Attr, HomeId, Kind};
 use crate::error::{ErrorKind, Result};
@@ -49,7 +50,7 @@ struct State {
     /// The kernel tells nothing any more.
     over: bool,
     /// Where what is mounted, as of the last look.
-    mounts: HashSet<(u64, Vec<u8>)>,
+    mounts: HashSet<Mounted>,
     /// What happened to names of the batch that runs, and to directories meanwhile.
     waiting: BTreeMap<i32, Touched>,
     /// Names of the batch that runs.
@@ -278,13 +279,12 @@ fn lose<S: Sys>(home: &Posix<S>, kernel: &S::Fd, over: bool) {
     dirs.keys().for_each(|watch| home.sys.unwatch(kernel, *watch));
 }
 
-/// Ends the watches of directories in which something was mounted or unmounted, and of those below it: other ones are there
-/// now, or are again.
+/// Ends the watches of directories in which something was mounted, unmounted, or made read-only or writable, and of those
+/// below it: other ones are there now, or are again, or may be changed by others than before.
 fn look_at_mounts<S: Sys>(home: &Posix<S>) {
     let now = mounts(home);
     let mut state = lock(&home.watches.state);
-    let changed: Vec<Vec<u8>> =
-        now.symmetric_difference(&state.mounts).map(|(_, point)| point.clone()).collect();
+    let changed: Vec<_> = now.symmetric_difference(&state.mounts).map(|m| m.point.clone()).collect();
     state.mounts = now;
     let is_below = |path: &[u8], point: &[u8]| {
         path.strip_prefix(point)
@@ -308,8 +308,10 @@ fn look_at_mounts<S: Sys>(home: &Posix<S>) {
     }
 }
 
-fn mounts<S: Sys>(home: &Posix<S>) -> HashSet<(u64, Vec<u8>)> {
-    home.sys.mounts().unwrap_or_default().into_iter().map(|m| (m.dev, m.point)).collect()
+/// Also whether they are read-only: of a directory of which nobody tells that, changes would be taken.
+fn mounts<S: Sys>(home: &Posix<S>) -> HashSet<Mounted> {
+    let mounted = |m: Mount| Mounted { dev: m.dev, point: m.point.into(), read_only: m.read_only };
+    home.sys.mounts().unwrap_or_default().into_iter().map(mounted).collect()
 }
 
 /// Events by directory, with what waited, and without what was told.

@@ -224,7 +224,7 @@ impl Sys for SimSys {
 
     fn mounts(&self) -> Sysult<Vec<Mount>> {
         let (fstype, source) = (b"ext4".to_vec(), b"/dev/sda1".to_vec());
-        Ok(vec![Mount { dev: DEVICE, fstype, source, point: b"/".to_vec() }])
+        Ok(vec![Mount { dev: DEVICE, fstype, source, point: b"/".to_vec(), read_only: false }])
     }
 
     fn open_root(&self, path: &[u8]) -> Sysult<SimFd> {

@@ -54,6 +54,8 @@ pub struct Meddler {
     ticks_once: AtomicBool,
     /// No byte can be written any more, and no link made, once the event has happened.
     is_full: AtomicBool,
+    /// All file systems are mounted for reading alone, and the mount table has changed since it was waited for.
+    remounted: Mutex<(bool, bool)>,
 }
 
 impl Meddler {
@@ -77,7 +79,13 @@ impl Meddler {
             written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            remounted: Mutex::default(),
         }
+    }
+
+    /// Everything is mounted anew, or for reading alone.
+    pub fn remount(&self, read_only: bool) {
+        *self.remounted.lock().unwrap() = (read_only, true);
     }
 
     /// The same machine after it was started again; what is in a file was there before.
@@ -367,8 +375,13 @@ impl Sys for Meddler {
     fn unwatch(&self, watches: &OwnedFd, watch: i32) {
         self.linux.unwatch(watches, watch);
     }
+    fn mounts(&self) -> Sysult<Vec<Mount>> {
+        self.call()?;
+        let read_only = self.remounted.lock().unwrap().0;
+        Ok(self.linux.mounts()?.into_iter().map(|m| Mount { read_only, ..m }).collect())
+    }
     fn stirs(&self, watches: &OwnedFd, wait: Option<Duration>) -> Sysult<bool> {
-        self.linux.stirs(watches, wait)
+        Ok(std::mem::take(&mut self.remounted.lock().unwrap().1) || self.linux.stirs(watches, wait)?)
     }
     fn happened(&self, watches: &OwnedFd) -> Sysult<Vec<(i32, Happened)>> {
         self.linux.happened(watches)
@@ -376,7 +389,6 @@ impl Sys for Meddler {
 
     meddled! {
         fn random(&self, buf: &mut [u8]) -> Sysult<()>;
-        fn mounts(&self) -> Sysult<Vec<Mount>>;
         fn open_root(&self, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_path(&self, dir: &OwnedFd, path: &[u8]) -> Sysult<OwnedFd>;
         fn open_name(&self, dir: &OwnedFd, name: &[u8]) -> Sysult<OwnedFd>;

@@ -1,5 +1,6 @@
 //! Watched directories, on the kernel's real inotify.
 
+use super::meddler::Meddler;
 use super::*;
 use crate::op::SetAttr;
 use crate::{Changed, Mark};
@@ -77,6 +78,18 @@ fn what_another_program_does_is_told_by_name() {
         let home = watched(&place);
         act(&place);
         assert_eq!(told(&home, &place), names.iter().map(ToString::to_string).collect(), "act {i}");
+    }
+}
+
+/// The kernel tells of no name then, but of the mount table.
+#[test]
+fn what_is_mounted_anew_for_reading_alone_is_told() {
+    let place = Place::new();
+    let home = watched_on(Meddler::new(Lacks::default()), &place);
+    for read_only in [true, false] {
+        home.sys.remount(read_only);
+        assert!(next(&home).all, "{read_only}");
+        list(&home);
     }
 }
 

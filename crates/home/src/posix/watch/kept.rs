@@ -28,12 +28,14 @@ oncrpc::xdr! {
     }
 
     /// Something mounted.
-    #[derive(Debug, Clone, PartialEq)]
+    #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub struct Mounted {
         /// Its device.
         pub dev: u64,
         /// Where.
         pub point: Bytes,
+        /// Nothing can be changed there.
+        pub read_only: bool,
     }
 
     /// A watched directory, as in the watches of a home.
@@ -113,10 +115,9 @@ pub fn give<S: Sys>(home: &Posix<S>) -> Option<(OwnedFd, Kept)> {
     let state = &mut *lock(&watches.state);
     state.over = true;
     let dirs = std::mem::take(&mut state.dirs).into_iter().map(|(watch, dir)| pack(watch, dir)).collect();
-    let mounts = std::mem::take(&mut state.mounts).into_iter();
     let kept = Kept {
         root: home.root_path.clone().into(),
-        mounts: mounts.map(|(dev, point)| Mounted { dev, point: point.into() }).collect(),
+        mounts: std::mem::take(&mut state.mounts).into_iter().collect(),
         dirs,
         told: state.told.count,
         last: std::mem::take(&mut state.told.last).into(),
@@ -137,7 +138,7 @@ pub fn take<S: Sys>(home: &Posix<S>, fd: OwnedFd, kept: Kept, heard: u64) -> Opt
     {
         let state = &mut *lock(&watches.state);
         watches.kernel.set(Some(fd)).ok()?;
-        state.mounts = kept.mounts.into_iter().map(|m| (m.dev, m.point.to_vec())).collect();
+        state.mounts = kept.mounts.into_iter().collect();
         state.dirs = kept.dirs.into_iter().map(unpack).collect();
         state.told = told;
     }

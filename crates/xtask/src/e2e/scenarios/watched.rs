@@ -236,6 +236,7 @@ fn changes_are_seen(world: &World, work: &Path, link: &Link) -> Result<()> {
     run::output(Command::new("umount").arg(there("dir16")))?;
     sees("what was below it", "dir16/file0", Some("content 0"))?;
     sees("that it is not mounted any more", "dir16/mounted", None)?;
+    becomes_read_only(&far, &there("dir17"))?;
     growing(&far, &there("dir15/file0"))?;
     gone_for_a_while(&far, world, work, link)
 }
@@ -258,6 +259,23 @@ fn gone_for_a_while(far: &Far<'_>, world: &World, work: &Path, link: &Link) -> R
     ensure!(holders() == others, "watches are held that an agent goes on with");
     write("dir9/file7", "after the cut")?;
     far.sees("an edit after a cut", "dir9/file7", Some("after the cut"), SEEN)
+}
+
+/// A file system at the home is mounted anew for reading alone: no name is taken there that it would refuse.
+fn becomes_read_only(far: &Far, dir: &Path) -> Result<()> {
+    let mount = |args: &[&str]| run::output(Command::new("mount").args(args).arg(dir)).map(drop);
+    mount(&["-t", "tmpfs", "-o", "mode=777", "none"])?;
+    wait_for("a file system for all", SEEN, || far.shell("touch dir17/file && ls dir17").ok())?;
+    mount(&["-o", "remount,ro"])?;
+    wait_for("a refusal", SEEN, || {
+        let said = far.shell("! touch dir17/new$RANDOM 2>&1").ok()?;
+        said.contains("Read-only").then_some(())
+    })?;
+    let said = far.shell("! mv dir17/file dir17/moved 2>&1")?;
+    ensure!(said.contains("Read-only"), "{said}");
+    mount(&["-o", "remount,rw"])?;
+    wait_for("that it may be changed again", SEEN, || far.shell("mv dir17/file dir17/moved").ok())?;
+    run::output(Command::new("umount").arg("--lazy").arg(dir)).map(drop)
 }
 
 /// A folder at the home that is another machine's: its kernel hears of no change there, and it is asked for again once it is
