@@ -381,7 +381,7 @@ impl Volume {
                     return Err(ErrorKind::Stale.into());
                 }
                 let content = meta::observe(tree, id, &seen.attr, asked)?;
-                self.content(&tree, id, content);
+                self.content(tree, id, content);
                 Ok(())
             }
             Err(e) if is_missing(&e) && tree.get(id).is_ok_and(|n| n.pending > 0) => Ok(()),
@@ -504,7 +504,7 @@ impl Volume {
         };
         let asked = self.answered(asked, applied);
         if let Some((id, content)) = meta::merge_name(tree, dir, name, attr, asked)? {
-            self.content(&tree, id, content);
+            self.content(tree, id, content);
         }
         Ok(())
     }
