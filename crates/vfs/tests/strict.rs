@@ -284,6 +284,30 @@ async fn what_others_added_is_not_written_over_by_a_write_behind_an_end_that_was
     }
 }
 
+/// What others wrote before it is what is seen then, and has an earlier time at the home.
+#[tokio::test]
+async fn no_ctime_goes_back_where_an_unstable_write_is_undone() {
+    let mut world = World::new(Mode::Strict);
+    world.write("f", b"before");
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    world.fault(Fault::HangChanges);
+    unstable(&e, f, 0, b"ours").await;
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    world.write("f", b"theirs");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    unstable(&e, f, 0, b"more").await;
+    let ours = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    let e = restart(&mut world, e).await;
+    assert_eq!(e.read(f).await.unwrap(), b"theirs");
+    let theirs = e.vfs.getattr(e.ctx(), f).await.unwrap().ctime;
+    assert!(theirs > ours, "{theirs:?} after {ours:?}");
+    let e = restart(&mut world, e).await;
+    assert_eq!(e.vfs.getattr(e.ctx(), f).await.unwrap().ctime, theirs);
+}
+
 #[tokio::test]
 async fn who_waits_for_the_home_hears_that_the_journal_has_ended() {
     let world = World::new(Mode::Strict);

@@ -170,9 +170,10 @@ impl Volume {
         if change.plain || written || (inode.base.is_none() && !empty) {
             inode.base_len = inode.cuts.values().copied().fold(attr.size, u64::min);
         }
-        inode.base = Some(version);
-        if inode.pending == 0 {
-            meta::adopt(inode, attr, at, heard);
+        match inode.pending {
+            // It compares with what was there before: in mode `strict` clients must see another ctime.
+            0 => meta::adopt(inode, attr, at, heard),
+            _ => inode.base = Some(version),
         }
         if inode.kind == home::Kind::File {
             let done = inode.pending == 0;

@@ -67,6 +67,7 @@ impl Volume {
             self.undo(&mut tree, &op.change);
             self.relay(&tree, op.change.object);
             *self.losses.lock() += 1;
+            self.log_bindings_if_room(&mut tree)?;
         }
         self.retire(seq, &op.change, Fate::Dropped)
     }

@@ -354,10 +354,12 @@ impl Volume {
             }
             if inode.pending == 0 {
                 inode.attr = None;
-                inode.shown = None;
+                // Whatever the home shows now comes after what clients saw.
+                inode.shown = inode.shown.map(|(_, time)| (None, time));
                 self.data.drop_object(id);
             }
             let kind = inode.kind;
+            tree.note(id);
             tree.notes.object(id, kind, 0);
         }
     }
