@@ -5,6 +5,7 @@ use crate::compare::compare;
 use crate::gateway::{Gateway, LAB, Session, Sessions, cred, home_dir};
 use crate::machine::Machine;
 use crate::model::{Act, Model, Obj, TOP};
+use crate::network::Net;
 use home::{ErrorKind, Kind};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -54,6 +55,8 @@ pub struct Client {
 pub struct Promised {
     /// The home's machine.
     pub home: Arc<Machine>,
+    /// The way there.
+    pub net: Arc<Net>,
     /// What each answer promises.
     pub mode: Mode,
     /// Now and then a client waits until everything is there.
@@ -356,6 +359,7 @@ impl Client {
         }
         let key = RetryKey(self.rng.random());
         let made = self.model.objs.len();
+        let claims = self.claims();
         let answer = self
             .until_answered(&text, async |c, s, attempt| {
                 let retry = matches!(
@@ -373,7 +377,12 @@ impl Client {
                         return Ok(Answer { made: Some(first.oid), verifier: None });
                     }
                 }
-                c.call(s, &act, retry.then_some(key)).await
+                match c.call(s, &act, retry.then_some(key)).await {
+                    Err(Again::Failed(ErrorKind::Exists, why)) if c.claims() > claims => {
+                        c.take_its_own(s, &act, why).await
+                    }
+                    answer => answer,
+                }
             })
             .await?;
         self.note_moves(&act, made);
@@ -396,6 +405,31 @@ impl Client {
             self.model.objs[*file].mtime = None;
         }
         Ok(())
+    }
+
+    /// How often agents took over, in mode `strict`: then what the one before made without its mark is not known as ours, and
+    /// the call hears that it exists.
+    fn claims(&self) -> u64 {
+        let plain = self.promised.as_ref().filter(|promised| promised.mode.is_plain());
+        plain.map_or(0, |promised| promised.net.claims())
+    }
+
+    /// What was to be made exists. Nobody else makes anything in this directory: what is there is its own, as it was made or
+    /// before it had its mode.
+    async fn take_its_own(&mut self, s: &Session, act: &Act, why: String) -> Try<Answer> {
+        let (dir, name, kind, mode) = match act {
+            Act::Create { dir, name, .. } => (dir, name, Kind::File, 0o600),
+            Act::Mkdir { dir, name } => (dir, name, Kind::Dir, 0o755),
+            _ => return Err(Again::Failed(ErrorKind::Exists, why)),
+        };
+        let found = self.answer(s, s.vfs.lookup(self.ctx(), self.oid(*dir), name.as_bytes())).await?;
+        if found.attr.kind != kind || kind == Kind::File && found.attr.size > 0 {
+            return Err(Again::Failed(ErrorKind::Exists, format!("{why}, and is not what was to be made")));
+        }
+        let set = SetAttrs { mode: Some(mode), ..SetAttrs::default() };
+        self.answer(s, s.vfs.setattr(self.ctx(), found.oid, set, None)).await?;
+        self.say(|| format!("takes {name} for its own"));
+        Ok(Answer { made: Some(found.oid), verifier: None })
     }
 
     /// Whether the home gives the times: what an unstable write shows is this clock's until it is there.
@@ -494,6 +528,7 @@ impl Client {
     /// Attributes after a change: times move on, identity does not.
     async fn learn(&mut self, id: usize) -> Check {
         let (attr, process, kept) = self.attr(id).await?;
+        let by_home = self.has_times_of_home();
         let o = &mut self.model.objs[id];
         if o.fileid.is_some_and(|known| known != attr.fileid) {
             return Err(format!("I10: object {id} had fileid {:?} and has {}", o.fileid, attr.fileid));
@@ -510,13 +545,46 @@ impl Client {
                 o.ctime, attr.ctime
             ));
         }
-        (o.fileid, o.ctime, o.mtime) = (Some(attr.fileid), Some(attr.ctime), Some(attr.mtime));
+        // The home gives its own time to what is unstable.
+        let stays = !by_home || o.dirty.is_empty();
+        (o.fileid, o.ctime, o.mtime) = (Some(attr.fileid), Some(attr.ctime), stays.then_some(attr.mtime));
         o.process = process;
         Ok(())
     }
 
     /// Compares one object with the model.
     pub async fn look(&mut self, id: usize) -> Check {
+        match self.look_once(id).await {
+            Err(why) if !self.is_written_again(id).await? => Err(why),
+            Err(_) => self.look_once(id).await,
+            seen => seen,
+        }
+    }
+
+    /// In mode `strict` an unstable write may be undone, and the verifier says so: then it is written again. Answers whether it was.
+    async fn is_written_again(&mut self, id: usize) -> Check<bool> {
+        let (o, is_gone) = (&self.model.objs[id], self.model.is_gone(id));
+        if !self.has_times_of_home() || o.dirty.is_empty() || is_gone {
+            return Ok(false);
+        }
+        let (oid, process) = (self.oid(id), self.renewed);
+        let undone = self
+            .until_answered(&format!("commit {id}"), async |c, s, _| {
+                let done = c.answer(s, s.vfs.commit(c.ctx(), oid)).await?;
+                let undone = c.model.objs[id].verifier != Some(done.verifier);
+                if undone {
+                    c.write_again(s, id, Stability::Stable).await?;
+                }
+                Ok(undone)
+            })
+            .await?;
+        self.model.apply(&Act::Commit { file: id });
+        self.model.objs[id].mtime = None;
+        // Where the process ended meanwhile, it was written again to the next one.
+        Ok(undone || self.renewed != process)
+    }
+
+    async fn look_once(&mut self, id: usize) -> Check {
         if self.model.is_gone(id) {
             return Ok(());
         }

@@ -24,7 +24,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
@@ -82,6 +82,7 @@ pub struct Net {
     variant: Option<Variant>,
     /// What the home refused.
     pub refusals: Refusals,
+    claims: AtomicU64,
 }
 
 struct State {
@@ -216,7 +217,13 @@ impl Net {
             State { rng, faults: Faults::default(), agent: None, old: Vec::new(), up: true, at_work: 0 };
         let (meddler, meddles) = (Mutex::new(None), AtomicBool::new(false));
         let (state, refusals) = (Mutex::new(state), Refusals::default());
-        Arc::new(Net { name, machine, state, coverage, trace, meddler, meddles, variant, refusals })
+        let claims = AtomicU64::new(0);
+        Arc::new(Net { name, machine, state, coverage, trace, meddler, meddles, variant, refusals, claims })
+    }
+
+    /// How often an agent has taken over.
+    pub fn claims(&self) -> u64 {
+        self.claims.load(Ordering::Relaxed)
     }
 
     /// There is another program.
@@ -604,6 +611,7 @@ impl Home for Line {
             claimed
         };
         let begun = self.work(&agent, (4, SELDOM_CLAIM), claim).await?;
+        self.net.claims.fetch_add(1, Ordering::Relaxed);
         self.net.say(format!("claimed; lost {lost:?}; begun {begun:?}"));
         agent.claims.lock().insert((gateway, volume));
         self.claims.lock().insert((gateway, volume));

@@ -280,6 +280,7 @@ impl World {
         client.may_be_refused = self.plan.has(Trouble::Refusals);
         client.promised = Some(Promised {
             home: self.machine.clone(),
+            net: self.net.clone(),
             mode: self.plan.mode,
             barriers: self.plan.has(Trouble::Barriers),
         });

@@ -356,7 +356,7 @@ fn the_home_never_shows_a_thing_without_all_before_it() {
 fn what_strict_has_answered_is_at_the_home() {
     use Trouble::{AgentKill, GatewayKill, Hangup, Lost, Slow};
     let all = [GatewayKill, Lost, Hangup, Slow, AgentKill];
-    let worlds: [(&[Trouble], &[u64]); 5] = [
+    let worlds: [(&[Trouble], &[u64]); 7] = [
         // A commit whose write a killed agent had not made durable.
         (&all, &[2, 13, 73, 87, 96, 133, 214]),
         // A first answer, and a commit, whose outcome was not in the journal yet.
@@ -366,6 +366,10 @@ fn what_strict_has_answered_is_at_the_home() {
         (&[Lost], &[3, 5, 6, 7, 8]),
         // A write of whose outcome, and of whose bytes, no record told after a kill.
         (&HOME, &[380]),
+        // Ctimes after an unstable write was undone, and of a directory in which a lost answer was looked for.
+        (&HOME, &[23, 54, 339, 366, 1699, 2121]),
+        // Calls that hear that their own names exist, and writes that are undone.
+        (&HOME, &[1, 2, 24, 31, 236, 2816, 2886]),
     ];
     for (troubles, seeds) in worlds {
         for seed in seeds {
