@@ -296,6 +296,8 @@ pub const CTIMES_COUNTED: Duration = Duration::from_millis(1);
 pub const CLOCK_BEHIND: Duration = Duration::from_secs(7 * 86_400);
 /// Between two checkpoints of identities.
 pub const CHECKPOINT: Duration = Duration::from_secs(1);
+/// How often an operation is sent again at once because its directory was moved at that moment.
+pub const ASTRAY_TRIES: u32 = 3;
 /// Pause before an operation is tried again that the home refused for a reason that may pass.
 pub const REFUSED_PAUSE: Duration = Duration::from_secs(30);
 /// Longest pause before an operation is tried again that the home refused for a reason that hardly passes by itself.
