@@ -7,7 +7,7 @@ use crate::machine::fs::{Fs, Ino, Inode};
 use crate::machine::{Around, Call, Fate, Machine, SimFd, SimSys};
 use crate::network::Meddler;
 use home::HomePath;
-use home::posix::sys::{Make, Mode, Rename, Sys, Sysult};
+use home::posix::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -16,8 +16,10 @@ use std::sync::Arc;
 
 /// The folder, below the account's home directory.
 pub const FOLDER: &str = "shared";
-/// The same as a path.
-pub const AT: &str = "/home/ann/shared";
+/// The names that folders have which are moved: the first one is its own.
+pub const FOLDERS: [&str; 3] = [FOLDER, "moved", "again"];
+/// Where they are.
+const TOP: &str = "/home/ann";
 /// The names in it that both change.
 pub const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -37,6 +39,8 @@ struct State {
     temp: u32,
     /// It makes hard links, too.
     links: bool,
+    /// It moves folders, too.
+    moves: bool,
     /// The tokens in each file, as of the content that it had when they were looked for.
     known: HashMap<Ino, (Arc<Vec<u8>>, Tokens)>,
 }
@@ -58,13 +62,13 @@ fn process(machine: &Arc<Machine>) -> SimSys {
 }
 
 impl Outsider {
-    /// Makes the folder. `links`: it makes hard links, too.
+    /// Makes the folder. `links`: it makes hard links, too; `moves`: it moves folders.
     pub fn new(
         machine: Arc<Machine>,
         ledger: Arc<Ledger>,
         trace: Trace,
         seed: u64,
-        links: bool,
+        (links, moves): (bool, bool),
     ) -> Arc<Outsider> {
         let sys = process(&machine);
         let made =
@@ -77,6 +81,7 @@ impl Outsider {
             open: None,
             temp: 0,
             links,
+            moves,
             known: HashMap::new(),
         };
         Arc::new(Outsider { machine, ledger, trace, state: Mutex::new(state) })
@@ -85,7 +90,12 @@ impl Outsider {
     /// Does one thing. What that destroys is its own affair.
     pub fn act(&self) {
         let state = &mut *self.state.lock();
-        let before = self.in_names(&NAMES);
+        if state.moves && state.rng.random_ratio(1, 4) {
+            let moved = self.move_folder(state);
+            moved.into_iter().for_each(|text| self.trace.lock().push(format!("outside: {text}")));
+            return;
+        }
+        let before = self.in_names(|name| NAMES.contains(&name));
         let name = NAMES[state.rng.random_range(0..NAMES.len())];
         let done = self.one_act(state, name);
         let gone = self.gone(state, before);
@@ -98,24 +108,64 @@ impl Outsider {
         self.ledger.excuse(gone);
     }
 
-    /// Removes what conflicts have left in the folder, after a look at it.
+    /// Removes what conflicts have left in the folders, after a look at it.
     pub fn tidy(&self) {
         let state = &mut *self.state.lock();
-        let copies: Vec<String> =
-            self.machine.names(AT).into_iter().filter(|n| !NAMES.contains(&n.as_str())).collect();
-        let before = self.in_names(&copies);
-        if let Ok(dir) = state.sys.open_root(AT.as_bytes()) {
-            copies.iter().for_each(|name| {
+        let is_copy = |name: &str| !NAMES.contains(&name);
+        let before = self.in_names(is_copy);
+        for folder in self.folders() {
+            let Ok(dir) = state.sys.open_root(folder.as_bytes()) else { continue };
+            for name in self.machine.names(&folder).into_iter().filter(|name| is_copy(name)) {
                 state.sys.unlink(&dir, name.as_bytes(), false).ok();
-            });
+            }
         }
         let gone = self.gone(state, before);
         self.ledger.excuse(gone);
     }
 
-    fn in_names(&self, names: &[impl AsRef<str>]) -> Tokens {
-        let contents = names.iter().filter_map(|n| self.machine.file(&format!("{AT}/{}", n.as_ref())));
-        contents.flat_map(|(_, content)| tokens(&content)).collect()
+    /// The folders that there are.
+    fn folders(&self) -> Vec<String> {
+        let all = FOLDERS.iter().map(|folder| format!("{TOP}/{folder}"));
+        all.filter(|path| self.machine.kind(path) == Some(FileType::Dir)).collect()
+    }
+
+    fn in_names(&self, is_meant: impl Fn(&str) -> bool) -> Tokens {
+        let names = |folder: &String| self.machine.names(folder).into_iter().filter(|name| is_meant(name));
+        let paths = self
+            .folders()
+            .into_iter()
+            .flat_map(|folder| names(&folder).map(|name| format!("{folder}/{name}")).collect::<Vec<_>>());
+        let contents: Vec<_> = paths.filter_map(|path| self.machine.file(&path)).collect();
+        contents.iter().flat_map(|(_, content)| tokens(content)).collect()
+    }
+
+    /// Gives a folder another name, or two of them each other's; perhaps makes a new one under the name that is free then.
+    fn move_folder(&self, s: &mut State) -> Sysult<String> {
+        let sys = s.sys.clone();
+        let top = sys.open_root(TOP.as_bytes())?;
+        let (from, to) = (s.rng.random_range(0..FOLDERS.len()), s.rng.random_range(1..FOLDERS.len()));
+        let (from, to) = (FOLDERS[from], FOLDERS[(from + to) % FOLDERS.len()]);
+        let anew = s.rng.random_bool(0.3);
+        let there = |name: &str| self.machine.kind(&format!("{TOP}/{name}")).is_some();
+        let both = there(from) && there(to);
+        let how = if both { Rename::Exchange } else { Rename::Replace };
+        sys.rename(&top, from.as_bytes(), &top, to.as_bytes(), how)?;
+        if anew && !both {
+            sys.make(&top, from.as_bytes(), Make::Dir(0o755))?;
+            // A power cut takes no folder away in which clients work.
+            sys.sync(&sys.reopen(&top, Mode::Read)?)?;
+        }
+        Ok(format!("moves {from} to {to}, exchanging: {both}, anew: {anew}"))
+    }
+
+    /// The folder in which something is done.
+    fn folder(&self, s: &mut State) -> String {
+        if !s.moves {
+            return format!("{TOP}/{FOLDER}");
+        }
+        let folders = self.folders();
+        let n = s.rng.random_range(0..folders.len().max(1));
+        folders.get(n).cloned().unwrap_or_else(|| format!("{TOP}/{FOLDER}"))
     }
 
     /// Those that no file has any more.
@@ -135,7 +185,7 @@ impl Outsider {
 
     fn one_act(&self, s: &mut State, name: &str) -> Sysult<String> {
         let sys = s.sys.clone();
-        let dir = sys.open_root(format!("/home/ann/{FOLDER}").as_bytes())?;
+        let dir = sys.open_root(self.folder(s).as_bytes())?;
         let token = self.ledger.token('X');
         match s.rng.random_range(0..if s.links { 15 } else { 12 }) {
             12.. => {
@@ -211,7 +261,7 @@ impl Outsider {
         }
         self.append(&s.sys, &file, token)?;
         // What the agent has taken out of the folder to remove it has none that a person would see.
-        let named = self.machine.has(AT, file.ino());
+        let named = self.folders().iter().any(|folder| self.machine.has(folder, file.ino()));
         // A file that nobody has meant to remove is still there.
         if named || (removals == self.ledger.removals() && !self.ledger.is_removing()) {
             self.ledger.require(token);
@@ -244,22 +294,24 @@ impl Meddler for Outsider {
 
     fn told(&self, path: &HomePath) {
         let path = path.to_string();
-        let Some(below) = path.strip_prefix(AT).filter(|p| p.is_empty() || p.starts_with('/')) else {
+        let mut below = FOLDERS.iter().filter_map(|folder| path.strip_prefix(&format!("{TOP}/{folder}")));
+        let Some(below) = below.find(|p| p.is_empty() || p.starts_with('/')) else {
             return;
         };
+        let folder = path.strip_suffix(below).unwrap_or(&path);
         let names = match below.strip_prefix('/') {
             Some(name) => vec![name.to_owned()],
             None => self.machine.names(&path),
         };
         for name in names {
-            if let Some((file, content)) = self.machine.file(&format!("{AT}/{name}")) {
+            if let Some((file, content)) = self.machine.file(&format!("{folder}/{name}")) {
                 self.ledger.told(&name, file, tokens(&content));
             }
         }
     }
 
     fn removes(&self, dir: &HomePath, begins: bool) {
-        if dir.to_string() == AT {
+        if FOLDERS.iter().any(|folder| dir.to_string() == format!("{TOP}/{folder}")) {
             self.ledger.removal();
             self.ledger.removing(begins);
         }

@@ -3,7 +3,7 @@
 use crate::client::{Check, Trace};
 use crate::gateway::{Gateway, LAB, Session, Sessions, cred, home_dir};
 use crate::ledger::{Ledger, Tokens, tokens};
-use crate::outsider::{FOLDER, NAMES};
+use crate::outsider::{FOLDER, FOLDERS, NAMES};
 use home::{Error, ErrorKind};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -21,6 +21,8 @@ pub struct Sharer {
     trace: Trace,
     /// A disk may be full for a while.
     full: bool,
+    /// Folders are moved.
+    moves: bool,
 }
 
 /// What a program hears of a full disk: nothing was taken, or what was taken before stays here for now.
@@ -43,10 +45,16 @@ impl Drop for Told<'_> {
 }
 
 impl Sharer {
-    /// A client of a gateway. `full`: a disk may be full for a while.
-    pub fn new(gateway: &Gateway, ledger: Arc<Ledger>, seed: u64, trace: Trace, full: bool) -> Sharer {
+    /// A client of a gateway. `full`: a disk may be full for a while; `moves`: folders are moved.
+    pub fn new(
+        gateway: &Gateway,
+        ledger: Arc<Ledger>,
+        seed: u64,
+        trace: Trace,
+        (full, moves): (bool, bool),
+    ) -> Sharer {
         let rng = StdRng::seed_from_u64(seed);
-        Sharer { sessions: gateway.sessions(), ledger, cred: cred(), rng, trace, full }
+        Sharer { sessions: gateway.sessions(), ledger, cred: cred(), rng, trace, full, moves }
     }
 
     fn is_usual(&self, e: &Error) -> bool {
@@ -84,8 +92,10 @@ impl Sharer {
         let (what, name) = (self.rng.random_range(0..10), NAMES[self.rng.random_range(0..NAMES.len())]);
         let other = NAMES[self.rng.random_range(0..NAMES.len())];
         let stable = self.rng.random_bool(0.7);
-        let mut text = format!("shared: {what} {name} {other}");
-        let done = self.call(s, what, (name, other), stable, &mut text).await;
+        let folder = if self.moves { FOLDERS[self.rng.random_range(0..FOLDERS.len())] } else { FOLDER };
+        let at = if self.moves { format!(" in {folder}") } else { String::new() };
+        let mut text = format!("shared: {what} {name} {other}{at}");
+        let done = self.call(s, (what, folder), (name, other), stable, &mut text).await;
         if let Err(e) = &done {
             text.push_str(&format!(" => {:?}", e.kind));
         }
@@ -99,7 +109,7 @@ impl Sharer {
     async fn call(
         &self,
         s: &Session,
-        what: u32,
+        (what, folder): (u32, &str),
         names: (&str, &str),
         stable: bool,
         text: &mut String,
@@ -107,7 +117,7 @@ impl Sharer {
         let (ctx, (name, other)) = (Ctx::of(&self.cred), names);
         self.ledger.begin();
         let top = home_dir(&s.vfs, &self.cred, LAB).await?;
-        let dir = s.vfs.lookup(ctx, top, FOLDER.as_bytes()).await?.oid;
+        let dir = s.vfs.lookup(ctx, top, folder.as_bytes()).await?.oid;
         let file = match what {
             0..2 => {
                 s.vfs.create(ctx, dir, name.as_bytes(), CreateHow::Guarded, SetAttrs::default()).await?.oid

@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::model::is_whole;
 use crate::neighbour::Neighbour;
 use crate::network::{Faults, Net};
-use crate::outsider::{FOLDER, Outsider};
+use crate::outsider::{FOLDERS, Outsider};
 use crate::sharer::Sharer;
 use crate::variant::Variant;
 use parking_lot::Mutex;
@@ -76,6 +76,8 @@ pub enum Trouble {
     NoExchange,
     /// The other program makes hard links, too.
     Links,
+    /// The other program moves folders in which a client works, too.
+    Moves,
     /// Clients wait at barriers, behind which the home's power may fail.
     Barriers,
     /// Another client makes one thing after the other, and the home never shows one without all before it.
@@ -87,8 +89,8 @@ impl Trouble {
     pub fn is_usual(self) -> bool {
         use Trouble as T;
         let usual = !matches!(self, T::Outsider | T::ClockSteps | T::FullDisks | T::Seldom | T::SmallCache);
-        usual
-            && !matches!(self, T::Refusals | T::Neighbour | T::NoExchange | T::Links | T::Barriers | T::Chain)
+        let others = matches!(self, T::Refusals | T::Neighbour | T::NoExchange | T::Barriers | T::Chain);
+        usual && !others && !matches!(self, T::Links | T::Moves)
     }
 }
 
@@ -196,8 +198,8 @@ impl World {
         trace.lock().push(format!("{faults:?} {size:?}"));
         let shared = plan.has(Trouble::Outsider).then(|| {
             let ledger = Arc::new(Ledger::default());
-            let links = plan.has(Trouble::Links);
-            let outsider = Outsider::new(machine.clone(), ledger.clone(), trace.clone(), rng.random(), links);
+            let also = (plan.has(Trouble::Links), plan.has(Trouble::Moves));
+            let outsider = Outsider::new(machine.clone(), ledger.clone(), trace.clone(), rng.random(), also);
             (outsider, ledger)
         });
         let chain = plan.has(Trouble::Chain).then(|| Arc::new(chain::Links::new(plan.has(Trouble::HomeCut))));
@@ -233,7 +235,8 @@ impl World {
         let rounds = 1 + self.plan.ops / 300;
         let mut sharer = self.shared.as_ref().map(|(_, ledger)| {
             let (seed, full) = (self.rng.random(), self.plan.has(Trouble::FullDisks));
-            Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone(), full)
+            let also = (full, self.plan.has(Trouble::Moves));
+            Sharer::new(&self.gateway, ledger.clone(), seed, self.trace.clone(), also)
         });
         let mut neighbour = self.plan.has(Trouble::Neighbour).then(|| {
             let seed = self.rng.random();
@@ -526,7 +529,9 @@ impl World {
         let known: Vec<String> = clients.iter().map(|c| c.name().to_owned()).collect();
         for name in image.get(top).iter().flat_map(|d| d.names.keys()) {
             let name = String::from_utf8_lossy(name).into_owned();
-            let is_known = [".cache", FOLDER, chain::FOLDER].contains(&&name[..]) || known.contains(&name);
+            let is_shared = FOLDERS.contains(&&name[..]);
+            let is_known =
+                [".cache", chain::FOLDER].contains(&&name[..]) || is_shared || known.contains(&name);
             if !is_known {
                 return Err(format!("I6: {name} is left in the home directory"));
             }

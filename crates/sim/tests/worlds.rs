@@ -145,6 +145,16 @@ fn hold(ops: u64, worlds: &[(&[Trouble], &[u64])]) {
 }
 
 #[test]
+fn what_is_done_in_folders_that_another_program_moves_goes_with_them() {
+    use Trouble::{
+        AgentKill, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, Moves, OldAgents, Outsider, Slow,
+    };
+    let all = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut, Outsider, Moves];
+    // Those that were moved back, or seen elsewhere, before what the home had refused was looked after.
+    hold(100, &[(&[Outsider, Moves], &[30, 138, 150, 275, 418]), (&all, &[1, 2, 3, 4, 5, 103])]);
+}
+
+#[test]
 fn what_was_mended_in_longer_worlds_stays_mended() {
     use Trouble::{
         AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, Neighbour,

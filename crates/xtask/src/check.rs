@@ -64,6 +64,7 @@ fn simulated() -> Result<()> {
     lived("500", "100", &format!("{usual},barriers,chain,no-exchange"))?;
     lived("500", "100", &format!("{usual},outsider,links,refusals,neighbour"))?;
     lived("500", "60", "outsider")?;
+    lived("500", "60", "outsider,moves")?;
     lived("500", "60", "refusals,neighbour,lost,slow")
 }
 
