@@ -275,14 +275,16 @@ async fn chimera_1047_a_commit_never_hides_that_the_disk_failed() {
 /// The same where the home is what a commit waits for.
 #[tokio::test]
 async fn chimera_1047_in_cto_a_commit_has_the_errors_of_the_home() {
-    let world = World::new(Mode::Cto);
-    let e = world.start().await;
-    let lab = e.lab().await;
-    let f = e.create(lab, "f").await.unwrap();
-    e.sync().await;
-    world.fault(Fault::Refuse(ErrorKind::Io));
-    unstable(&e, f, 0, b"lost there".to_vec()).await;
-    assert!(e.vfs.commit(e.ctx(), f).await.is_err());
+    for why in [ErrorKind::Io, ErrorKind::NoSpace, ErrorKind::Access] {
+        let world = World::new(Mode::Cto);
+        let e = world.start().await;
+        let lab = e.lab().await;
+        let f = e.create(lab, "f").await.unwrap();
+        e.sync().await;
+        world.fault(Fault::Refuse(why));
+        unstable(&e, f, 0, b"lost there".to_vec()).await;
+        assert_eq!(e.vfs.commit(e.ctx(), f).await.unwrap_err().kind, why);
+    }
 }
 
 /// What had been acknowledged had the right size after a power cut, and nothing but zeros in it.
