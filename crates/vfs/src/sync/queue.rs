@@ -7,6 +7,7 @@
 pub mod demand;
 mod known;
 mod plain;
+mod stops;
 
 use crate::journal::Change;
 use crate::limits;
@@ -363,35 +364,6 @@ impl Queue {
             Op::Rename { to, new_name, .. } => Some((*to, new_name.clone())),
             _ => None,
         }
-    }
-
-    /// Looks for operations that are stopped.
-    pub fn find_stops(&mut self) {
-        let stopped = self.ops.iter().filter_map(|(seq, p)| Some((*seq, p.stopped.as_ref()?.folder.clone())));
-        self.stops = stopped.collect();
-    }
-
-    /// The folders of operations before `seq` that are stopped.
-    pub fn stops(&self, seq: u64) -> impl Iterator<Item = &HomePath> {
-        self.stops.iter().filter(move |(stopped, _)| *stopped < seq).map(|(_, folder)| folder)
-    }
-
-    /// Whether an operation is not stopped any more since this was asked last.
-    pub fn take_thaw(&mut self) -> bool {
-        std::mem::take(&mut self.thaws)
-    }
-
-    /// The conflict that these operations met is decided; they are stopped no more. Answers who waits for what comes of it.
-    pub fn resume(&mut self, seqs: &[u64]) -> Vec<Said> {
-        let mut said = Vec::new();
-        for seq in seqs {
-            if let Some(op) = self.ops.get_mut(seq).filter(|op| op.stopped.is_some()) {
-                said.extend(op.said.take());
-                (op.stopped, op.parked, op.again) = (None, None, None);
-                self.thaws = true;
-            }
-        }
-        said
     }
 
     /// Takes an operation out.
