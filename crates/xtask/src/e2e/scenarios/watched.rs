@@ -265,14 +265,18 @@ fn gone_for_a_while(far: &Far<'_>, world: &World, work: &Path, link: &Link) -> R
 fn becomes_read_only(far: &Far, dir: &Path) -> Result<()> {
     let mount = |args: &[&str]| run::output(Command::new("mount").args(args).arg(dir)).map(drop);
     mount(&["-t", "tmpfs", "-o", "mode=777", "none"])?;
-    wait_for("a file system for all", SEEN, || far.shell("touch dir17/file && ls dir17").ok())?;
+    far.world.write_home(ANN, &dir.join("file"), b"there")?;
+    far.sees("a file system for all", "dir17/file", Some("there"), SEEN)?;
+    far.shell("ls dir17")?;
     mount(&["-o", "remount,ro"])?;
+    // A look alone: of a folder in which a change waits nothing is asked.
     wait_for("a refusal", SEEN, || {
-        let said = far.shell("! touch dir17/new$RANDOM 2>&1").ok()?;
-        said.contains("Read-only").then_some(())
+        far.shell("! { : >>dir17/file; } 2>&1").ok()?.contains("Read-only").then_some(())
     })?;
-    let said = far.shell("! mv dir17/file dir17/moved 2>&1")?;
-    ensure!(said.contains("Read-only"), "{said}");
+    for change in ["touch dir17/new", "mv dir17/file dir17/moved"] {
+        let said = far.shell(&format!("! {change} 2>&1"))?;
+        ensure!(said.contains("Read-only"), "{change}: {said}");
+    }
     mount(&["-o", "remount,rw"])?;
     wait_for("that it may be changed again", SEEN, || far.shell("mv dir17/file dir17/moved").ok())?;
     run::output(Command::new("umount").arg("--lazy").arg(dir)).map(drop)
