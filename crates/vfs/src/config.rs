@@ -212,8 +212,8 @@ pub struct Parked {
     pub stopped: Option<HomePath>,
     /// Where it would have changed something, from the root of the home.
     pub at: Option<HomePath>,
-    /// How many operations these are: writes to one file that were refused alike are told as the first of them.
-    pub count: u64,
+    /// The numbers of all that it stands for: writes to one file that were refused alike are told as the first of them.
+    pub all: Vec<u64>,
 }
 
 /// An object with changes that cannot go home, because the home refused one.

@@ -68,7 +68,7 @@ async fn refused_writes_to_one_file_are_told_as_one() {
     }
     world.fault(Fault::Refuse(ErrorKind::NoSpace));
     let parked = refused(&e).await;
-    let told: Vec<(&str, u64)> = parked.iter().map(|p| (&*p.what, p.count)).collect();
+    let told: Vec<(&str, usize)> = parked.iter().map(|p| (&*p.what, p.all.len())).collect();
     assert_eq!(told, [("write to /f", 5), ("write to /g", 5)]);
     assert_eq!(discard(&e, Some(&[parked[0].seq])).await.len(), 5);
     assert_eq!(e.vfs.status().volumes[0].parked.len(), 1);

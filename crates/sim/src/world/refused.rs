@@ -67,7 +67,7 @@ impl World {
         if synced.is_ok() != before.is_empty() {
             return Err(format!("I14: a sync says {synced:?}, and what is refused is {before:?}"));
         }
-        let shown: BTreeSet<u64> = before.iter().map(|p| p.seq).collect();
+        let shown = numbers(&before);
         if !shown.is_empty() {
             self.say(format!("refused are {shown:?}"));
         }
@@ -108,7 +108,7 @@ impl World {
         let tried = vfs.retry_refused(None);
         sleep(Duration::from_secs(10)).await;
         let refused = self.net.refusals.take_lately();
-        let after: BTreeSet<u64> = parked(vfs).iter().map(|p| p.seq).collect();
+        let after = numbers(&parked(vfs));
         if tried == shown.len()
             && after.is_superset(shown)
             && refused.is_subset(&after)
@@ -126,6 +126,10 @@ impl World {
 fn midway(image: &Fs) -> BTreeSet<Ino> {
     let stages = image.nodes.values().filter(|node| node.place == "staging");
     stages.flat_map(|stage| stage.names.values().copied()).collect()
+}
+
+fn numbers(parked: &[Parked]) -> BTreeSet<u64> {
+    parked.iter().flat_map(|p| &p.all).copied().collect()
 }
 
 fn parked(vfs: &Vfs) -> Vec<Parked> {

@@ -463,7 +463,13 @@ impl From<&vfs::Parked> for ParkedReport {
             None => p.kind.to_string(),
         };
         let help = if p.stopped.is_some() { "" } else { help(p.kind) };
-        ParkedReport { seq: p.seq, what: p.what.clone(), why, count: p.count, help: help.to_owned() }
+        ParkedReport {
+            seq: p.seq,
+            what: p.what.clone(),
+            why,
+            count: p.all.len() as u64,
+            help: help.to_owned(),
+        }
     }
 }
 
@@ -553,7 +559,7 @@ mod tests {
                 kind: home::ErrorKind::Perm,
                 stopped: None,
                 at: None,
-                count: 3,
+                all: vec![7, 8, 9],
             }],
             suspended: suspended.map(str::to_owned),
             journal: None,
@@ -610,7 +616,7 @@ mod tests {
             kind: ErrorKind::Stale,
             stopped: Some(home::HomePath::root()),
             at: None,
-            count: 1,
+            all: vec![9],
         };
         assert_eq!(ParkedReport::from(&stopped).help, "");
     }

@@ -137,7 +137,7 @@ impl Tree {
         let (change, kind) = (op.change.clone(), op.parked.unwrap_or(ErrorKind::Busy));
         let stopped = op.stopped.as_ref().map(|stopped| stopped.folder.clone());
         let (what, at) = (describe(self, &change), self.place_of(&change));
-        Some(Parked { seq, what, kind, stopped, at, count: 1 })
+        Some(Parked { seq, what, kind, stopped, at, all: vec![seq] })
     }
 }
 

@@ -95,26 +95,27 @@ enum Sent {
 /// Operations that the home refused, the oldest of them. Who gives up a write gives up all later ones to that file, so that
 /// these are told with it.
 pub fn parked(tree: &mut Tree) -> Vec<Parked> {
-    let (mut told, mut writes) = (Vec::new(), HashMap::new());
+    let (mut told, mut writes) = (Vec::<Vec<u64>>::new(), HashMap::<_, usize>::new());
     for (seq, op) in tree.queue.iter() {
         let Some(kind) = op.parked else { continue };
         let write = (op.change.object, kind as u32, op.stopped.is_some());
         let is_write = matches!(op.change.op, Op::Write { .. });
         match writes.get(&write).filter(|_| is_write) {
-            Some(at) => {
-                let (_, count): &mut (u64, u64) = &mut told[*at];
-                *count += 1;
-            }
+            Some(at) => told[*at].push(seq),
             None if told.len() < limits::PARKED_SHOWN => {
                 if is_write {
                     writes.insert(write, told.len());
                 }
-                told.push((seq, 1));
+                told.push(vec![seq]);
             }
             None => {}
         }
     }
-    told.into_iter().filter_map(|(seq, count)| Some(Parked { count, ..tree.refused(seq)? })).collect()
+    let first = |all: Vec<u64>| {
+        let one = tree.refused(*all.first()?)?;
+        Some(Parked { all, ..one })
+    };
+    told.into_iter().filter_map(first).collect()
 }
 
 impl Volume {
