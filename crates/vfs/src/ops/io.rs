@@ -224,10 +224,10 @@ impl Volume {
     /// Mode `strict`: whether a write leaves out what is behind the end that a file with unsent writes is known to have. Others
     /// may have written there: from now on that end counts as not known.
     fn leaves_a_hole(&self, id: u64, position: Position) -> Result<bool> {
-        let Position::At(at) = position else { return Ok(false) };
+        let (true, Position::At(at)) = (self.plain(), position) else { return Ok(false) };
         let mut tree = self.tree.lock();
         let attr = Volume::attr_of(&mut tree, id)?;
-        let leaves = self.plain() && at > length(&tree, id, attr.size);
+        let leaves = at > length(&tree, id, attr.size);
         let inode = tree.get(id)?;
         let is_guess = leaves && inode.kind == Kind::File && inode.pending > 0;
         inode.recalled |= is_guess;

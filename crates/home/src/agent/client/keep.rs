@@ -99,7 +99,8 @@ pub(super) async fn prove(shared: Arc<Shared>) {
             continue;
         }
         match shared.keep().await {
-            Ok(true) => {}
+            // What was told during the silence may not have been taken in yet.
+            Ok(true) => shared.told.goes_on(),
             Err(e) if e.kind == ErrorKind::Unreachable => continue,
             _ => shared.told.breaks(),
         }

@@ -36,6 +36,17 @@ async fn session(stream: UnixStream, told: &Arc<Told>) -> Session {
     Session::start_again(reader, writer, None, Arc::default(), told.clone()).await.unwrap()
 }
 
+/// A directory with a directory `d`, and the first session over it, whose agent keeps what it watches.
+async fn begun() -> (tempfile::TempDir, Arc<Told>, Agent, Session) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::create_dir(dir.path().join("d")).unwrap();
+    let told = Arc::new(Told::new(new_name()));
+    let (agent, stream) = agent(dir.path());
+    let session = session(stream, &told).await;
+    until_kept(&told).await;
+    (dir, told, agent, session)
+}
+
 /// An agent leaves when its pipe ends, which is a task of the runtime.
 async fn ended(thread: std::thread::JoinHandle<()>) {
     let joined = tokio::task::spawn_blocking(move || thread.join().unwrap());
@@ -64,12 +75,7 @@ async fn until_kept(told: &Told) {
 
 #[tokio::test]
 async fn who_comes_back_hears_what_has_happened_in_the_same_span() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("d")).unwrap();
-    let told = Arc::new(Told::new(new_name()));
-    let (first_agent, stream) = agent(dir.path());
-    let first = session(stream, &told).await;
-    until_kept(&told).await;
+    let (dir, told, first_agent, first) = begun().await;
     let watched = first.watch(&loc(b"d"), 10, 5).await.unwrap();
     assert!(watched.epoch.is_some());
     fs::write(dir.path().join("d/heard"), b"").unwrap();
@@ -93,12 +99,7 @@ async fn who_comes_back_hears_what_has_happened_in_the_same_span() {
 
 #[tokio::test]
 async fn an_agent_that_is_gone_for_good_ends_the_span() {
-    let dir = tempfile::tempdir().unwrap();
-    fs::create_dir(dir.path().join("d")).unwrap();
-    let told = Arc::new(Told::new(new_name()));
-    let (first_agent, stream) = agent(dir.path());
-    let first = session(stream, &told).await;
-    until_kept(&told).await;
+    let (dir, told, first_agent, first) = begun().await;
     let before = first.watch(&loc(b"d"), 10, 5).await.unwrap().epoch.unwrap();
     drop(first);
     ended(first_agent.thread).await;
@@ -156,6 +157,8 @@ async fn after_a_silence_the_agent_says_whether_all_was_told() {
         tokio::time::sleep(Duration::from_secs(6)).await;
         assert_eq!((s.epoch(), s.status().link), (None, Link::Up), "it is heard, but was not asked yet");
         tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(s.epoch().is_none(), says, "what was told meanwhile is to be taken in");
+        assert!(tokio::time::timeout(Duration::from_secs(1), s.changes()).await.is_err());
         assert_eq!(s.epoch().unwrap() == first, says);
     }
 }
