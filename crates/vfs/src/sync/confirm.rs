@@ -36,10 +36,14 @@ impl Volume {
                 let makes = matches!(change.op, Op::Create { .. } | Op::Write { .. });
                 let takes = makes || known != attr.id;
                 let other = takes.then(|| self.part_from_another(tree, id, &attr)).flatten();
-                if takes || known_elsewhere(tree, id, &attr).is_none() {
+                let is_its = takes || known_elsewhere(tree, id, &attr).is_none();
+                if is_its {
                     tree.rebind(id, attr.id, binding);
                 }
-                self.confirm_attr(tree, id, &attr, change);
+                // What is unsent of one that was parted would go over the other's: it goes on meeting what the home never has.
+                if is_its || tree.get(id).is_ok_and(|inode| inode.pending == 0) {
+                    self.confirm_attr(tree, id, &attr, change);
+                }
                 self.join(tree, (id, other), &attr);
             }
         }

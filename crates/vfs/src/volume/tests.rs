@@ -161,51 +161,60 @@ async fn what_is_written_after_a_removal_is_to_a_file_that_is_not_gone() {
     }
 }
 
-/// An outcome tells that a new file is one which was found by another name, with unsent changes. A crash right behind it must
-/// not bring back what those were made to.
+/// An outcome tells that a new file is one which was found by another name, with unsent changes. Neither a crash right behind it
+/// must bring back what those were made to, nor the outcome of a move of what was found.
 #[tokio::test]
 async fn what_is_parted_from_another_stays_so_after_a_crash() {
     use crate::inode::{ROOT_ID, tests::attr};
     use home::{Kind, New, Piece};
-    let disk = SimDisk::new();
-    let found = attr(Kind::File, 50);
-    let (ours, theirs) = (Name::new(b"f").unwrap(), Name::new(b"g").unwrap());
-    let other = {
-        let volume = volume(&disk, Arc::new(MemoryHome::new()));
+    for moved in [false, true] {
+        let disk = SimDisk::new();
+        let found = home::Attr { size: 0, ..attr(Kind::File, 50) };
+        let [ours, theirs, new_name] = [b"f", b"g", b"h"].map(|name| Name::new(name).unwrap());
+        let change = |object, op| Change {
+            time: found.mtime,
+            object,
+            after: Some(found),
+            op,
+            retry: None,
+            verifier: None,
+            plain: false,
+        };
         let other = {
-            let mut tree = volume.tree.lock();
-            let object = tree.new_id().unwrap();
-            let made = Op::Create { dir: ROOT_ID, name: ours, new: New::File, mode: 0o644 };
-            let change = |object, op| Change {
-                time: found.mtime,
-                object,
-                after: Some(found),
-                op,
-                retry: None,
-                verifier: None,
-                plain: false,
+            let volume = volume(&disk, Arc::new(MemoryHome::new()));
+            let other = {
+                let mut tree = volume.tree.lock();
+                let object = tree.new_id().unwrap();
+                let made = Op::Create { dir: ROOT_ID, name: ours, new: New::File, mode: 0o644 };
+                let unseen = home::Attr { id: home::HomeId::default(), ..found };
+                let create = Change { after: Some(unseen), ..change(object, made) };
+                let create = volume.submit(&mut tree, 0, create).unwrap();
+                let other = tree.bind(ROOT_ID, &theirs, &found, None).unwrap();
+                assert_ne!(other, object);
+                let inode = tree.get(other).unwrap();
+                (inode.attr, inode.base) = (Some(found), Some(found.version()));
+                let (from, to) = (ROOT_ID, ROOT_ID);
+                let op = Op::Rename { from, name: theirs, object: other, to, new_name, replaced: None };
+                let rename = volume.submit(&mut tree, 0, change(other, op)).unwrap();
+                let pieces = vec![Piece::Truncate(0)];
+                let write = Op::Write { file: other, base: Some(found.version()), pieces };
+                volume.submit(&mut tree, 0, change(other, write)).unwrap();
+                for seq in [Some(create.seq), moved.then_some(rename.seq)].into_iter().flatten() {
+                    let group = Group { seqs: vec![seq], newborn: false };
+                    volume.done(&mut tree, &group, &Done { attr: Some(found), dirs: vec![] }).unwrap();
+                }
+                let base = tree.get(other).unwrap().base.unwrap();
+                assert_eq!(base.id, home::HomeId::default(), "moved: {moved}");
+                other
             };
-            let unseen = home::Attr { id: home::HomeId::default(), ..found };
-            let create = Change { after: Some(unseen), ..change(object, made) };
-            let create = volume.submit(&mut tree, 0, create).unwrap();
-            let other = tree.bind(ROOT_ID, &theirs, &found, None).unwrap();
-            assert_ne!(other, object);
-            let inode = tree.get(other).unwrap();
-            (inode.attr, inode.base) = (Some(found), Some(found.version()));
-            let pieces = vec![Piece::Truncate(0)];
-            let write = Op::Write { file: other, base: Some(found.version()), pieces };
-            volume.submit(&mut tree, 0, change(other, write)).unwrap();
-            let group = Group { seqs: vec![create.seq], newborn: false };
-            volume.done(&mut tree, &group, &Done { attr: Some(found), dirs: vec![] }).unwrap();
+            volume.lane.synced(volume.lane.last()).await.unwrap();
+            disk.kill();
             other
         };
-        volume.lane.synced(volume.lane.last()).await.unwrap();
-        disk.kill();
-        other
-    };
-    let volume = volume(&disk, Arc::new(MemoryHome::new()));
-    let mut tree = volume.tree.lock();
-    assert_eq!(tree.get(other).unwrap().base.unwrap().id, home::HomeId::default());
+        let volume = volume(&disk, Arc::new(MemoryHome::new()));
+        let mut tree = volume.tree.lock();
+        assert_eq!(tree.get(other).unwrap().base.unwrap().id, home::HomeId::default(), "moved: {moved}");
+    }
 }
 
 /// A SETATTR of size and mode takes two changes, and a power cut may leave the first one alone: only the last one says that the
