@@ -8,6 +8,7 @@ mod common;
 use common::{Engine, World};
 use home::testing::fault::Fault;
 use home::{ErrorKind, Name};
+use std::time::Duration;
 use vfs::{ConflictCopy, Keep, Mode, Oid, RenameHow};
 
 /// A conflict over a file of this name in the root of the home.
@@ -102,7 +103,7 @@ async fn an_unsent_copy_is_known_after_a_restart() {
     e.write(f, 0, b"ours").await.unwrap();
     world.write("f", b"theirs!");
     world.fault(Fault::None);
-    e.vfs.sync(None, std::time::Duration::from_secs(10)).await.unwrap();
+    e.vfs.sync(None, Duration::from_secs(10)).await.unwrap();
     let copy = copies(&e).await.remove(0);
     world.fault(Fault::Unreachable);
     let (dir, how) = (copy.dir, RenameHow::Replace);
@@ -389,4 +390,37 @@ async fn a_directory_with_names_that_were_not_seen_stays() {
     assert_eq!(world.at_home("d/new").await.unwrap(), b"theirs");
     let new = e.find("/lab/d/new").await.unwrap();
     assert_eq!(e.read(new).await.unwrap(), b"theirs");
+}
+
+/// What of theirs belongs into the copy is still on its way when somebody asks for everything to be at the home.
+#[tokio::test]
+async fn a_copy_that_is_not_made_yet_is_waited_for() {
+    const SHORT: Duration = Duration::from_millis(300);
+    let world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    world.write("f", &[b'.'; 3000]);
+    let e = world.start().await;
+    let f = e.find("/lab/f").await.unwrap();
+    // Whether the home has them is not known: the second one goes by itself, before what the copy is made of.
+    world.fault(Fault::HangChanges);
+    e.write(f, 3000, b"ours").await.unwrap();
+    e.write(f, 3004, b"too").await.unwrap();
+    for fault in [Fault::HangChanges, Fault::Unreachable] {
+        world.fault(fault);
+        e.vfs.sync(None, SHORT).await.unwrap_err();
+    }
+    world.memory.cut_power();
+    world.write("f", &[b'!'; 3000]);
+    world.fault.set_after_conflict(Fault::LateBytes);
+    world.fault(Fault::None);
+    common::until("in conflict", || e.vfs.status().volumes[0].conflicts == 1).await;
+    let arrive = async {
+        tokio::time::sleep(SHORT).await;
+        world.fault(Fault::SlowChanges(SHORT));
+    };
+    tokio::join!(e.sync(), arrive);
+    assert_eq!(e.vfs.status().volumes[0].unsent_ops, 0);
+    let copy = copies(&e).await.remove(0);
+    let at_home = world.at_home(&copy.name.to_string()).await.unwrap();
+    assert_eq!(at_home, [&[b'!'; 3000][..], b"ourstoo"].concat());
 }

@@ -230,7 +230,7 @@ impl Volume {
         let time = self.env.clock.now();
         let change =
             Change { time, object: id, after: None, op, retry: None, verifier: None, plain: one.plain };
-        self.submit(&mut tree, 0, change).map(drop)
+        self.submit_behind(&mut tree, change)
     }
 
     /// The name is taken at the home: the object keeps its identity under the name of a copy.
@@ -553,7 +553,14 @@ impl Volume {
     fn submit_again(&self, tree: &mut Tree, object: u64, attr: &Attr, op: Op<u64, Stored>) -> Result<()> {
         let (time, after) = (attr.mtime, Some(*attr));
         let change = Change { time, object, after, op, retry: None, verifier: None, plain: false };
-        self.submit(tree, 0, change).map(drop)
+        self.submit_behind(tree, change)
+    }
+
+    /// Accepts a change by which a part of what was accepted before goes home, behind everything that is in the queue.
+    pub(super) fn submit_behind(&self, tree: &mut Tree, change: Change) -> Result<()> {
+        let ticket = self.submit(tree, 0, change)?;
+        tree.queue.goes_behind(ticket.seq);
+        Ok(())
     }
 
     /// Journals the whole content of a file once more, behind everything that is in the queue. `cut`: how much of what it

@@ -30,18 +30,16 @@ pub mod settle;
 pub mod vanish;
 
 use crate::config::Unsent;
+use crate::inode::Tree;
 use crate::limits;
 use crate::volume::Volume;
 use home::{Error, ErrorKind};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// What was accepted before some moment, on its way home.
 struct Barrier {
-    /// The last operation of it.
+    /// The last operation of it, as far as is known: a conflict that is met later sends what it keeps behind everything else.
     target: u64,
-    /// Conflicts when that was determined: the copy of a conflict travels behind everything else.
-    conflicts: u64,
 }
 
 impl Volume {
@@ -90,7 +88,10 @@ impl Volume {
     }
 
     fn barrier(&self) -> Barrier {
-        Barrier { conflicts: self.conflicts.load(Ordering::Relaxed), target: self.hurry_all() }
+        let mut tree = self.tree.lock();
+        let target = tree.queue.iter().next_back().map_or(0, |(seq, _)| seq);
+        self.hurry_to(&mut tree, target);
+        Barrier { target }
     }
 
     /// Waits until all of it is at the home, and answers true, or until waiting is of no use. Whoever gives up may come
@@ -99,23 +100,23 @@ impl Volume {
         let mut outcomes = self.outcomes.subscribe();
         loop {
             outcomes.borrow_and_update();
-            let (done, stuck) = {
+            let stuck = {
                 let mut tree = self.tree.lock();
                 tree.thaw();
-                let done = tree.queue.first().is_none_or(|seq| seq > barrier.target);
-                let stuck = !done && tree.queue.select(self.env.clock.instant(), barrier.target).is_empty();
+                let behind = tree.queue.behind();
+                if behind > barrier.target {
+                    barrier.target = behind;
+                    self.hurry_to(&mut tree, behind);
+                }
+                if tree.queue.first().is_none_or(|seq| seq > barrier.target) {
+                    return true;
+                }
+                let stuck = tree.queue.select(self.env.clock.instant(), barrier.target).is_empty();
                 if stuck && self.drop_moot(&mut tree).is_ok_and(|any| any) {
                     continue;
                 }
-                (done, stuck)
+                stuck
             };
-            if done && self.conflicts.load(Ordering::Relaxed) == barrier.conflicts {
-                return true;
-            }
-            if done {
-                *barrier = self.barrier();
-                continue;
-            }
             // Everything that is left waits for a decision on what the home refused.
             let of_no_use = stuck || !self.connects() || self.suspended.lock().is_some();
             if of_no_use || outcomes.changed().await.is_err() {
@@ -124,13 +125,10 @@ impl Volume {
         }
     }
 
-    /// Asks for everything in the queue to go without delay; answers the last number.
-    fn hurry_all(&self) -> u64 {
-        let mut tree = self.tree.lock();
-        let last = tree.queue.iter().next_back().map_or(0, |(seq, _)| seq);
+    /// Asks for everything up to a number to go without delay.
+    fn hurry_to(&self, tree: &mut Tree, last: u64) {
         tree.queue.promise(last);
         self.wake.notify_one();
-        last
     }
 
     /// Why what was accepted up to `target` is not at the home: the reason of the first operation that it refused.

@@ -85,7 +85,7 @@ impl Volume {
         let (from, to, time) = (dir, dir, self.env.clock.now());
         let op = Op::Rename { from, name: name.clone(), object, to, new_name: new_name.clone(), replaced };
         let change = Change { time, object, after: None, op, retry: None, verifier: None, plain: false };
-        self.submit(tree, 0, change).map(drop)
+        self.submit_behind(tree, change)
     }
 
     /// All of our content goes over theirs, in the same file.

@@ -89,6 +89,8 @@ pub struct Queue {
     plain: usize,
     /// The last record that says of an operation that it was refused, given up, or has another form.
     decided: u64,
+    /// The last record that brings home a part of what was accepted before other records that are in front of it.
+    behind: u64,
     /// Operations up to this number are wanted at the home without delay.
     urgent: u64,
     /// Somebody was promised that all up to these numbers is at the home.
@@ -474,6 +476,16 @@ impl Queue {
     /// Asks for everything up to a number to go without delay.
     pub fn hurry(&mut self, seq: u64) {
         self.urgent = self.urgent.max(seq);
+    }
+
+    /// A record brings home a part of what was accepted before others that are in front of it.
+    pub fn goes_behind(&mut self, seq: u64) {
+        self.behind = self.behind.max(seq);
+    }
+
+    /// The last such record.
+    pub fn behind(&self) -> u64 {
+        self.behind
     }
 
     /// Somebody was promised that everything up to a number is at the home.
