@@ -58,6 +58,9 @@ impl<S: Sys> Batch<'_, S> {
         {
             return true;
         }
+        if self.is_half_of_another_try(placed, file, pieces) {
+            return true;
+        }
         let is_marked = base.id == attr.id && attr.mtime == placed.time;
         // What has the old length may be the old content with another time, if what was begun before the power failed left no
         // more, or an agent was killed before it gave back the time of what it took back; but somebody else may have written it as
@@ -71,6 +74,22 @@ impl<S: Sys> Batch<'_, S> {
                 && (base.size + u64::from(!may_be_old)..=size).contains(&attr.size)
                 && (cut && self.may_be_torn(file, pieces, base.size)
                     || self.holds_no_other(file, pieces, base.size))
+    }
+
+    /// Whether an earlier execution that died had found more in the file than the base: what it took for a part of ours, as the
+    /// image that it left tells.
+    fn is_half_of_another_try(&self, placed: &Placed, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
+        let claim = self.claim.as_ref();
+        let Some(image) = claim.and_then(|claim| claim.image(placed.id.seq, file.attr.id)) else {
+            return false;
+        };
+        let end = image.old.iter().map(|run| run.at + run.data.len() as u64).max().unwrap_or(0);
+        let is_whole = image.old.iter().any(|run| run.at == 0 && run.data.len() as u64 >= image.cut);
+        is_whole
+            && !is_append(end, pieces)
+            && self.is_of_images(file, pieces, &[image])
+            && self.has_begun(file, pieces, end)
+            && self.holds_no_other(file, pieces, end)
     }
 
     /// Whether it is known what a file had in it before what was not ended, so that the file has nothing else in it; `None` where

@@ -580,6 +580,12 @@ impl<S: Sys> Claim<S> {
         doubted.chain(torn).map(image).collect::<Option<_>>().unwrap_or_default()
     }
 
+    /// What a file had in it before an earlier agent wrote it in place for this very operation, which it did not end.
+    pub fn image(&self, seq: u64, file: HomeId) -> Option<&Image> {
+        let is_in_doubt = self.doubt.get(&seq) == Some(&Some(Intent::InPlace(file)));
+        self.images.get(&seq).filter(|image| is_in_doubt && image.file == file)
+    }
+
     /// Whether an earlier agent was about to write this file in place for an operation that it did not end: this one, or
     /// one whose bytes this one has in it.
     pub fn was_in_place(&self, seq: u64, file: HomeId) -> bool {

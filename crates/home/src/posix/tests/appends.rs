@@ -102,3 +102,56 @@ fn a_new_time_may_be_all_that_a_killed_agent_left_of_an_append() {
         assert!(place.read("w/log") == wanted.as_bytes(), "{outcome:?}");
     }
 }
+
+/// Two writes to a new file, by an agent that dies before its call number `calls`.
+fn two_writes(calls: usize) -> (Place, Vec<Placed>) {
+    let place = begin();
+    let made = placed(create("w", "made", 0o644));
+    let writes = [&b"FIRST"[..], b"AGAIN, and more"].map(|bytes| placed(write("w/made", None, 0, bytes)));
+    let ops = [vec![made], writes.to_vec()].concat();
+    let home = place.open(Meddler::new(Lacks::default()));
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    home.sys.after(calls, Event::Death);
+    let _ = home.apply(ops.clone());
+    assert!(home.sys.happened(), "all is done");
+    drop(home);
+    (place, ops)
+}
+
+/// The first of two writes to a new file is done again over what a power cut left of both, by an agent that dies, too. What
+/// another program wrote to it then is not taken for a part of that.
+#[test]
+fn what_is_done_again_over_a_later_write_may_be_interrupted_once_more() {
+    let has = |place: &Place, bytes: &[u8]| std::fs::read(place.path("w/made")).is_ok_and(|had| had == bytes);
+    let cut = (0..).find(|calls| has(&two_writes(*calls).0, b"AGAIN, and more")).unwrap();
+    let mut written = 0;
+    for (calls, theirs) in (0..).flat_map(|calls| [(calls, false), (calls, true)]) {
+        let (place, ops) = two_writes(cut);
+        let next = place.open(Meddler::restarted(Lacks::default()));
+        let empty = Version { size: 0, mtime: ops[0].time, ..version(&next, "w/made") };
+        let first = write("w/made", Some(empty), 0, b"FIRST");
+        let first = Placed { resent: true, op: first, ..ops[1].clone() };
+        let known = next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        assert_eq!(known.torn, numbers(&ops[1..]));
+        next.sys.after(calls, Event::Death);
+        let _ = next.apply(vec![first.clone()]);
+        if !next.sys.happened() {
+            break;
+        }
+        drop(next);
+        let time = version(&place.open(Meddler::new(Lacks::default())), "w/made").mtime;
+        if !has(&place, b"FIRST, and more") || time == first.time {
+            continue;
+        }
+        written += 1;
+        if theirs {
+            place.write("w/made", b"FIRST, and MORE");
+        }
+        let last = place.open(Meddler::restarted_before(Lacks::default()));
+        last.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        let outcome = last.apply(vec![first]).unwrap().remove(0);
+        assert_eq!(matches!(outcome, Outcome::Done(_)), !theirs, "death at call {calls}: {outcome:?}");
+        assert!(has(&place, if theirs { b"FIRST, and MORE" } else { b"FIRST, and more" }));
+    }
+    assert!(written > 1, "only {written} times");
+}
