@@ -568,6 +568,22 @@ pub trait Home: Send + Sync {
     /// effect. What nobody waits for any more may still arrive: who stages other bytes takes another name.
     async fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<()>;
 
+    /// Holds on disk what is staged as `op` from now on, if [`Home::spools`]: as much as there is room for, and also after the connection is lost,
+    /// until the volume is claimed over another one before this is asked there again. Answers how many bytes are held from the start without a gap; with these
+    /// it may go on. Operations refer to it as [`Payload::Spooled`].
+    ///
+    /// # Errors
+    /// What kept bytes from being held that were staged since; `Unsupported` where there are no spools.
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        let _ = op;
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// Whether there are spools, as the home said when it was connected last.
+    fn spools(&self) -> bool {
+        false
+    }
+
     /// The same as [`Home::stage`] with bytes that the home has already: those of a file that lies at one of these places,
     /// which are tried in their order for each part. What is not there, or has another hash, is not staged.
     /// [`ErrorKind::Unsupported`] where the home cannot.

@@ -7,6 +7,10 @@ pub mod remote;
 
 /// Bytes of staged data that a home holds for operations to come; the oldest are forgotten first.
 pub const STAGED_BYTES: usize = 64 << 20;
+/// Spools that one process adds to at a time.
+pub const SPOOLS: usize = 64;
+/// Bytes of a spool after which it begins to be written to the disk.
+pub const SPOOL_FLUSH: u64 = 8 << 20;
 /// Outcomes of executed operations that are kept to answer a repeated one.
 pub const OUTCOMES_KEPT: usize = 8192;
 /// Operations that may have been executed, of which a home tells when a volume is claimed.

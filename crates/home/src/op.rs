@@ -69,6 +69,8 @@ oncrpc::xdr! {
         Inline(Bytes) = 0,
         /// Handed over before by `stage`.
         Staged(Staged) = 1,
+        /// The same, and held on disk: see [`crate::Home::spool`].
+        Spooled(Spooled) = 2,
     }
 
     /// A range of staged data.
@@ -80,6 +82,15 @@ oncrpc::xdr! {
         pub at: u64,
         /// Length in bytes.
         pub len: u64,
+    }
+
+    /// A range of staged data that is used only where it is what was sent.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub struct Spooled {
+        /// The range.
+        pub range: Staged,
+        /// BLAKE3 of its bytes.
+        pub hash: [u8; 32],
     }
 
     /// What became of an operation.
@@ -219,7 +230,7 @@ impl Payload {
     pub fn len(&self) -> u64 {
         match self {
             Payload::Inline(bytes) => bytes.len() as u64,
-            Payload::Staged(range) => range.len,
+            Payload::Staged(range) | Payload::Spooled(Spooled { range, .. }) => range.len,
         }
     }
 }

@@ -147,6 +147,8 @@ struct State {
     /// What it was to an earlier process.
     expected: Option<Class>,
     weaker: Vec<String>,
+    /// Whether it had [`Home::spools`] when it was connected last.
+    spools: bool,
     /// A home of the full class that keeps neither fence nor log.
     unfenced: bool,
     /// Seconds, as in [`Status`].
@@ -178,6 +180,7 @@ impl RemoteHome {
             failures: 0,
             short: 0,
             first: None,
+            spools: false,
             expected: None,
             weaker: Vec::new(),
             unfenced: false,
@@ -270,6 +273,7 @@ async fn live(shared: Arc<Shared>) {
         state.greet(hello);
         state.failures = 0;
         state.lost = None;
+        state.spools = connection.spools();
         state.phase = Phase::Up(connection.clone());
     }
     shared.moved.send_replace(());
@@ -665,6 +669,15 @@ impl Home for RemoteHome {
 
     async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
         self.same_account().await?.copy(op, places, parts).await
+    }
+
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        self.same_account().await?.spool(op).await
+    }
+
+    fn spools(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.foreign.is_none() && state.spools
     }
 
     fn copies(&self) -> bool {

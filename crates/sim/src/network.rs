@@ -438,6 +438,7 @@ fn shown(op: &Op<Loc, Payload>, resent: bool) -> String {
                 Piece::Truncate(size) => format!("cut to {size}"),
                 Piece::Data(at, Payload::Inline(d)) => format!("{} at {at}", d.len()),
                 Piece::Data(at, Payload::Staged(s)) => format!("{} staged at {at}", s.len),
+                Piece::Data(at, Payload::Spooled(s)) => format!("{} spooled at {at}", s.range.len),
             };
             let pieces: Vec<String> = pieces.iter().map(piece).collect();
             format!("Write {} [{}] base {base:?}", file.path, pieces.join(", "))
@@ -594,6 +595,14 @@ impl Home for Line {
 
     async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
         self.hand_over(move |posix| posix.copy(op, &places, &parts).map(drop)).await
+    }
+
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        self.ask(move |posix| posix.spool(op)).await
+    }
+
+    fn spools(&self) -> bool {
+        true
     }
 
     /// Always, so that it is seen what comes of it.

@@ -354,6 +354,15 @@ impl Home for Gate {
         self.inner.home.copy(op, places, parts).await
     }
 
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        let _call = self.call();
+        self.inner.home.spool(op).await
+    }
+
+    fn spools(&self) -> bool {
+        self.inner.home.spools()
+    }
+
     fn copies(&self) -> bool {
         self.inner.home.copies()
     }

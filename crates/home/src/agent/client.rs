@@ -28,7 +28,7 @@ use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type}
 use super::verbs::{Accept, CODEC_NONE, FEATURES, Failure, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
     BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedOps, CheckedStage, ClaimArgs, CopyArgs, KEEPS, KNOWN,
-    KnownArgs, News, ORDERED, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
+    KnownArgs, News, ORDERED, SPOOLS, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{COPY_PLACES, KNOWN_MAX, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX};
@@ -677,6 +677,20 @@ impl Home for Session {
             }
         });
         futures_util::future::try_join_all(requests).await.map(drop)
+    }
+
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        if !self.spools() {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        match self.call(Class::Data, Request::Spool(op)).await? {
+            Reply::Spool(held) => Ok(held),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn spools(&self) -> bool {
+        self.accept.features & SPOOLS != 0
     }
 
     fn copies(&self) -> bool {

@@ -4,7 +4,7 @@
 //! A line stays as it is for as long as version 1 is spoken. A new verb adds lines.
 
 use super::verbs::*;
-use crate::op::Staged;
+use crate::op::{Spooled, Staged};
 use crate::sparse::{KnownPart, Sparse, SparsePart};
 use crate::{
     Access, Attr, Believed, Changed, Chunk, Claimed, Class, Copied, Done, Entry, Error, ErrorKind, Hello,
@@ -131,6 +131,14 @@ fn placed() -> Vec<Placed> {
     ops.into_iter().zip(1..).map(one).collect()
 }
 
+/// A change with what is held on disk.
+fn spooled() -> Vec<Placed> {
+    let range = Staged { op: op_id(2), at: 3, len: 4 };
+    let pieces = vec![Piece::Data(0, Payload::Spooled(Spooled { range, hash: [7; 32] }))];
+    let op = Op::Write { file: loc(b"f"), base: None, pieces };
+    vec![Placed { id: op_id(3), time: time(5), plain: false, resent: false, op }]
+}
+
 /// A check, though not of these bytes.
 const CHECK: [u8; 16] = *b"0123456789abcdef";
 
@@ -174,6 +182,8 @@ fn requests() -> Vec<Body> {
         body("READK", Request::Readk(KnownArgs { read, known: vec![258, 3] })),
         body("WALK", Request::Walk(walk)),
         body("APPLYC", Request::Applyc(CheckedOps(Some(placed())))),
+        body("SPOOL", Request::Spool(op_id(2))),
+        body("APPLY of what is spooled", Request::Apply(spooled())),
         body("KEEP", Request::Keep(KeepArgs { name: *b"nobody can guess", heard: 258 })),
     ]
 }
@@ -255,6 +265,7 @@ fn replies() -> Vec<Body> {
         body("READK's answer", Reply::Readk(sparse)),
         body("WALK's answer", Reply::Walk(walked)),
         body("APPLYC's answer", Reply::Applyc(outcomes)),
+        body("SPOOL's answer", Reply::Spool(258)),
         body("KEEP's answer", Reply::Keep(true)),
     ]
 }

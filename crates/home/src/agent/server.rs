@@ -69,6 +69,11 @@ pub trait Serve: Send + Sync + 'static {
     fn xattrs(&self, at: &Loc, want: Option<&XattrName>) -> Result<Xattrs>;
     /// See [`crate::Home::stage`]. Only one runs at a time.
     fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64>;
+    /// See [`crate::Home::spool`]. Never runs beside `stage`.
+    fn spool(&self, op: OpId) -> Result<u64> {
+        let _ = op;
+        Err(ErrorKind::Unsupported.into())
+    }
     /// See [`crate::Home::copy`]. Never runs beside `stage`. Answers as that does.
     fn copy(&self, op: OpId, places: &[Loc], parts: &[Copied]) -> Result<u64>;
     /// See [`crate::Home::apply`]. Only one runs at a time.
@@ -138,6 +143,9 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn copy(&self, op: OpId, places: &[Loc], parts: &[Copied]) -> Result<u64> {
         self.copy(op, places, parts)
+    }
+    fn spool(&self, op: OpId) -> Result<u64> {
+        self.spool(op)
     }
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         self.apply(ops)
@@ -337,7 +345,9 @@ impl<S: Serve> Server<S> {
             Ok(request) if *greeted => {
                 let line = match request {
                     Request::Apply(_) | Request::Applyc(_) | Request::Claim(_) => For::Change,
-                    Request::Stage(_) | Request::Stagec(_) | Request::Copy(_) => For::Staged,
+                    Request::Stage(_) | Request::Stagec(_) | Request::Copy(_) | Request::Spool(_) => {
+                        For::Staged
+                    }
                     _ => For::Read,
                 };
                 let pack = self.packer.may_answer_packed(&header);
@@ -434,6 +444,7 @@ impl<S: Serve> Server<S> {
             Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
             Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
             Request::Copy(a) => Reply::Copy(self.copy(&a)?),
+            Request::Spool(op) => Reply::Spool(home.spool(op)?),
             Request::Readc(a) => {
                 Reply::Readc(CheckedChunk::of(home.read(&a.file, a.at, a.len.min(READ_MAX))?))
             }

@@ -46,6 +46,8 @@ pub const SUMS: u64 = 8192;
 pub const PLACES: u64 = 16384;
 /// A feature: KEEP, with WATCH.
 pub const KEEPS: u64 = 32768;
+/// A feature: SPOOL and [`crate::Payload::Spooled`].
+pub const SPOOLS: u64 = 65536;
 /// All features that we have.
 pub const FEATURES: u64 = XATTRS
     | CLAIMS
@@ -62,7 +64,8 @@ pub const FEATURES: u64 = XATTRS
     | BOOTS
     | SUMS
     | PLACES
-    | KEEPS;
+    | KEEPS
+    | SPOOLS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -108,6 +111,8 @@ oncrpc::xdr! {
         Applyc(CheckedOps) = 19,
         /// Watches are to outlive the connection; where the feature [`KEEPS`] is agreed on.
         Keep(KeepArgs) = 20,
+        /// What is staged under this name is held on disk; where the feature [`SPOOLS`] is agreed on.
+        Spool(OpId) = 21,
     }
 
     /// What the server answers.
@@ -155,6 +160,8 @@ oncrpc::xdr! {
         Applyc(Vec<Outcome>) = 19,
         /// Whether all changes are told that followed those of the request, and those to come will be.
         Keep(bool) = 20,
+        /// How many bytes are held from the start without a gap.
+        Spool(u64) = 21,
     }
 
     /// What the server says without having been asked.

@@ -4,7 +4,7 @@ use super::State;
 use super::tree::{Body, UID};
 use crate::attr::{Attr, HomeId, Kind, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::{Done, New, Op, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
+use crate::op::{Done, New, Op, Outcome, Payload, Piece, Placed, SetAttr, SetTime, Spooled};
 use crate::{HomePath, Loc, Name, XattrHow, XattrName};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -32,6 +32,15 @@ type Act<T> = std::result::Result<T, Fail>;
 /// Executes operations in order; see [`crate::Home::apply`].
 pub(super) fn apply(state: &mut State, ops: &[Placed]) -> Result<Vec<Outcome>> {
     for placed in ops.iter().filter(|p| state.memo.outcome(p.id).is_none()) {
+        let spooled =
+            payloads(&placed.op).filter_map(|p| if let Payload::Spooled(s) = p { Some(s) } else { None });
+        let mut other = spooled.filter(|s| {
+            let there = state.staged.get(&s.range).map(|bytes| *blake3::hash(&bytes).as_bytes());
+            there.is_some_and(|hash| hash != s.hash)
+        });
+        if let Some(other) = other.next() {
+            state.staged.forget(other.range.op);
+        }
         if ranges(&placed.op).any(|r| !state.staged.holds(r)) {
             return Err(ErrorKind::NotStaged.into());
         }
@@ -57,7 +66,10 @@ fn payloads(op: &Op<Loc, Payload>) -> impl Iterator<Item = &Payload> {
 }
 
 fn ranges(op: &Op<Loc, Payload>) -> impl Iterator<Item = &crate::op::Staged> {
-    payloads(op).filter_map(|p| if let Payload::Staged(range) = p { Some(range) } else { None })
+    payloads(op).filter_map(|p| match p {
+        Payload::Staged(range) | Payload::Spooled(Spooled { range, .. }) => Some(range),
+        Payload::Inline(_) => None,
+    })
 }
 
 fn run(state: &mut State, placed: &Placed) -> Outcome {
@@ -255,7 +267,9 @@ impl State {
     fn bytes(&self, payload: &Payload) -> Act<Bytes> {
         match payload {
             Payload::Inline(bytes) => Ok(bytes.clone()),
-            Payload::Staged(range) => Ok(self.staged.get(range).ok_or(ErrorKind::NotStaged)?),
+            Payload::Staged(range) | Payload::Spooled(Spooled { range, .. }) => {
+                Ok(self.staged.get(range).ok_or(ErrorKind::NotStaged)?)
+            }
         }
     }
 

@@ -62,6 +62,8 @@ pub struct Counters {
     pub bytes_read: u64,
     /// Bytes that [`Home::stage`] brought.
     pub bytes_staged: u64,
+    /// See [`Home::spool`](crate::Home::spool).
+    pub spool: u64,
     /// Calls of [`Home::stage`] and [`Home::copy`] with other bytes than the same name had at this position before: over
     /// several pipes those might arrive after these.
     pub mixed: u64,
@@ -111,6 +113,8 @@ struct State {
     confirms: bool,
     /// See [`MemoryHome::set_copies`].
     copies: bool,
+    /// See [`MemoryHome::set_spools`].
+    spools: bool,
     /// See [`MemoryHome::set_walks`].
     walks: bool,
     /// See [`MemoryHome::set_window`].
@@ -181,6 +185,7 @@ impl MemoryHome {
             window: None,
             home_dir: HomePath::root(),
             copies: false,
+            spools: false,
             watched: HashMap::new(),
             told: Vec::new(),
             token: *b"a token for test",
@@ -201,7 +206,9 @@ impl MemoryHome {
         if !state.keeps_log {
             state.memo = Memo::default();
         }
-        state.staged = StagedStore::default();
+        if !state.spools {
+            state.staged = StagedStore::default();
+        }
         state.watched.clear();
         state.epoch = state.epoch.map(|epoch| epoch + 1);
         state.claims.values_mut().for_each(|claimed| *claimed = false);
@@ -255,6 +262,11 @@ impl MemoryHome {
     /// From now on it is worth looking for bytes that it has, and for those that it need not send.
     pub fn set_copies(&self) {
         self.state.lock().copies = true;
+    }
+
+    /// From now on what is staged outlives an agent, as if all of it were on disk.
+    pub fn set_spools(&self) {
+        self.state.lock().spools = true;
     }
 
     /// Tells of changes in a watched directory: under these names, or of all of it.
@@ -551,6 +563,19 @@ impl Home for MemoryHome {
         state.counters.stage += 1;
         state.counters.bytes_staged += data.len() as u64;
         state.stage(op, at, data)
+    }
+
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        let mut state = self.state.lock();
+        state.counters.spool += 1;
+        if !state.spools {
+            return Err(ErrorKind::Unsupported.into());
+        }
+        Ok(state.staged.contiguous(op))
+    }
+
+    fn spools(&self) -> bool {
+        self.state.lock().spools
     }
 
     async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use super::apply::staging;
 use super::sys::{Account, FileType, Make, Mode, Sys, Sysult};
-use super::{Posix, ident, lock};
+use super::{Posix, ident, lock, spool};
 use crate::error::Result;
 use crate::{Class, Hello, HomePath};
 use bytes::Bytes;
@@ -87,6 +87,7 @@ fn token<S: Sys>(home: &Posix<S>) -> Sysult<([u8; TOKEN], bool)> {
     let dir = cache_dir(home)?;
     // Leftovers only take space.
     staging::sweep(home, &dir).ok();
+    home.sys.open_name(&dir, b"volumes").and_then(|volumes| spool::sweep(home, &volumes)).ok();
     if let Some(old) = read_token(home, &dir)? {
         // Who made it may have been killed before its name was durable.
         home.sync_dir(&dir)?;

@@ -97,6 +97,14 @@ impl<S: Sys> Home for PosixHome<S> {
         self.run(move |posix| posix.copy(op, &places, &parts).map(drop)).await
     }
 
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        self.run(move |posix| posix.spool(op)).await
+    }
+
+    fn spools(&self) -> bool {
+        true
+    }
+
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         self.run(move |posix| posix.claim(gateway, volume, lost)).await
     }

@@ -5,7 +5,7 @@
 
 use super::apply::staging;
 use super::sys::{Mode, Sys};
-use super::{Posix, failed, lock};
+use super::{Posix, failed, lock, spool};
 use crate::attr::{HomeId, Kind, Time};
 use crate::error::{ErrorKind, Result};
 use crate::{Entry, Loc, Name, Page, limits};
@@ -65,7 +65,7 @@ pub(super) fn page<S: Sys>(
 
 /// One entry; `None` if the name went away, or is not shown.
 fn entry<S: Sys>(home: &Posix<S>, dir: &S::Fd, name: Name) -> Option<Entry> {
-    if staging::is_ours(home, dir, name.as_bytes()) {
+    if staging::is_ours(home, dir, name.as_bytes()) || spool::is_ours(home, dir, name.as_bytes()) {
         return None;
     }
     match home.sys.open_name(dir, name.as_bytes()) {

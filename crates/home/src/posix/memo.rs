@@ -209,7 +209,8 @@ impl StagedStore {
         Ok(self.contiguous(op))
     }
 
-    fn contiguous(&self, op: OpId) -> u64 {
+    /// How many bytes are held from the start without a gap.
+    pub fn contiguous(&self, op: OpId) -> u64 {
         let mut end = 0;
         for (at, data) in self.ops.get(&op).into_iter().flatten() {
             if *at > end {

@@ -9,6 +9,7 @@
 //! - [`xattrs`]: extended attributes.
 //! - [`account`]: who are we there; the token.
 //! - [`memo`]: staged bytes, outcomes of recent operations, the state we left files in.
+//! - [`spool`]: staged bytes on disk.
 //! - [`claim`]: who may change the home for a volume, and what became of its operations.
 //! - [`apply`]: changes, in place or by exchange, and their batches.
 //! - [`step`]: what must not be left out.
@@ -25,6 +26,7 @@ mod lent;
 pub mod listing;
 pub mod memo;
 pub mod resolve;
+mod spool;
 pub mod step;
 pub mod sys;
 pub mod sys_real;
@@ -66,6 +68,7 @@ pub struct Posix<S: Sys = Linux> {
     listings: Mutex<listing::Listings>,
     lent: Mutex<lent::Lent<S>>,
     staged: Mutex<memo::StagedStore>,
+    spools: Mutex<spool::Spools<S>>,
     memo: Mutex<memo::Memo>,
     watches: watch::Watches<S>,
     /// Held while a batch runs.
@@ -120,6 +123,7 @@ impl<S: Sys> Posix<S> {
             listings: Default::default(),
             lent: Default::default(),
             staged: Default::default(),
+            spools: Default::default(),
             memo: Default::default(),
             watches: watch::Watches::new(),
             applying: Default::default(),
@@ -186,7 +190,16 @@ impl<S: Sys> Posix<S> {
     /// Attributes of one object; a symbolic link is not followed.
     pub fn stat(&self, at: &Loc) -> Result<Seen> {
         let applied = self.applied();
-        Ok(Seen { applied, attr: self.find(at)?.attr })
+        let found = self.find(at)?;
+        match at.path.split().is_some_and(|(_, name)| spool::has_name(name.as_bytes())) && self.is_own(&found)
+        {
+            true => Err(ErrorKind::NotFound.into()),
+            false => Ok(Seen { applied, attr: found.attr }),
+        }
+    }
+
+    fn is_own(&self, found: &resolve::Found<S>) -> bool {
+        found.attr.kind == Kind::File && found.attr.uid == self.account.uid
     }
 
     /// At most `max` entries that follow the name `after`, in the order of the names' bytes.
@@ -266,7 +279,10 @@ impl<S: Sys> Posix<S> {
 
     /// Holds bytes for the operation `op`; answers how many are held from the start without a gap.
     pub fn stage(&self, op: OpId, at: u64, data: Bytes) -> Result<u64> {
-        lock(&self.staged).put(op, at, data)
+        match self.add_to_spool(op, at, &data) {
+            Some(added) => added,
+            None => lock(&self.staged).put(op, at, data),
+        }
     }
 
     /// Holds bytes of a file for the operation `op` that is at one of these places, those of them that are what they are

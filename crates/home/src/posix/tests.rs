@@ -9,6 +9,7 @@ mod moves;
 mod power;
 mod races;
 mod rests;
+mod spools;
 mod system;
 mod unfenced;
 mod unknown;

@@ -96,7 +96,7 @@ fn inline_len(piece: &Piece<Payload>) -> usize {
     match piece {
         Piece::Data(_, Payload::Inline(data)) => data.len(),
         // Too many, so that it is refused elsewhere.
-        Piece::Data(_, Payload::Staged(_)) => SFTP_STAGED + 1,
+        Piece::Data(_, Payload::Staged(_) | Payload::Spooled(_)) => SFTP_STAGED + 1,
         Piece::Truncate(_) => 0,
     }
 }

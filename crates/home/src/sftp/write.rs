@@ -260,7 +260,7 @@ pub(super) fn inline(pieces: &[Piece<Payload>]) -> Result<Vec<Flat>> {
             Ok(Flat::Data(*at, data.clone()))
         }
         Piece::Data(_, Payload::Inline(_)) => Err(ErrorKind::TooBig.into()),
-        Piece::Data(_, Payload::Staged(_)) => {
+        Piece::Data(_, Payload::Staged(_) | Payload::Spooled(_)) => {
             Err(Error::new(ErrorKind::NotStaged, "an SFTP home holds no staged data"))
         }
     };

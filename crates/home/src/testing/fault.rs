@@ -272,6 +272,14 @@ impl Home for FaultHome {
         self.through(self.inner.copy(op, places, parts)).await
     }
 
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        self.through(self.inner.spool(op)).await
+    }
+
+    fn spools(&self) -> bool {
+        self.inner.spools()
+    }
+
     fn copies(&self) -> bool {
         self.inner.copies()
     }

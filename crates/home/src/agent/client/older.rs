@@ -30,6 +30,7 @@ fn needs(request: &Request) -> u64 {
         Request::Confirm(_) => WATCHES | CONFIRMS,
         Request::Walk(_) => XATTRS | WATCHES | WALKS,
         Request::Copy(_) => COPIES,
+        Request::Spool(_) => SPOOLS,
         Request::Readk(_) => KNOWN,
         Request::Readc(_) | Request::Stagec(_) => CHECKS,
         Request::Apply(ops) => ops.iter().map(op).fold(0, |all, one| all | one),

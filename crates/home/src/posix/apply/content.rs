@@ -6,10 +6,10 @@ use crate::attr::{Attr, HomeId, Kind, Version};
 use crate::error::ErrorKind;
 use crate::op::{Done, Payload, Piece, Placed};
 use crate::posix::resolve::Found;
+use crate::posix::spool::{self, Data};
 use crate::posix::step::Step;
 use crate::posix::{lent, lock};
 use crate::{HomePath, Loc, Name};
-use bytes::Bytes;
 use rustix::io::Errno;
 
 /// A file whose content is to change.
@@ -80,7 +80,7 @@ impl<S: Sys> Batch<'_, S> {
         &mut self,
         placed: &Placed,
         target: &Target<S>,
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
         way: Way,
     ) -> Act<Done> {
         if way != Way::Copy {
@@ -143,13 +143,15 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// Which way to take.
-    fn way(&self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>]) -> Way {
+    fn way(&self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Data<S::Fd>>]) -> Way {
         let (file, dir) = (&target.file.attr, &target.dir.attr);
         let foreign_sticky = dir.mode & 0o1000 != 0 && !self.is_own(dir);
         let only =
             placed.plain || file.nlink > 1 || !self.is_own(file) || !dir.access.may_write() || foreign_sticky;
+        // What lies there whole only has to change places.
+        let whole = || spool::becomes(pieces).is_some() && kept(file.size, pieces) == 0;
         let first = || is_append(file.size, pieces) || lock(&self.home.memo).made_here(&file.version());
-        match (only, only || first()) {
+        match (only, only || !whole() && first()) {
             (true, _) => Way::Only,
             (false, true) => Way::First,
             (false, false) => Way::Copy,
@@ -162,7 +164,7 @@ impl<S: Sys> Batch<'_, S> {
         &mut self,
         placed: &Placed,
         target: &Target<S>,
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
         way: Way,
     ) -> Act<Option<Done>> {
         let old = target.file.attr;
@@ -218,7 +220,7 @@ impl<S: Sys> Batch<'_, S> {
         &mut self,
         placed: &Placed,
         target: &Target<S>,
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
         (fd, leased): (&S::Fd, bool),
     ) -> Act<Attr> {
         let old = target.file.attr;
@@ -244,7 +246,10 @@ impl<S: Sys> Batch<'_, S> {
             all => all,
         };
         let written = match end {
-            Some(data) => self.append_all(fd, old.size, data),
+            Some(data) => data.parts(self.sys()).try_for_each(|part| {
+                let (from, bytes) = part?;
+                self.append_all(fd, old.size + from, &bytes)
+            }),
             None => self.write_pieces(fd, needed),
         };
         if let Err(e) = written {
@@ -386,17 +391,22 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// Applies pieces in order.
-    pub(super) fn write_pieces(&self, fd: &S::Fd, pieces: &[Piece<Bytes>]) -> Sysult<()> {
+    pub(super) fn write_pieces(&self, fd: &S::Fd, pieces: &[Piece<Data<S::Fd>>]) -> Sysult<()> {
         for piece in pieces {
             match piece {
                 Piece::Truncate(size) => self.sys().truncate(fd, *size)?,
-                Piece::Data(at, data) => self.write_all(fd, *at, data)?,
+                Piece::Data(at, data) => {
+                    for part in data.parts(self.sys()) {
+                        let (from, bytes) = part?;
+                        self.write_all(fd, at + from, &bytes)?;
+                    }
+                }
             }
         }
         Ok(())
     }
 
-    fn write_all(&self, fd: &S::Fd, mut at: u64, mut data: &[u8]) -> Sysult<()> {
+    pub(super) fn write_all(&self, fd: &S::Fd, mut at: u64, mut data: &[u8]) -> Sysult<()> {
         while !data.is_empty() {
             match self.sys().write(fd, at, data)? {
                 0 => return Err(Errno::NOSPC),
@@ -428,7 +438,7 @@ fn not_ours(e: Errno) -> Sysult<()> {
 }
 
 /// Whether the pieces leave the first `size` bytes alone.
-pub(super) fn is_append(size: u64, pieces: &[Piece<Bytes>]) -> bool {
+pub(super) fn is_append<F>(size: u64, pieces: &[Piece<Data<F>>]) -> bool {
     pieces.iter().all(|piece| match piece {
         Piece::Truncate(to) => *to >= size,
         Piece::Data(at, _) => *at >= size,
@@ -436,7 +446,7 @@ pub(super) fn is_append(size: u64, pieces: &[Piece<Bytes>]) -> bool {
 }
 
 /// The bytes to add, if the pieces do nothing else.
-fn sole_append(size: u64, pieces: &[Piece<Bytes>]) -> Option<&Bytes> {
+fn sole_append<F>(size: u64, pieces: &[Piece<Data<F>>]) -> Option<&Data<F>> {
     match pieces {
         [Piece::Data(at, data)] if *at == size => Some(data),
         _ => None,
@@ -444,10 +454,18 @@ fn sole_append(size: u64, pieces: &[Piece<Bytes>]) -> Option<&Bytes> {
 }
 
 /// The length of a file of `size` bytes after the pieces.
-pub(super) fn final_size(size: u64, pieces: &[Piece<Bytes>]) -> u64 {
+pub(super) fn final_size<F>(size: u64, pieces: &[Piece<Data<F>>]) -> u64 {
     pieces.iter().fold(size, |size, piece| match piece {
         Piece::Truncate(to) => *to,
-        Piece::Data(_, data) if data.is_empty() => size,
-        Piece::Data(at, data) => size.max(at + data.len() as u64),
+        Piece::Data(_, data) if data.len() == 0 => size,
+        Piece::Data(at, data) => size.max(at + data.len()),
     })
+}
+
+/// Bytes of a file of this length that are copied before the pieces are written.
+pub(super) fn kept<F>(size: u64, pieces: &[Piece<Data<F>>]) -> u64 {
+    match pieces.first() {
+        Some(Piece::Truncate(to)) => size.min(*to),
+        _ => size,
+    }
 }

@@ -7,7 +7,7 @@
 //! and the copy is linked to the name, which cannot overwrite; the name is absent for that moment.
 
 use super::super::sys::{Mode, Rename, Stamp, Sys, Sysult};
-use super::content::Target;
+use super::content::{Target, final_size, kept};
 use super::create::SET_ID;
 use super::staging::{COPY, aside_for};
 use super::{Act, Batch, Fail};
@@ -16,8 +16,8 @@ use crate::error::ErrorKind;
 use crate::limits;
 use crate::op::{Done, Piece, Placed};
 use crate::posix::lock;
+use crate::posix::spool::{self, Data, Taken};
 use crate::posix::step::Step;
-use bytes::Bytes;
 use rustix::io::Errno;
 
 /// Attributes that a write takes away from a file in any case.
@@ -52,7 +52,7 @@ impl<S: Sys> Batch<'_, S> {
         &mut self,
         placed: &Placed,
         target: &Target<S>,
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
     ) -> Act<Option<Done>> {
         let Ok(at) = self.staging(&target.path, &target.dir) else { return Ok(None) };
         // It may stay, with what earlier operations wrote.
@@ -60,8 +60,8 @@ impl<S: Sys> Batch<'_, S> {
         self.close(target.file.attr.id);
         let mut temp = self.unique(COPY)?;
         let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
-        let made = self.sys().create(&stage, &temp, 0o600)?;
-        let built = self.build(placed, target, pieces, &made);
+        let (made, taken) = self.begin_copy(target, pieces, (&stage, &temp))?;
+        let built = self.build(placed, target, pieces, (&made, taken));
         let ours = self.home.attr_of(&made)?;
         let mut copy = Some(made);
         let swapped = match built {
@@ -103,20 +103,61 @@ impl<S: Sys> Batch<'_, S> {
         self.succeeds = Some(old);
     }
 
-    /// Fills the copy with the changed content and the attributes, and makes it durable.
-    fn build(&self, placed: &Placed, target: &Target<S>, pieces: &[Piece<Bytes>], copy: &S::Fd) -> Act<Copy> {
-        let old = &target.file.attr;
-        let keep = match pieces.first() {
-            Some(Piece::Truncate(size)) => old.size.min(*size),
-            _ => old.size,
+    /// A file for the copy: what was spooled, where nothing of the old content is left and it lies as the new one will; else an
+    /// empty one.
+    fn begin_copy(
+        &self,
+        target: &Target<S>,
+        pieces: &[Piece<Data<S::Fd>>],
+        (stage, temp): (&S::Fd, &[u8]),
+    ) -> Sysult<(S::Fd, Option<Taken>)> {
+        let anew = kept(target.file.attr.size, pieces) == 0;
+        let spool = spool::becomes(pieces).filter(|_| anew);
+        let taken = spool.and_then(|(op, _)| self.home.take_spool(op, stage, temp));
+        match taken {
+            Some(taken) => {
+                let moved = self.sys().open_name(stage, temp)?;
+                Ok((self.sys().reopen(&moved, Mode::ReadWrite)?, Some(taken)))
+            }
+            None => Ok((self.sys().create(stage, temp, 0o600)?, None)),
+        }
+    }
+
+    /// Writes the pieces to a copy that has what was spooled already.
+    fn complete(&self, copy: &S::Fd, pieces: &[Piece<Data<S::Fd>>], taken: &Taken) -> Sysult<()> {
+        let lies_there = |piece: &Piece<Data<S::Fd>>| match piece {
+            Piece::Data(at, Data::Spooled(_, range)) => (range.op, range.at) == (taken.op, *at),
+            Piece::Data(..) => false,
+            Piece::Truncate(_) => true,
         };
+        let others: Vec<_> = pieces.iter().filter(|piece| !lies_there(piece)).cloned().collect();
+        self.write_pieces(copy, &others)?;
+        match final_size(0, pieces) {
+            size if size < taken.len => self.sys().truncate(copy, size),
+            _ => Ok(()),
+        }
+    }
+
+    /// Fills the copy with the changed content and the attributes, and makes it durable.
+    fn build(
+        &self,
+        placed: &Placed,
+        target: &Target<S>,
+        pieces: &[Piece<Data<S::Fd>>],
+        (copy, taken): (&S::Fd, Option<Taken>),
+    ) -> Act<Copy> {
+        let old = &target.file.attr;
+        let keep = kept(old.size, pieces);
         if keep > 0 {
             let from = self.sys().reopen(&target.file.fd, Mode::Read)?;
             if self.copy_content(&from, copy, old.size, keep, pieces)? == Copy::NotWorthIt {
                 return Ok(Copy::NotWorthIt);
             }
         }
-        self.write_pieces(copy, pieces)?;
+        match taken {
+            Some(taken) => self.complete(copy, pieces, &taken)?,
+            None => self.write_pieces(copy, pieces)?,
+        }
         if !self.dress(&target.file.fd, old, copy)? {
             return Ok(Copy::NotWorthIt);
         }
@@ -136,14 +177,13 @@ impl<S: Sys> Batch<'_, S> {
         to: &S::Fd,
         size: u64,
         keep: u64,
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
     ) -> Act<Copy> {
         if self.sys().clone_file(from, to).is_ok() {
             self.sys().truncate(to, keep)?;
             return Ok(Copy::Whole);
         }
-        let changed: u64 =
-            pieces.iter().map(|p| if let Piece::Data(_, d) = p { d.len() as u64 } else { 0 }).sum();
+        let changed: u64 = pieces.iter().map(|p| if let Piece::Data(_, d) = p { d.len() } else { 0 }).sum();
         if keep >= limits::COPY_WHOLE_MAX && changed < keep / 16 {
             return Ok(Copy::NotWorthIt);
         }
@@ -168,7 +208,7 @@ impl<S: Sys> Batch<'_, S> {
                 Err(Errno::XDEV | Errno::NOSYS | Errno::INVAL | Errno::OPNOTSUPP | Errno::PERM) => {
                     buf.resize(limits::COPY_BUFFER.min((end - at) as usize), 0);
                     let n = self.read_all(from, at, &mut buf)?;
-                    self.write_pieces(to, &[Piece::Data(at, Bytes::copy_from_slice(&buf[..n]))])?;
+                    self.write_all(to, at, &buf[..n])?;
                     n as u64
                 }
                 Err(e) => return Err(e),

@@ -1,13 +1,14 @@
 //! Whether a file has what an earlier execution of an operation left of its content: all of it, or a part.
 
 use super::super::claim::{Image, Run};
-use super::super::sys::{Mode, Sys};
+use super::super::sys::{Mode, Sys, Sysult};
 use super::Batch;
 use super::content::{final_size, is_append};
 use crate::attr::{Attr, HomeId, Version};
 use crate::limits;
 use crate::op::{Piece, Placed};
 use crate::posix::resolve::Found;
+use crate::posix::spool::Data;
 use bytes::Bytes;
 use std::iter::once;
 use std::ops::Range;
@@ -19,7 +20,7 @@ impl<S: Sys> Batch<'_, S> {
         placed: &Placed,
         base: &Version,
         file: &Found<S>,
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
     ) -> bool {
         let (attr, size) = (&file.attr, final_size(base.size, pieces));
         attr.size == size
@@ -35,7 +36,7 @@ impl<S: Sys> Batch<'_, S> {
         placed: &Placed,
         base: &Version,
         file: &Found<S>,
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
     ) -> bool {
         // What the gateway knows to be somebody else's has a base that nothing has.
         if base.id == HomeId::default() {
@@ -78,7 +79,12 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Whether an earlier execution that died had found more in the file than the base: what it took for a part of ours, as the
     /// image that it left tells.
-    fn is_half_of_another_try(&self, placed: &Placed, file: &Found<S>, pieces: &[Piece<Bytes>]) -> bool {
+    fn is_half_of_another_try(
+        &self,
+        placed: &Placed,
+        file: &Found<S>,
+        pieces: &[Piece<Data<S::Fd>>],
+    ) -> bool {
         let claim = self.claim.as_ref();
         let Some(image) = claim.and_then(|claim| claim.image(placed.id.seq, file.attr.id)) else {
             return false;
@@ -94,7 +100,7 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Whether it is known what a file had in it before what was not ended, so that the file has nothing else in it; `None` where
     /// it has.
-    fn images(&self, placed: &Placed, file: &Found<S>, pieces: &[Piece<Bytes>]) -> Option<bool> {
+    fn images(&self, placed: &Placed, file: &Found<S>, pieces: &[Piece<Data<S::Fd>>]) -> Option<bool> {
         let images = self.claim.as_ref().map(|claim| claim.images(file.attr.id)).unwrap_or_default();
         let known = images.iter().any(|image| image.seq <= placed.id.seq);
         (images.is_empty() || self.is_of_images(file, pieces, &images)).then_some(known)
@@ -102,17 +108,17 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Whether a file is not cut elsewhere, and has nothing else where the images tell of it: what it had, what was to be written, or
     /// zeros where it was cut.
-    fn is_of_images(&self, file: &Found<S>, pieces: &[Piece<Bytes>], images: &[&Image]) -> bool {
+    fn is_of_images(&self, file: &Found<S>, pieces: &[Piece<Data<S::Fd>>], images: &[&Image]) -> bool {
         let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
         let told = || images.iter().flat_map(|image| image.old.iter().chain(&image.new));
-        let mut may_be: Vec<_> = told().map(|run| Piece::Data(run.at, run.data.clone())).collect();
-        may_be.extend(pieces.iter().filter(|piece| matches!(piece, Piece::Data(..))).cloned());
+        let known: Vec<_> = told().map(|run| Piece::Data(run.at, run.data.clone())).collect();
         let cut = images.iter().map(|image| image.cut).min().unwrap_or(u64::MAX);
         let is_of_them = |run: &Run| {
             let end = file.attr.size.min(run.at + run.data.len() as u64);
             let mut there = vec![0; end.saturating_sub(run.at) as usize];
+            let Ok(of_pieces) = self.within(pieces, run.at..end) else { return false };
             self.read_all(&fd, run.at, &mut there) == Ok(there.len())
-                && are_of(&there, run.at, &may_be, cut..u64::MAX)
+                && are_of(&there, run.at, &[&known[..], &of_pieces].concat(), cut..u64::MAX)
         };
         file.attr.size >= cut && told().all(is_of_them)
     }
@@ -123,26 +129,23 @@ impl<S: Sys> Batch<'_, S> {
         &self,
         placed: &Placed,
         (fd, file): (&S::Fd, &Attr),
-        pieces: &[Piece<Bytes>],
+        pieces: &[Piece<Data<S::Fd>>],
     ) -> Option<Image> {
         let (size, appends) = (file.size, is_append(file.size, pieces));
         let data =
             || pieces.iter().filter_map(|p| if let Piece::Data(at, d) = p { Some((*at, d)) } else { None });
         let cuts = pieces.iter().filter_map(|p| if let Piece::Truncate(to) = p { Some(*to) } else { None });
         let cut = cuts.fold(size, u64::min);
-        let overwritten = data().map(|(at, d)| at..at + d.len() as u64).chain(once(cut..size));
+        let overwritten = data().map(|(at, d)| at..at + d.len()).chain(once(cut..size));
         let old: Vec<Range<u64>> = match size <= limits::IMAGE_MAX {
             true => once(0..size).collect(),
             false if appends => return None,
             false => overwritten.map(|r| r.start.min(size)..r.end.min(size)).collect(),
         };
         // What is behind the end is nobody else's if it is of the pieces.
-        let new: Vec<Run> = match appends {
-            true => Vec::new(),
-            false => data().map(|(at, data)| Run { at, data: data.clone() }).collect(),
-        };
+        let new = || data().filter(|_| !appends);
         let bytes = old.iter().map(|r| r.end - r.start).sum::<u64>();
-        let more = new.iter().map(|run| run.data.len() as u64).sum::<u64>();
+        let more = new().map(|(_, data)| data.len()).sum::<u64>();
         if size == 0 || bytes + more > limits::IMAGE_MAX {
             return None;
         }
@@ -152,12 +155,16 @@ impl<S: Sys> Batch<'_, S> {
             whole.then(|| Run { at: range.start, data: data.into() })
         };
         let old = old.into_iter().filter(|r| !r.is_empty()).map(read).collect::<Option<_>>()?;
+        let run = |(at, data): (u64, &Data<S::Fd>)| {
+            Some(Run { at, data: data.part(self.sys(), 0, data.len() as usize).ok()? })
+        };
+        let new = new().map(run).collect::<Option<_>>()?;
         Some(Image { seq: placed.id.seq, file: file.id, cut, old, new })
     }
 
     /// Whether all that the file has behind its first `end` bytes comes from the pieces, of which the last may be missing:
     /// their bytes, and zeros where one makes the file longer.
-    fn holds_no_other(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64) -> bool {
+    fn holds_no_other(&self, file: &Found<S>, pieces: &[Piece<Data<S::Fd>>], end: u64) -> bool {
         let longer = pieces.iter().zip(lengths(end, pieces)).map(|(piece, longer)| match piece {
             Piece::Truncate(_) => longer,
             Piece::Data(from, _) => longer.min(*from),
@@ -166,7 +173,13 @@ impl<S: Sys> Batch<'_, S> {
     }
 
     /// Whether all that the file has behind its first `end` bytes comes from the pieces, or is zero and in `zeros`.
-    fn holds_only(&self, file: &Found<S>, pieces: &[Piece<Bytes>], end: u64, zeros: Range<u64>) -> bool {
+    fn holds_only(
+        &self,
+        file: &Found<S>,
+        pieces: &[Piece<Data<S::Fd>>],
+        end: u64,
+        zeros: Range<u64>,
+    ) -> bool {
         let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
         let longest = lengths(end, pieces).max().unwrap_or(end);
         let mut at = end;
@@ -179,8 +192,9 @@ impl<S: Sys> Batch<'_, S> {
             };
             let part = start..stop.min(start + u64::from(limits::READ_MAX));
             let mut there = vec![0; (part.end - part.start) as usize];
+            let Ok(wanted) = self.within(pieces, part.clone()) else { return false };
             if self.read_all(&fd, part.start, &mut there) != Ok(there.len())
-                || !are_of(&there, part.start, pieces, zeros.clone())
+                || !are_of(&there, part.start, &wanted, zeros.clone())
             {
                 return false;
             }
@@ -191,13 +205,13 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Whether a file that was `size` long may be what a power cut left of the pieces: any mixture of what it had and what
     /// they write, and behind what it had nothing else but zeros where a part was not written.
-    fn may_be_torn(&self, file: &Found<S>, pieces: &[Piece<Bytes>], size: u64) -> bool {
+    fn may_be_torn(&self, file: &Found<S>, pieces: &[Piece<Data<S::Fd>>], size: u64) -> bool {
         file.attr.size <= size || self.holds_only(file, pieces, size, 0..u64::MAX)
     }
 
     /// Whether a file that was `size` long shows that the first of the pieces was begun: else it was somebody else who changed
     /// it. A killed process has written a page or not.
-    fn has_begun(&self, file: &Found<S>, pieces: &[Piece<Bytes>], size: u64) -> bool {
+    fn has_begun(&self, file: &Found<S>, pieces: &[Piece<Data<S::Fd>>], size: u64) -> bool {
         match pieces {
             [] => false,
             // A length that it had before shows nothing.
@@ -205,7 +219,7 @@ impl<S: Sys> Batch<'_, S> {
                 *to != size && file.attr.size == *to || self.has_begun(file, rest, size)
             }
             [Piece::Data(at, data), ..] => {
-                let end = (at + data.len() as u64).min(at + limits::PAGE - at % limits::PAGE);
+                let end = (at + data.len()).min(at + limits::PAGE - at % limits::PAGE);
                 file.attr.size >= end
                     && (self.holds(file, &pieces[..1], *at, end) || self.holds(file, pieces, *at, end))
             }
@@ -214,22 +228,39 @@ impl<S: Sys> Batch<'_, S> {
 
     /// Whether the file has the bytes of the pieces between two offsets. Where pieces overlap, only the last
     /// one counts.
-    fn holds(&self, file: &Found<S>, pieces: &[Piece<Bytes>], from: u64, to: u64) -> bool {
+    fn holds(&self, file: &Found<S>, pieces: &[Piece<Data<S::Fd>>], from: u64, to: u64) -> bool {
         let Ok(fd) = self.sys().reopen(&file.fd, Mode::Read) else { return false };
         pieces.iter().enumerate().all(|(n, piece)| {
             let Piece::Data(at, data) = piece else { return true };
-            let end = at + data.len() as u64;
+            let end = at + data.len();
             let overwritten = pieces[n + 1..].iter().any(|later| match later {
                 Piece::Truncate(size) => *size < end,
-                Piece::Data(start, d) => *start < end && start + d.len() as u64 > *at,
+                Piece::Data(start, d) => *start < end && start + d.len() > *at,
             });
             let (start, stop) = ((*at).max(from), end.min(to));
-            overwritten || start >= stop || {
-                let wanted = &data[(start - at) as usize..(stop - at) as usize];
-                let mut there = vec![0; wanted.len()];
-                self.read_all(&fd, start, &mut there) == Ok(there.len()) && there == wanted
-            }
+            overwritten || start >= stop || self.shows(&fd, start..stop, (*at, data))
         })
+    }
+
+    /// Whether a file has these bytes of what is written at an offset.
+    fn shows(&self, fd: &S::Fd, range: Range<u64>, (at, data): (u64, &Data<S::Fd>)) -> bool {
+        range.clone().step_by(limits::COPY_BUFFER).all(|from| {
+            let mut there = vec![0; limits::COPY_BUFFER.min((range.end - from) as usize)];
+            let wanted = data.part(self.sys(), from - at, there.len());
+            self.read_all(fd, from, &mut there) == Ok(there.len())
+                && wanted.is_ok_and(|wanted| wanted == there)
+        })
+    }
+
+    /// What the pieces write to a range of a file.
+    fn within(&self, pieces: &[Piece<Data<S::Fd>>], range: Range<u64>) -> Sysult<Vec<Piece<Bytes>>> {
+        let part = |piece: &Piece<Data<S::Fd>>| {
+            let Piece::Data(at, data) = piece else { return None };
+            let (start, stop) = (range.start.max(*at), range.end.min(at + data.len()));
+            let bytes = || data.part(self.sys(), start - at, (stop - start) as usize);
+            (start < stop).then(|| bytes().map(|bytes| Piece::Data(start, bytes)))
+        };
+        pieces.iter().filter_map(part).collect()
     }
 
     /// Whether the file has nothing but zeros there. A power cut may keep a length and not what was done on the way to it.
@@ -259,14 +290,14 @@ fn are_of(there: &[u8], at: u64, pieces: &[Piece<Bytes>], zeros: Range<u64>) -> 
 }
 
 /// Where a file of `size` bytes has zeros after the pieces, because they cut away what it had there and made it longer again.
-fn cut_away(mut size: u64, pieces: &[Piece<Bytes>]) -> Vec<Range<u64>> {
+fn cut_away<F>(mut size: u64, pieces: &[Piece<Data<F>>]) -> Vec<Range<u64>> {
     let (mut zeros, mut longest) = (Vec::new(), size);
     for piece in pieces {
         // What is written, and how long the file is then.
         let (from, to, end) = match piece {
             Piece::Truncate(to) => (*to, u64::MAX, *to),
-            Piece::Data(_, data) if data.is_empty() => continue,
-            Piece::Data(at, data) => (*at, at + data.len() as u64, size.max(at + data.len() as u64)),
+            Piece::Data(_, data) if data.len() == 0 => continue,
+            Piece::Data(at, data) => (*at, at + data.len(), size.max(at + data.len())),
         };
         zeros.push(size..from.min(longest));
         let left = |zero: Range<u64>| [zero.start..zero.end.min(from), zero.start.max(to)..zero.end];
@@ -277,7 +308,7 @@ fn cut_away(mut size: u64, pieces: &[Piece<Bytes>]) -> Vec<Range<u64>> {
 }
 
 /// The lengths that a file of `size` bytes has after each of the pieces.
-fn lengths(size: u64, pieces: &[Piece<Bytes>]) -> impl Iterator<Item = u64> {
+fn lengths<F>(size: u64, pieces: &[Piece<Data<F>>]) -> impl Iterator<Item = u64> {
     (1..=pieces.len()).map(move |n| final_size(size, &pieces[..n]))
 }
 

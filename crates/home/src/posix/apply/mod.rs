@@ -36,9 +36,9 @@ use super::sys::{Make, Stamp, Sys, Sysult};
 use super::{Posix, lock};
 use crate::attr::{Attr, HomeId, Kind, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::{Done, Op, Outcome, Payload, Piece, Placed};
+use crate::op::{Done, Op, Outcome, Payload, Piece, Placed, Spooled};
+use crate::posix::spool::{self, Data};
 use crate::{HomePath, Loc, Name, OpId, limits};
-use bytes::Bytes;
 use rustix::io::Errno;
 use staging::Staging;
 use std::collections::HashMap;
@@ -179,19 +179,27 @@ fn volume_of(op: OpId) -> claim::Volume {
 
 /// Refuses the whole batch while nothing has happened.
 fn check_staged<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Result<()> {
-    let memo = lock(&home.memo);
-    let staged = lock(&home.staged);
-    for placed in ops.iter().filter(|p| memo.outcome(p.id).is_none()) {
-        let Op::Write { pieces, .. } = &placed.op else { continue };
-        for piece in pieces {
-            if let Piece::Data(_, Payload::Staged(range)) = piece
-                && !staged.holds(range)
-            {
-                return Err(ErrorKind::NotStaged.into());
+    let mut spooled = Vec::new();
+    {
+        let memo = lock(&home.memo);
+        let staged = lock(&home.staged);
+        for placed in ops.iter().filter(|p| memo.outcome(p.id).is_none()) {
+            let Op::Write { pieces, .. } = &placed.op else { continue };
+            spooled.extend(spool::used(pieces));
+            for piece in pieces {
+                if let Piece::Data(_, Payload::Staged(range)) = piece
+                    && !staged.holds(range)
+                {
+                    return Err(ErrorKind::NotStaged.into());
+                }
             }
         }
     }
-    Ok(())
+    // Without these locks: it may have to read much.
+    match spooled.into_iter().all(|spooled| home.is_whole(spooled)) {
+        true => Ok(()),
+        false => Err(ErrorKind::NotStaged.into()),
+    }
 }
 
 /// Keeps the outcomes of what was done, and drops the staged bytes that it used.
@@ -210,6 +218,7 @@ fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
                 staged.forget(range.op);
             }
         }
+        spool::used(pieces).for_each(|spooled| home.forget_spool(spooled.range.op));
     }
 }
 
@@ -553,17 +562,20 @@ impl<'a, S: Sys> Batch<'a, S> {
     }
 
     /// The pieces with their bytes.
-    fn pieces(&self, pieces: &[Piece<Payload>]) -> Act<Vec<Piece<Bytes>>> {
+    fn pieces(&self, pieces: &[Piece<Payload>]) -> Act<Vec<Piece<Data<S::Fd>>>> {
         let staged = lock(&self.home.staged);
         pieces
             .iter()
             .map(|piece| match piece {
                 Piece::Truncate(size) if *size <= i64::MAX as u64 => Ok(Piece::Truncate(*size)),
                 Piece::Data(at, Payload::Inline(data)) if ends_in_range(*at, data.len() as u64) => {
-                    Ok(Piece::Data(*at, data.clone()))
+                    Ok(Piece::Data(*at, Data::Held(data.clone())))
                 }
                 Piece::Data(at, Payload::Staged(range)) if ends_in_range(*at, range.len) => {
-                    Ok(Piece::Data(*at, staged.get(range).ok_or(ErrorKind::NotStaged)?))
+                    Ok(Piece::Data(*at, Data::Held(staged.get(range).ok_or(ErrorKind::NotStaged)?)))
+                }
+                Piece::Data(at, Payload::Spooled(Spooled { range, .. })) if ends_in_range(*at, range.len) => {
+                    Ok(Piece::Data(*at, self.home.spooled(range).ok_or(ErrorKind::NotStaged)?))
                 }
                 _ => Err(ErrorKind::TooBig.into()),
             })

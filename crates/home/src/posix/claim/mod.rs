@@ -1,6 +1,6 @@
 //! Who may change a home for a volume, and what became of the operations that were begun.
 //!
-//! For each volume of a gateway that writes here `~/.cache/trellis/volumes/GATEWAY-VOLUME` has three files.
+//! For each volume of a gateway that writes here `~/.cache/trellis/volumes/GATEWAY-VOLUME` has three files, and [spools](super::spool).
 //!
 //! - `fence` holds a random word of the agent that took over last, and is locked (flock(2)) while a batch runs. Who
 //!   takes over writes its word first, so that the agent before it stops at its next operation, and then waits for the
@@ -132,6 +132,8 @@ pub(super) fn claim<S: Sys>(
             return Ok(None);
         }
     };
+    // The gateway has asked for those that it goes on with.
+    home.clear_spools(volume, &claim.dir).ok();
     // Who does not send again what was begun, as in mode strict, takes what is found of it for done.
     if !claim.complete || claim.is_open(&lost) {
         make_durable(home, &lost)?;
@@ -167,7 +169,7 @@ fn make_durable<S: Sys>(home: &Posix<S>, lost: &[u64]) -> Result<()> {
     synced.map_err(|e| failed(e, "make durable what an earlier agent did"))
 }
 
-fn volume_dir<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<S::Fd> {
+pub(super) fn volume_dir<S: Sys>(home: &Posix<S>, volume: Volume) -> Sysult<S::Fd> {
     let all = directory(home, &cache_dir(home)?, b"volumes")?;
     directory(home, &all, volume_name(volume).as_bytes())
 }
