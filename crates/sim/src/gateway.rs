@@ -33,6 +33,8 @@ pub struct Size {
     pub cache: u64,
     /// How old an answer from the cache may be.
     pub staleness: Duration,
+    /// Bytes from which on a file that is written anew is staged on the home's disk.
+    pub spool_from: Option<u64>,
     /// What its answers promise.
     pub mode: Mode,
 }
@@ -226,6 +228,7 @@ impl Gateway {
             mode: self.size.mode,
             share: false,
             cache_bytes: self.size.cache,
+            spool_from: self.size.spool_from,
             staleness: self.size.staleness,
         };
         let died = async {

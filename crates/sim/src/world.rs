@@ -82,6 +82,8 @@ pub enum Trouble {
     Barriers,
     /// Another client makes one thing after the other, and the home never shows one without all before it.
     Chain,
+    /// Files that are written anew are staged on the home's disk, and wait for their writers.
+    Spools,
 }
 
 impl Trouble {
@@ -90,7 +92,7 @@ impl Trouble {
         use Trouble as T;
         let usual = !matches!(self, T::Outsider | T::ClockSteps | T::FullDisks | T::Seldom | T::SmallCache);
         let others = matches!(self, T::Refusals | T::Neighbour | T::NoExchange | T::Barriers | T::Chain);
-        usual && !others && !matches!(self, T::Links | T::Moves)
+        usual && !others && !matches!(self, T::Links | T::Moves | T::Spools)
     }
 }
 
@@ -192,6 +194,7 @@ impl World {
             segment: if plan.has(Trouble::Seldom) { 160 << 10 } else { 256 << 10 },
             cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
+            spool_from: plan.has(Trouble::Spools).then_some([1, 40][(seed % 2) as usize]),
             mode: plan.mode,
         };
         let gateway = Gateway::new(net.clone(), den, clock.clone(), size, rng.random());

@@ -29,6 +29,9 @@ pub struct Config {
     pub cache_bytes: u64,
     /// How old an answer from the cache may be.
     pub staleness: Duration,
+    /// Bytes from which on a file that is written anew is staged on the home's disk, such as [`crate::SPOOL_FROM`]; `None`: it
+    /// goes home as it is written, in batches.
+    pub spool_from: Option<u64>,
 }
 
 /// What a name in the root directory stands for.

@@ -121,6 +121,9 @@ pub const BINDINGS_PER_RECORD: usize = 1000;
 pub const IDS_RESERVED: u64 = 1 << 20;
 /// Records that one batch stands for. Writes that later ones undo do not travel, but have their outcome with them.
 pub const BATCH_RECORDS: usize = 4096;
+/// The same with those of files that are staged on the home's disk. A claim asks about all of a batch whose answer was lost, and a
+/// home answers about 16,384.
+pub const BATCH_RECORDS_ALL: usize = 8192;
 /// Operations of the queue that are looked at together for what later ones of them undo.
 pub const VANISHING: usize = 4 * BATCH_RECORDS;
 /// Promises about the queue that are told apart.
@@ -150,6 +153,28 @@ pub const BATCH_BYTES: u64 = 16 << 20;
 pub const BATCH_HALVINGS: u32 = 5;
 /// Batches for which bytes are staged before it is their turn. With the one that is under way they fit in what a home holds.
 pub const BATCHES_AHEAD: u32 = 2;
+/// A file that is written anew with so many bytes is staged on the home's disk, where that can be, and goes as one operation.
+pub const SPOOL_FROM: u64 = 4 << 20;
+/// Bytes that are staged there for one batch at most; and a part of the cache.
+pub const SPOOL_MOST: u64 = 4 << 30;
+/// The part: unsent bytes keep their room until they are at the home.
+pub const SPOOL_SHARE: u64 = 8;
+/// Files that are staged there for one batch at most, and before it is their turn.
+pub const SPOOL_FILES: usize = 8;
+/// Bytes that are loaded at a time to be staged there.
+pub const SPOOL_WINDOW: u64 = 8 << 20;
+/// How many of these are on their way.
+pub const SPOOL_WINDOWS: usize = 4;
+/// How long nothing is staged there where it could not be.
+pub const SPOOL_PAUSE: Duration = Duration::from_secs(300);
+/// How often an operation is put together anew because the home has other bytes than were staged there.
+pub const SPOOL_ATTEMPTS: u32 = 3;
+/// How long a file that is written anew waits for more of it.
+pub const WRITING_QUIET: Duration = Duration::from_secs(1);
+/// The same when what was written so far was made stable.
+pub const WRITING_COMMITTED: Duration = Duration::from_millis(100);
+/// How long it waits at most.
+pub const WRITING_MAX: Duration = Duration::from_secs(30);
 /// Payloads up to this size travel in the operation, longer ones are staged before it.
 pub const INLINE_PAYLOAD: u64 = 64 << 10;
 /// Bytes that travel in one operation at most; what its further payloads hold is staged, however short each is.

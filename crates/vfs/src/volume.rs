@@ -79,6 +79,8 @@ pub struct Shared {
     pub server_gid: u32,
     /// How old an answer from the cache may be.
     pub staleness: Duration,
+    /// See [`crate::Config::spool_from`].
+    pub spool_from: Option<u64>,
 }
 
 /// Policies of a volume.

@@ -47,6 +47,7 @@ async fn a_damaged_journal_keeps_no_other_home_from_being_served() {
             mode: Mode::Wb,
             share: false,
             cache_bytes: 1 << 30,
+            spool_from: None,
             staleness: Duration::ZERO,
         };
         let vfs = Vfs::open(config).await.unwrap();

@@ -57,6 +57,7 @@ async fn three_homes() -> (Vec<World>, Arc<Engine>, Vec<Oid>) {
         mode: Mode::Wb,
         share: false,
         cache_bytes: 64 << 20,
+        spool_from: None,
         staleness: world.staleness,
     });
     let engine = Engine { vfs: vfs.await.unwrap(), cred: Cred { uid: UID, gid: UID, groups: vec![] } };

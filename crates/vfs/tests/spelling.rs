@@ -66,6 +66,7 @@ async fn start_by(world: &World, alias: Alias) -> Engine {
         mode: Mode::Wb,
         share: false,
         cache_bytes: world.cache,
+        spool_from: None,
         staleness: world.staleness,
     });
     Engine { vfs: vfs.await.unwrap(), cred: Cred { uid: UID, gid: UID, groups: vec![] } }

@@ -89,6 +89,7 @@ impl Ground {
             mode: self.mode,
             share: false,
             cache_bytes: 64 << 20,
+            spool_from: None,
             staleness: Duration::from_secs(5),
         }
     }

@@ -63,6 +63,7 @@ impl Client {
             mode: Mode::Wb,
             share: false,
             cache_bytes: 64 << 20,
+            spool_from: None,
             staleness: Duration::from_secs(5),
         };
         let vfs = Vfs::open_small(config, SEGMENT)

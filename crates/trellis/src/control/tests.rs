@@ -59,6 +59,7 @@ async fn server_of(home: Arc<MemoryHome>, store: Arc<MemStore>) -> Server {
         mode: Mode::Wb,
         share: false,
         cache_bytes: 64 << 20,
+        spool_from: None,
         staleness: Duration::from_secs(5),
     })
     .await

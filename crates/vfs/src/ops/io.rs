@@ -144,6 +144,7 @@ impl Vfs {
         if want == Stability::Stable
             && let Some(ticket) = taken.ticket
         {
+            volume.tree.lock().queue.committed(oid.id);
             volume.settled(ticket).await?;
             volume.kept(oid.id).await?;
         } else if let (false, Some(ticket)) = (taken.covered, taken.ticket) {
@@ -166,6 +167,7 @@ impl Vfs {
             is_file(inode.kind)?;
             let last =
                 if inode.pending > 0 || !volume.lane.is_synced(inode.last_seq) { inode.last_seq } else { 0 };
+            tree.queue.committed(oid.id);
             if volume.plain() {
                 tree.queue.hurry(last);
             }

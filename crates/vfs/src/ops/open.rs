@@ -45,7 +45,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         if let Some(volume) = self.volume.upgrade() {
-            volume.closed(self.oid.id);
+            volume.closed(self.oid.id, self.mode);
         }
     }
 }
@@ -145,8 +145,12 @@ impl Volume {
         }
     }
 
-    fn closed(&self, id: u64) {
+    fn closed(&self, id: u64, mode: OpenMode) {
         let mut tree = self.tree.lock();
+        if mode.write {
+            tree.queue.committed(id);
+            self.wake.notify_one();
+        }
         tree.nameless.close(id);
         if !tree.nameless.is_open(id) {
             self.remove_if_nameless(&mut tree, id);

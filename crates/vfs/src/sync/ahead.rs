@@ -4,6 +4,7 @@
 
 use super::content::{Content, Slice};
 use super::queue::{Group, Queue};
+use super::spool::Spooling;
 use crate::limits;
 use crate::volume::Volume;
 use hashbrown::HashSet;
@@ -20,6 +21,8 @@ pub struct Ahead {
     staged: HashMap<u64, Staging>,
     /// What goes next travels as a whole: the home did not have what it was believed to have.
     pub whole: bool,
+    /// The same on the home's disk.
+    pub spooling: Spooling,
 }
 
 /// The payloads of one operation on their way.
@@ -53,9 +56,10 @@ impl Ahead {
         self.staged.remove(&seq).filter(|staging| staging.slices == slices)
     }
 
-    /// Forgets everything.
+    /// Another connection leads to a home that has nothing of it, but for what is on its disk.
     pub fn clear(&mut self) {
         self.staged.clear();
+        self.spooling.interrupted();
     }
 }
 
@@ -92,6 +96,9 @@ impl Volume {
     /// Stages for the batch that goes next while it is not claimed yet, and nothing of it can have been sent before. Answers
     /// the last record that the batch may have, so that it stays the one that is staged for.
     pub fn stage_unclaimed(self: &Arc<Self>, ahead: &mut Ahead) -> u64 {
+        if !self.claimed.load(Ordering::Relaxed) {
+            self.spool_again(&mut ahead.spooling);
+        }
         let (last, staged) = {
             let queue = &self.tree.lock().queue;
             if self.claimed.load(Ordering::Relaxed) || queue.lost().next().is_some() {
@@ -113,7 +120,7 @@ impl Volume {
         let mut passed: HashSet<u64> = batch.iter().flat_map(|g| g.seqs.iter().copied()).collect();
         let mut next = HashMap::new();
         for batches in 1..=limits::BATCHES_AHEAD {
-            let staged = self.next_staged(&mut passed, batches);
+            let staged = self.next_staged(&mut passed, batches, &mut ahead.spooling);
             if staged.is_empty() {
                 break;
             }
@@ -134,9 +141,15 @@ impl Volume {
 
     /// What the batch that goes after operations `passed`, which are so many batches, has to stage, by operation and with its
     /// object; nothing where that may still change.
-    fn next_staged(&self, passed: &mut HashSet<u64>, batches: u32) -> Vec<(u64, u64, Vec<Slice>)> {
+    fn next_staged(
+        self: &Arc<Self>,
+        passed: &mut HashSet<u64>,
+        batches: u32,
+        spooling: &mut Spooling,
+    ) -> Vec<(u64, u64, Vec<Slice>)> {
         let queue = &self.tree.lock().queue;
         let groups = queue.select_after(self.env.clock.instant(), passed, batches);
+        groups.iter().filter(|g| g.spooled).for_each(|g| self.spool_ahead(queue, &g.seqs, spooling));
         passed.extend(groups.iter().flat_map(|g| g.seqs.iter().copied()));
         staged_for(queue, &groups, self.home.copies())
     }
@@ -146,7 +159,7 @@ impl Volume {
         let bytes =
             slices.iter().map(|slice| self.bytes_of(slice)).collect::<crate::env::Result<_>>().ok()?;
         let (id, volume) = (self.next_staging(), self.clone());
-        let task = tokio::spawn(async move { volume.stage(id, object, bytes).await });
+        let task = tokio::spawn(async move { volume.stage((id, 0), object, bytes).await });
         Some(Staging { id, slices, task })
     }
 
@@ -160,7 +173,7 @@ impl Volume {
 
 /// What these groups have to stage, by the numbers of their operations and with their objects.
 fn staged_for(queue: &Queue, groups: &[Group], copies: bool) -> Vec<(u64, u64, Vec<Slice>)> {
-    let staged = groups.iter().filter_map(|group| {
+    let staged = groups.iter().filter(|group| !group.spooled).filter_map(|group| {
         let mut content = Content::default();
         group.seqs.iter().filter_map(|seq| queue.get(*seq)).for_each(|p| content.lay(&p.change));
         let slices = staged(&content.into_pieces(), copies);

@@ -484,7 +484,7 @@ impl Volume {
                     )?;
                 }
                 Op::Remove { .. } | Op::Rename { .. } | Op::Link { .. } => {
-                    self.drop_group(tree, &Group { seqs: vec![seq], newborn: false })?;
+                    self.drop_group(tree, &Group::one(seq))?;
                 }
                 _ => {}
             }

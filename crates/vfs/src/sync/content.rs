@@ -63,6 +63,11 @@ impl Content {
         self.live.len() + usize::from(self.cut.is_some())
     }
 
+    /// Whether nothing is left of what the file held before.
+    pub fn is_anew(&self) -> bool {
+        self.cut == Some(0)
+    }
+
     /// Bytes that are left.
     pub fn bytes(&self) -> u64 {
         self.bytes

@@ -36,15 +36,21 @@ struct Run {
 }
 
 impl Volume {
-    /// Stages the payloads of an operation on `object` as `id`. Answers the files of which the home copies.
-    pub(super) async fn stage(&self, id: OpId, object: u64, payloads: Vec<Bytes>) -> Result<Vec<u64>> {
+    /// Stages the payloads of an operation on `object` as `id`, from position `from` on. Answers the files of which the home
+    /// copies.
+    pub(super) async fn stage(
+        &self,
+        (id, from): (OpId, u64),
+        object: u64,
+        payloads: Vec<Bytes>,
+    ) -> Result<Vec<u64>> {
         let bytes: u64 = payloads.iter().map(|part| part.len() as u64).sum();
         let plan = match bytes >= limits::ALIKE_MIN && self.home.copies() {
             true => self.plan(object, &payloads.concat().into()).await,
             false => None,
         };
-        let Some(plan) = plan else {
-            return super::push::stage(&*self.home, id, payloads).await.map(|()| Vec::new());
+        let Some(plan) = plan.map(|plan| plan.behind(from)) else {
+            return super::push::stage(&*self.home, (id, from), payloads).await.map(|()| Vec::new());
         };
         let files = plan.copied.keys().copied().collect();
         let copies = plan.copied.into_values().map(|(places, parts)| self.home.copy(id, places, parts));
@@ -153,6 +159,13 @@ impl Volume {
 }
 
 impl Plan {
+    /// The same behind what was staged before.
+    fn behind(mut self, from: u64) -> Plan {
+        self.literal.iter_mut().for_each(|(at, _)| *at += from);
+        self.copied.values_mut().flat_map(|(_, parts)| parts).for_each(|part| part.at += from);
+        self
+    }
+
     fn literal(&mut self, data: &Bytes, from: usize, to: usize) {
         let starts = (from..to).step_by(limits::STAGE_BYTES);
         self.literal.extend(starts.map(|at| (at as u64, data.slice(at..to.min(at + limits::STAGE_BYTES)))));

@@ -40,7 +40,7 @@ impl Volume {
             };
             match verdict {
                 Verdict::Done(attr) => {
-                    let group = Group { seqs: vec![seq], newborn: false };
+                    let group = Group::one(seq);
                     self.done(&mut self.tree.lock(), &group, &Done { attr, dirs: vec![] })?;
                 }
                 Verdict::Open => {

@@ -1,6 +1,6 @@
 //! OUT: the one way home. [`queue`] keeps the order, [`content`] tells what a run of writes comes to, [`place`] finds
 //! where things are at the home, [`vanish`] gives up what later changes undo, [`push`] sends, [`ahead`] stages what comes
-//! next meanwhile, [`delta`] without what the home has,
+//! next meanwhile, [`delta`] without what the home has, [`spool`] on its disk what makes up a whole file,
 //! [`settle`] takes the outcomes in, [`confirm`] what they say of objects,
 //! [`clash`] does what the table of conflicts says, [`prefer`] and [`frozen`] what other policies than the usual one want,
 //! [`ours`] tells whether it was ourselves who left what is no base of ours, [`begun`] whether it is half of a write;
@@ -27,6 +27,7 @@ pub mod push;
 pub mod queue;
 pub mod resume;
 pub mod settle;
+pub mod spool;
 pub mod vanish;
 
 use crate::config::Unsent;

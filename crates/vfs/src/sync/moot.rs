@@ -16,7 +16,7 @@ impl Volume {
         let seqs = moot(tree);
         let any = !seqs.is_empty();
         tree.tick += 1;
-        for (seq, op) in self.take_out(tree, &Group { seqs, newborn: false }) {
+        for (seq, op) in self.take_out(tree, &Group::of(seqs)) {
             self.retire(seq, &op.change, Fate::Dropped)?;
         }
         if any {

@@ -137,7 +137,7 @@ impl Volume {
         }
         let group = match one.op {
             Op::Create { .. } => one.group.clone(),
-            _ => Group { seqs: arrived, newborn: false },
+            _ => Group::of(arrived),
         };
         if !group.seqs.is_empty() {
             self.done(&mut tree, &group, &Done { attr: Some(*theirs), dirs: vec![] })?;

@@ -27,6 +27,7 @@ pub async fn run(volume: Weak<Volume>) {
         let patience = {
             let mut tree = volume.tree.lock();
             tree.thaw();
+            tree.queue.end_writing(now);
             tree.queue.patience(now)
         };
         match patience.filter(|_| volume.connects()) {
@@ -36,6 +37,7 @@ pub async fn run(volume: Weak<Volume>) {
                 continue;
             }
             Some(wait) if wait > Duration::ZERO => {
+                volume.spool_written(&mut ahead.spooling);
                 let _ = tokio::time::timeout(wait, volume.wake.notified()).await;
                 continue;
             }
@@ -138,6 +140,8 @@ impl Volume {
     /// Sends one batch and takes its outcomes in.
     async fn push(self: &Arc<Self>, ahead: &mut Ahead) -> Result<Sent> {
         let hello = self.greeted().await?;
+        let spools = ahead.spooling.allowed(self);
+        self.tree.lock().queue.set_spools(spools);
         let claimed_before = self.claimed.load(Ordering::Relaxed);
         // The first one follows the greeting.
         if !claimed_before && self.claims_again.swap(true, Ordering::Relaxed) {
@@ -170,7 +174,7 @@ impl Volume {
             self.stage_ahead(&ready.iter().map(|r| &r.group).collect::<Vec<_>>(), ahead);
         }
         tracing::debug!(account = %self.account, changes = placed.len(), "changes go home");
-        let answer = self.home.apply(placed).await;
+        let answer = self.applied(placed, ahead).await;
         tracing::debug!(account = %self.account, ok = answer.is_ok(), "the home has answered them");
         self.got_through(answer.as_ref().err());
         let failure = answer.as_ref().err().map(|e| e.kind);
@@ -182,22 +186,9 @@ impl Volume {
         // For any other reason a part may have been executed.
         let lost = failure.is_some_and(|kind| kind != ErrorKind::NotStaged && !taken_over);
         let taken = match answer {
-            Ok(outcomes) => {
-                ahead.whole = false;
-                self.take(&ready, outcomes).await.map(|()| Sent::Some)
-            }
             // Claimed anew it goes; what was claimed just now is rather not asked for in a hurry.
             Err(_) if taken_over && claimed_before => Ok(Sent::Some),
-            // A file there is not what it was believed to be.
-            Err(_) if failure == Some(ErrorKind::NotStaged) && !copied.is_empty() => {
-                ahead.clear();
-                ahead.whole = true;
-                for file in copied {
-                    self.alike.forget(file).await;
-                }
-                Ok(Sent::Some)
-            }
-            Err(e) => Err(e),
+            answer => self.take_answer(&ready, answer, copied, ahead).await,
         };
         self.tree.lock().queue.end(lost);
         // What is at home makes room only once that is durable here.
@@ -205,6 +196,61 @@ impl Volume {
             self.lane.hurry();
         }
         taken
+    }
+
+    /// Takes the answer to a batch in. Of files `copied` the home should have made what it did not have.
+    async fn take_answer(
+        self: &Arc<Self>,
+        ready: &[Ready],
+        answer: Result<Vec<Outcome>>,
+        copied: Vec<u64>,
+        ahead: &mut Ahead,
+    ) -> Result<Sent> {
+        let spooled =
+            |ready: &[Ready]| ready.iter().filter_map(|one| self.spooled_by(one)).collect::<Vec<_>>();
+        match answer {
+            Ok(outcomes) => {
+                ahead.whole = false;
+                let answered = spooled(&ready[..outcomes.len().min(ready.len())]);
+                answered.into_iter().for_each(|object| ahead.spooling.forget(object));
+                self.take(ready, outcomes).await.map(|()| Sent::Some)
+            }
+            // A file there is not what it was believed to be.
+            Err(e) if e.kind == ErrorKind::NotStaged && !copied.is_empty() => {
+                ahead.clear();
+                ahead.whole = true;
+                for file in copied {
+                    self.alike.forget(file).await;
+                }
+                Ok(Sent::Some)
+            }
+            Err(e) if e.kind == ErrorKind::NotStaged && ahead.spooling.is_to_be_sent(&spooled(ready)) => {
+                Ok(Sent::Some)
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Has a batch executed; meanwhile what is written goes ahead.
+    async fn applied(self: &Arc<Self>, placed: Vec<Placed>, ahead: &mut Ahead) -> Result<Vec<Outcome>> {
+        let mut answer = self.home.apply(placed);
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut answer => return answer,
+                () = self.wake.notified() => self.spool_written(&mut ahead.spooling),
+            }
+        }
+    }
+
+    /// The object of an operation whose bytes lie on the home's disk.
+    fn spooled_by(&self, one: &Ready) -> Option<u64> {
+        let Op::Write { pieces, .. } = &one.op else { return None };
+        let lens =
+            pieces.iter().map(|p| if let home::Piece::Data(_, slice) = p { slice.len as u64 } else { 0 });
+        let is_long =
+            one.group.spooled && self.shared.spool_from.is_some_and(|from| lens.sum::<u64>() >= from);
+        is_long.then(|| self.object(&self.tree.lock(), one).ok()).flatten()
     }
 
     /// A batch got through, or its connection did not live long enough for it.
@@ -261,19 +307,40 @@ impl Volume {
     /// Loads a batch; what is staged for its operations is on its way together, and costs one round trip. It ends before
     /// an operation whose bytes the local disk does not give back. Answers besides of which files the home copies.
     async fn load_all(
-        &self,
+        self: &Arc<Self>,
         mut ready: Vec<Ready>,
         stages: bool,
         ahead: &mut Ahead,
     ) -> Result<(Vec<Ready>, Vec<Placed>, Vec<u64>)> {
         let (mut placed, mut copied) = (Vec::with_capacity(ready.len()), Vec::new());
+        let (mut spooled, mut writes) = (HashMap::new(), HashMap::new());
+        for one in &ready {
+            let Some(object) = self.spooled_by(one).filter(|_| self.home.spools()) else { continue };
+            let nth = writes.entry(object).and_modify(|nth| *nth += 1).or_insert(0_usize);
+            match self.load_spooled(one, (object, *nth), &mut ahead.spooling).await {
+                Ok(loaded) => drop(spooled.insert(one.id.seq, loaded)),
+                Err(e) => {
+                    self.not_spooled(one, object, e, ahead).await?;
+                    return Ok((Vec::new(), Vec::new(), Vec::new()));
+                }
+            }
+        }
         let copies = self.home.copies();
         let loads = ready.iter().map(|one| {
+            let spooled = spooled.remove(&one.id.seq);
             let staging = match &one.op {
-                Op::Write { pieces, .. } => ahead.take(one.id.seq, &staged(pieces, copies)),
+                Op::Write { pieces, .. } if spooled.is_none() => {
+                    ahead.take(one.id.seq, &staged(pieces, copies))
+                }
                 _ => None,
             };
-            self.load(one, Stages { any: stages, whole: ahead.whole, copies }, staging)
+            let load = self.load(one, Stages { any: stages, whole: ahead.whole, copies }, staging);
+            async move {
+                match spooled {
+                    Some(loaded) => Ok((loaded, Vec::new())),
+                    None => load.await,
+                }
+            }
         });
         let loads = futures_util::future::join_all(loads).await;
         for (one, loaded) in ready.iter().zip(loads) {
@@ -292,6 +359,37 @@ impl Volume {
         }
         ready.truncate(placed.len());
         Ok((ready, placed, copied))
+    }
+
+    /// What an operation writes could not be staged on the home's disk.
+    async fn not_spooled(
+        self: &Arc<Self>,
+        one: &Ready,
+        object: u64,
+        e: Error,
+        ahead: &mut Ahead,
+    ) -> Result<()> {
+        tracing::debug!(account = %self.account, "not staged on the home's disk: {e}");
+        match e.kind {
+            ErrorKind::NoSpace | ErrorKind::Quota => {
+                // The account's own directory may have less room than the file's place.
+                match self.has_room_for(one).await? {
+                    true => ahead.spooling.pause(self),
+                    false => self.refused(one, e.kind).await?,
+                }
+            }
+            ErrorKind::Unsupported => ahead.spooling.pause(self),
+            _ if crate::fetch::is_out_of_reach(&e) => return Err(e),
+            ErrorKind::Io if self.is_damaged(one) => {
+                tracing::error!(account = %self.account, "{e}");
+                self.give_up(&mut self.tree.lock(), &one.group, e.kind);
+            }
+            _ => {
+                ahead.spooling.forget(object);
+                return Err(e);
+            }
+        }
+        Ok(())
     }
 
     fn is_damaged(&self, ready: &Ready) -> bool {
@@ -332,10 +430,10 @@ impl Volume {
         let copied = match staging {
             Some(staging) => staging.held().await?,
             None if rest.is_empty() => Vec::new(),
-            None if stages.whole => stage(&*self.home, id, rest).await.map(|()| Vec::new())?,
+            None if stages.whole => stage(&*self.home, (id, 0), rest).await.map(|()| Vec::new())?,
             None => {
                 let object = self.object(&self.tree.lock(), ready)?;
-                self.stage(id, object, rest).await?
+                self.stage((id, 0), object, rest).await?
             }
         };
         let placed = Placed { id: ready.id, time: ready.time, plain: ready.plain, resent: ready.resent, op };
@@ -369,9 +467,9 @@ impl Volume {
     }
 }
 
-/// Sends what an operation refers to as `id`, one payload behind the other; short ones go together.
-pub(super) async fn stage(home: &dyn Home, id: OpId, payloads: Vec<Bytes>) -> Result<()> {
-    let sends = joined(payloads).into_iter().map(|(at, bytes)| home.stage(id, at, bytes));
+/// Sends what an operation refers to as `id`, one payload behind the other from position `from` on; short ones go together.
+pub(super) async fn stage(home: &dyn Home, (id, from): (OpId, u64), payloads: Vec<Bytes>) -> Result<()> {
+    let sends = joined(payloads).into_iter().map(|(at, bytes)| home.stage(id, from + at, bytes));
     futures_util::future::try_join_all(sends).await.map(drop)
 }
 

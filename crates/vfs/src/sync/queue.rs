@@ -7,20 +7,24 @@
 pub mod demand;
 mod known;
 mod plain;
+mod selection;
 mod stops;
+mod writing;
 
 use crate::journal::Change;
 use crate::limits;
-use crate::sync::content::Content;
 use crate::sync::frozen::{Said, Stopped};
 use bytes::Bytes;
 use demand::{Demand, Demands, held};
 use hashbrown::{HashMap, HashSet};
 use home::{Claimed, ErrorKind, HomePath, Name, Op, Result, XattrName};
 use known::Known;
+use selection::Selection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
+pub use writing::Spools;
+use writing::Writing;
 
 /// An operation that was accepted and has no outcome.
 #[derive(Debug)]
@@ -125,6 +129,10 @@ pub struct Queue {
     thaws: bool,
     /// How often the bytes of a batch are halved, because connections were lost before more had got through.
     halved: u32,
+    /// See [`Spools`]; `None` where the home has none.
+    spools: Option<Spools>,
+    /// Files that are made or written anew, whose writers may not have come to an end.
+    writing: BTreeMap<u64, Writing>,
 }
 
 /// Records that travel as one operation.
@@ -134,6 +142,20 @@ pub struct Group {
     pub seqs: Vec<u64>,
     /// The object is created earlier in the same batch, so that nobody else can have a version of it.
     pub newborn: bool,
+    /// It writes a file anew that is long enough to be staged on the home's disk.
+    pub spooled: bool,
+}
+
+impl Group {
+    /// One operation.
+    pub fn one(seq: u64) -> Group {
+        Group::of(vec![seq])
+    }
+
+    /// Operations on something that was there before.
+    pub fn of(seqs: Vec<u64>) -> Group {
+        Group { seqs, newborn: false, spooled: false }
+    }
 }
 
 impl Queue {
@@ -150,6 +172,7 @@ impl Queue {
             self.xattrs.entry(*object).or_default().push(seq);
             self.held += held(&op.change);
         }
+        self.note_writing(seq, &op);
         self.ops.insert(seq, op);
     }
 
@@ -162,7 +185,10 @@ impl Queue {
     /// After a restart: operations that may have been executed. A batch takes them in order until it is full, and
     /// passes only what was refused and what waits for that.
     pub fn begin_again(&mut self) {
-        let (mut batch, mut passed) = (Selection::default(), Vec::new());
+        self.writing.clear();
+        // No more may have gone, whatever was spooled of it.
+        let spools = Some(Spools::ALL);
+        let (mut batch, mut passed) = (Selection::new(Duration::ZERO, spools), Vec::new());
         for (seq, op) in &self.ops {
             if batch.is_full(limits::BATCH_BYTES) {
                 break;
@@ -517,6 +543,9 @@ impl Queue {
     /// How long the next batch may still wait for company; `None`: there is nothing to send.
     pub fn patience(&self, now: Duration) -> Option<Duration> {
         let (seq, oldest) = self.ops.iter().find(|(_, p)| !p.is_held(now))?;
+        if let Some(end) = self.written_until(*seq, oldest, now) {
+            return Some(end - now);
+        }
         if *seq <= self.urgent || self.bytes >= limits::AGING_BYTES || self.ops.len() >= limits::BATCH_OPS {
             return Some(Duration::ZERO);
         }
@@ -547,7 +576,7 @@ impl Queue {
         ops: impl Iterator<Item = (&'a u64, &'a Pending)>,
         halved: u32,
     ) -> (Vec<Group>, bool) {
-        let mut batch = Selection { now, ..Selection::default() };
+        let mut batch = Selection::new(now, self.spools);
         let mut ended = false;
         for (seq, op) in ops {
             if known.is_behind(self, *seq, op) {
@@ -555,8 +584,10 @@ impl Queue {
             }
             // What the home knows is sent again as what it was.
             let is_new = *seq > known.last;
-            let halved = if *seq > known.told { halved } else { 0 };
-            ended = is_new && known.has_left()
+            let is_told = *seq <= known.told;
+            let halved = if is_told { 0 } else { halved };
+            batch.spools = if is_told { Some(Spools::ALL) } else { self.spools };
+            ended = is_new && (known.has_left() || self.written_until(*seq, op, now).is_some())
                 || batch.is_full(limits::BATCH_BYTES >> halved)
                 || !batch.take(*seq, op, |seq| self.known.contains(seq) || self.torn.contains(seq));
             if ended {
@@ -601,117 +632,6 @@ impl Waiting {
         (!self.objects.is_empty() && objects(change).any(|o| self.objects.contains(&o)))
             || (!self.names.is_empty() && names(change).any(|n| self.names.contains(&n)))
             || destroyed(change).is_some_and(|id| self.dirs.contains(&id))
-    }
-}
-
-/// A batch that is being put together.
-#[derive(Default)]
-struct Selection {
-    now: Duration,
-    groups: Vec<Group>,
-    /// Records that it stands for.
-    records: usize,
-    /// What travels of them.
-    bytes: u64,
-    ops: usize,
-    waiting: Waiting,
-    /// By object, what the batch does with it last.
-    last: HashMap<u64, Last>,
-    /// By object, what its last group of writes comes to.
-    contents: HashMap<u64, Content>,
-}
-
-#[derive(Clone, Copy)]
-struct Last {
-    /// The group, if it is a write.
-    write: Option<usize>,
-    /// Whether that may have been executed.
-    sent: bool,
-    /// Whether the batch creates the object, certainly for the first time.
-    newborn: bool,
-    /// Whether the version that the batch leaves is not known yet.
-    blind: bool,
-}
-
-impl Selection {
-    fn is_full(&self, bytes: u64) -> bool {
-        self.records >= limits::BATCH_RECORDS || self.ops >= limits::BATCH_OPS || self.bytes >= bytes
-    }
-
-    /// Adds an operation, or notes that it has to wait. Answers false where the batch must end before it.
-    /// `known`: see [`Queue::known`] and [`Queue::torn`].
-    fn take(&mut self, seq: u64, op: &Pending, known: impl Fn(&u64) -> bool) -> bool {
-        let change = &op.change;
-        if op.is_held(self.now) || self.waiting.concerns(change) {
-            self.waiting.add(change);
-            return true;
-        }
-        let last = self.last.get(&change.object).copied();
-        let newborn = last.is_some_and(|l| l.newborn);
-        if let Op::Write { base, .. } = &change.op {
-            match last {
-                Some(Last { write: Some(group), .. }) if self.ends_with(group, known) => return false,
-                // With what was never sent the home could not tell what it has as a part of what was.
-                Some(Last { write: Some(_), sent: true, .. }) if !op.resent => return false,
-                Some(Last { write: Some(group), newborn, .. }) => {
-                    // The group moves to the place of its last record, so that a record whose effect is seen at
-                    // the home proves all operations before it.
-                    let mut seqs = std::mem::take(&mut self.groups[group].seqs);
-                    seqs.push(seq);
-                    let earlier = self.groups[group].newborn;
-                    let last = Last { write: Some(self.groups.len()), sent: op.resent, newborn, blind: true };
-                    self.last.insert(change.object, last);
-                    self.groups.push(Group { seqs, newborn: earlier });
-                    self.count(change);
-                    return true;
-                }
-                // The version that an earlier operation of the batch leaves behind is not known yet.
-                Some(last) if !newborn && (base.is_some() || last.blind) => return false,
-                _ => {}
-            }
-        }
-        let unseen = destroyed(change)
-            .and_then(|id| self.last.get(&id))
-            .is_some_and(|l| l.blind && !l.newborn && l.write.is_none());
-        if unseen {
-            return false;
-        }
-        let write = matches!(change.op, Op::Write { .. }).then_some(self.groups.len());
-        self.groups.push(Group { seqs: vec![seq], newborn });
-        self.contents.remove(&change.object);
-        self.count(change);
-        let newborn = newborn || (matches!(change.op, Op::Create { .. }) && !op.resent);
-        let content = matches!(
-            change.op,
-            Op::Create { .. } | Op::Write { .. } | Op::SetAttr { .. } | Op::SetXattr { .. }
-        );
-        let blind = content || last.is_some_and(|l| l.blind);
-        for object in objects(change).filter(|o| *o != change.object) {
-            // A directory or replaced object: a later write must not be moved before this operation.
-            self.last.entry(object).and_modify(|l| l.write = None);
-        }
-        self.last.insert(change.object, Last { write, sent: op.resent, newborn, blind });
-        true
-    }
-
-    /// Whether the last record of a group gave a number to what may have been executed.
-    fn ends_with(&self, group: usize, known: impl Fn(&u64) -> bool) -> bool {
-        self.groups[group].seqs.last().is_some_and(known)
-    }
-
-    /// Counts what travels of a record. A write takes away from what its group would have carried.
-    fn count(&mut self, change: &Change) {
-        self.records += 1;
-        if !matches!(change.op, Op::Write { .. }) {
-            self.ops += 1;
-            self.bytes += held(change) as u64;
-            return;
-        }
-        let content = self.contents.entry(change.object).or_default();
-        let (ops, bytes) = (content.ops(), content.bytes());
-        content.lay(change);
-        self.ops = self.ops + content.ops() - ops;
-        self.bytes = self.bytes + content.bytes() - bytes;
     }
 }
 

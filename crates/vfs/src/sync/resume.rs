@@ -223,7 +223,7 @@ impl Volume {
                 let there = mark.or_else(|| identities.get(&t.change.object).copied());
                 let attr = there.map(|there| as_left(&t.change, there));
                 let done = Done { attr, dirs: vec![] };
-                self.done(&mut tree, &Group { seqs: vec![t.seq], newborn: false }, &done)?;
+                self.done(&mut tree, &Group::one(t.seq), &done)?;
                 there.iter().for_each(|there| self.part_from_newer(&mut tree, &t.change, there));
             }
             if let Some(rewritten) = rewritten {
@@ -257,7 +257,7 @@ impl Volume {
     fn sent(&self) -> Vec<Ready> {
         let mut tree = self.tree.lock();
         let sent = tree.queue.lost().filter(|(_, p)| p.parked.is_none() && !p.change.plain);
-        let groups = sent.map(|(seq, _)| Group { seqs: vec![seq], newborn: false }).collect();
+        let groups = sent.map(|(seq, _)| Group::one(seq)).collect();
         let placed = place(&mut tree, self.shared.gateway, self.id, groups);
         placed.into_iter().filter_map(|(_, ready)| ready.ok()).collect()
     }

@@ -85,7 +85,7 @@ impl Volume {
         // Of mode `strict` somebody may wait, who is told when it is sent.
         let is_its = |p: &Pending| !p.change.plain && (is_own(&p.change) || is_moot && makes(&p.change));
         let seqs = earlier().filter(|(_, p)| is_its(p)).map(|(seq, _)| seq).collect();
-        self.drop_unnamed(tree, &Group { seqs, newborn: false })
+        self.drop_unnamed(tree, &Group::of(seqs))
     }
 
     /// Nobody can name the object any more: its content has no place to go.
@@ -296,7 +296,7 @@ impl Volume {
     /// Mode `strict`: nobody waits any more for an operation that has no outcome. Whether the home has done it is not
     /// known, and whoever called is told so; it is not sent again.
     pub fn abandon(&self, seq: u64) {
-        let group = Group { seqs: vec![seq], newborn: false };
+        let group = Group::one(seq);
         // The lane has ended if that fails, and says so.
         let _ = self.fail(&mut self.tree.lock(), &group, ErrorKind::Io);
         self.outcomes.send_modify(|n| *n += 1);

@@ -24,6 +24,7 @@ fn volume(disk: &SimDisk, home: Arc<dyn Home>) -> Arc<Volume> {
         server_uid: 4000,
         server_gid: 4000,
         staleness: Duration::ZERO,
+        spool_from: None,
     };
     let options = MountOptions::default();
     let modes = RwLock::new(Modes::new(Mode::Wb, Vec::new()).unwrap());
@@ -152,7 +153,7 @@ async fn what_is_written_after_a_removal_is_to_a_file_that_is_not_gone() {
         recover(&volume.shared, 7, &mut tree, &volume.data, records).unwrap();
         assert_eq!(tree.get(object).unwrap().gone, !written);
         // What is written has a place when the home has done that.
-        let (group, done) = (Group { seqs: vec![1], newborn: false }, Done { attr: None, dirs: vec![] });
+        let (group, done) = (Group::one(1), Done { attr: None, dirs: vec![] });
         volume.done(&mut tree, &group, &done).unwrap();
         let copies: Vec<Name> =
             tree.queue.iter().flat_map(|(_, p)| names(&p.change)).map(|(_, n)| n).collect();
@@ -200,7 +201,7 @@ async fn what_is_parted_from_another_stays_so_after_a_crash() {
                 let write = Op::Write { file: other, base: Some(found.version()), pieces };
                 volume.submit(&mut tree, 0, change(other, write)).unwrap();
                 for seq in [Some(create.seq), moved.then_some(rename.seq)].into_iter().flatten() {
-                    let group = Group { seqs: vec![seq], newborn: false };
+                    let group = Group::one(seq);
                     volume.done(&mut tree, &group, &Done { attr: Some(found), dirs: vec![] }).unwrap();
                 }
                 let base = tree.get(other).unwrap().base.unwrap();

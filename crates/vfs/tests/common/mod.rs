@@ -91,6 +91,8 @@ pub struct World {
     pub conflicts: Vec<(HomePath, Policy)>,
     pub staleness: Duration,
     pub cache: u64,
+    /// See [`Config::spool_from`].
+    pub spool_from: Option<u64>,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -108,6 +110,7 @@ impl World {
             conflicts: Vec::new(),
             staleness: Duration::from_secs(5),
             cache: 1 << 30,
+            spool_from: None,
             clock: Arc::new(RealClock::new()),
         }
     }
@@ -135,6 +138,7 @@ impl World {
             mode: self.mode,
             share: false,
             cache_bytes: self.cache,
+            spool_from: self.spool_from,
             staleness: self.staleness,
         })
         .await

@@ -75,6 +75,7 @@ pub async fn start(world: &World, clock: &FastClock, seed: u64) -> Engine {
         mode: world.mode,
         share: false,
         cache_bytes: world.cache,
+        spool_from: None,
         staleness: world.staleness,
     })
     .await
