@@ -31,6 +31,7 @@ mod strict;
 mod tour;
 mod wan;
 mod watched;
+mod whole;
 mod xattr;
 
 use super::world::World;
@@ -403,5 +404,12 @@ pub const ALL: &[Scenario] = &[
         ci: true,
         minutes: 6,
         run: watched::run,
+    },
+    Scenario {
+        name: "whole",
+        shows: "with --whole-files: long files written anew over a way that is cut are there with the earlier content or the whole new one",
+        ci: true,
+        minutes: 4,
+        run: whole::run,
     },
 ];
