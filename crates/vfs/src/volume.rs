@@ -226,6 +226,9 @@ impl Volume {
         let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
         let mut tree = Tree::open(id, shared.store.clone())?;
         tree.nameless.gateway = shared.gateway;
+        if shared.spool_from.is_some() {
+            tree.queue.wait_for_writers();
+        }
         recover(shared, id, &mut tree, &data, records)?;
         let was_sent = sent::was_sent(&*shared.store, id)?;
         if was_sent {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::{Engine, Skipping, World, until};
 use home::testing::fault::Fault;
 use std::time::Duration;
-use vfs::{Mode, Oid, OpenMode, SetAttrs, Stability};
+use vfs::{Mode, Oid, OpenFile, OpenMode, SetAttrs, Stability};
 
 const OLD: &[u8] = b"what was there before";
 const PART: usize = 600 << 10;
@@ -27,6 +27,14 @@ async fn write(e: &Engine, file: Oid, n: usize) {
 async fn cut(e: &Engine, file: Oid) {
     let empty = SetAttrs { size: Some(0), ..SetAttrs::default() };
     e.vfs.setattr(e.ctx(), file, empty, None).await.unwrap();
+}
+
+/// Begins to write the file anew.
+async fn begin(e: &Engine) -> (Oid, OpenFile) {
+    let file = e.find("/lab/f").await.unwrap();
+    let open = e.vfs.open_file(e.ctx(), file, WRITES).await.unwrap();
+    cut(e, file).await;
+    (file, open)
 }
 
 fn world() -> World {
@@ -59,9 +67,7 @@ async fn is_at_home(world: &World, parts: usize) {
 async fn the_earlier_content_stays_until_the_writer_has_come_to_an_end() {
     let world = world();
     let e = world.start().await;
-    let file = e.find("/lab/f").await.unwrap();
-    let open = e.vfs.open_file(e.ctx(), file, WRITES).await.unwrap();
-    cut(&e, file).await;
+    let (file, open) = begin(&e).await;
     let before = world.memory.counters();
     for n in 0..12 {
         write(&e, file, n).await;
@@ -125,9 +131,7 @@ async fn who_goes_on_writing_is_seen_after_a_while() {
 async fn whoever_waits_for_the_home_does_not_wait_for_the_writer() {
     let world = world();
     let e = world.start().await;
-    let file = e.find("/lab/f").await.unwrap();
-    let _open = e.vfs.open_file(e.ctx(), file, WRITES).await.unwrap();
-    cut(&e, file).await;
+    let (file, _open) = begin(&e).await;
     write(&e, file, 0).await;
     tokio::time::timeout(Duration::from_millis(900), e.sync()).await.unwrap();
     assert!(world.at_home("f").await.unwrap() == whole(1));
@@ -137,9 +141,7 @@ async fn whoever_waits_for_the_home_does_not_wait_for_the_writer() {
 async fn what_was_staged_before_a_connection_was_lost_does_not_travel_again() {
     let world = world();
     let e = world.start().await;
-    let file = e.find("/lab/f").await.unwrap();
-    let open = e.vfs.open_file(e.ctx(), file, WRITES).await.unwrap();
-    cut(&e, file).await;
+    let (file, open) = begin(&e).await;
     let before = world.memory.counters();
     let staged = || world.memory.counters().bytes_staged - before.bytes_staged;
     for n in 0..30 {

@@ -327,9 +327,9 @@ fn name_of(op: OpId) -> Vec<u8> {
     [PREFIX, format!("{:016x}", op.seq).as_bytes()].concat()
 }
 
-/// The spool whose bytes lie as a file's content will, which the pieces make of nothing, and the file's length. What else they
+/// The spool whose bytes lie as a file's content will, which the pieces make of nothing. What else they
 /// write comes from memory or from behind that end, so that the spool can become the file.
-pub(super) fn becomes<F>(pieces: &[Piece<Data<F>>]) -> Option<(OpId, u64)> {
+pub(super) fn becomes<F>(pieces: &[Piece<Data<F>>]) -> Option<OpId> {
     let mut spool = None;
     let mut end = 0;
     for piece in pieces {
@@ -349,7 +349,7 @@ pub(super) fn becomes<F>(pieces: &[Piece<Data<F>>]) -> Option<(OpId, u64)> {
         Piece::Data(at, Data::Spooled(_, range)) => range.at == *at || range.at >= end,
         _ => true,
     };
-    spool.filter(|_| pieces.iter().all(lies_apart)).map(|op| (op, end))
+    spool.filter(|_| pieces.iter().all(lies_apart))
 }
 
 /// The spools that operations use.

@@ -144,7 +144,9 @@ impl Vfs {
         if want == Stability::Stable
             && let Some(ticket) = taken.ticket
         {
-            volume.tree.lock().queue.committed(oid.id);
+            if volume.shared.spool_from.is_some() {
+                volume.tree.lock().queue.committed(oid.id);
+            }
             volume.settled(ticket).await?;
             volume.kept(oid.id).await?;
         } else if let (false, Some(ticket)) = (taken.covered, taken.ticket) {

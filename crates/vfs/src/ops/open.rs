@@ -147,7 +147,7 @@ impl Volume {
 
     fn closed(&self, id: u64, mode: OpenMode) {
         let mut tree = self.tree.lock();
-        if mode.write {
+        if mode.write && self.shared.spool_from.is_some() {
             tree.queue.committed(id);
             self.wake.notify_one();
         }

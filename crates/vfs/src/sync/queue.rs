@@ -131,7 +131,9 @@ pub struct Queue {
     halved: u32,
     /// See [`Spools`]; `None` where the home has none.
     spools: Option<Spools>,
-    /// Files that are made or written anew, whose writers may not have come to an end.
+    /// Whether files that are made or written anew wait for their writers.
+    waits: bool,
+    /// Those whose writers may not have come to an end.
     writing: BTreeMap<u64, Writing>,
 }
 

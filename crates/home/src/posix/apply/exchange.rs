@@ -113,7 +113,7 @@ impl<S: Sys> Batch<'_, S> {
     ) -> Sysult<(S::Fd, Option<Taken>)> {
         let anew = kept(target.file.attr.size, pieces) == 0;
         let spool = spool::becomes(pieces).filter(|_| anew);
-        let taken = spool.and_then(|(op, _)| self.home.take_spool(op, stage, temp));
+        let taken = spool.and_then(|op| self.home.take_spool(op, stage, temp));
         match taken {
             Some(taken) => {
                 let moved = self.sys().open_name(stage, temp)?;

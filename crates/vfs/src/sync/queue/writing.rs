@@ -52,6 +52,11 @@ impl Queue {
         self.spools = spools;
     }
 
+    /// Files that are made or written anew from now on wait for their writers, where the home holds them.
+    pub fn wait_for_writers(&mut self) {
+        self.waits = true;
+    }
+
     /// Forgets those whose time is over.
     pub fn end_writing(&mut self, now: Duration) {
         self.writing.retain(|_, writing| writing.end() > now);
@@ -81,6 +86,9 @@ impl Queue {
     }
 
     pub(super) fn note_writing(&mut self, seq: u64, op: &Pending) {
+        if !self.waits {
+            return;
+        }
         let begins = match &op.change.op {
             Op::Create { new, .. } => *new == New::File,
             Op::Write { pieces, .. } => pieces.iter().any(|piece| matches!(piece, Piece::Truncate(0))),
