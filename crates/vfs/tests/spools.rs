@@ -164,3 +164,22 @@ async fn what_was_staged_before_a_connection_was_lost_does_not_travel_again() {
     assert!(staged() < most, "{} of {} bytes", staged(), whole(40).len());
     assert!(after.spool >= 2 && after.mixed == 0, "{after:?}");
 }
+
+/// The writer is told of nothing: in parts, the earlier content goes first.
+#[tokio::test]
+async fn what_has_no_room_as_a_whole_goes_in_parts() {
+    let world = world();
+    world.memory.set_crowded();
+    let e = world.start().await;
+    let (file, open) = begin(&e).await;
+    for n in 0..40 {
+        write(&e, file, n).await;
+    }
+    e.vfs.close_file(open);
+    tokio::time::timeout(Duration::from_secs(8), e.sync()).await.unwrap();
+    assert!(world.at_home("f").await.unwrap() == whole(40));
+    assert!(world.memory.counters().bytes_staged > whole(40).len() as u64, "it was tried whole");
+    assert!(e.vfs.status().volumes.remove(0).parked.is_empty());
+    write(&e, file, 40).await;
+    e.vfs.commit(e.ctx(), file).await.unwrap();
+}

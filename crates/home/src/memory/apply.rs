@@ -266,6 +266,7 @@ impl State {
 
     fn bytes(&self, payload: &Payload) -> Act<Bytes> {
         match payload {
+            Payload::Spooled(_) if self.crowded => Err(ErrorKind::NoSpace.into()),
             Payload::Inline(bytes) => Ok(bytes.clone()),
             Payload::Staged(range) | Payload::Spooled(Spooled { range, .. }) => {
                 Ok(self.staged.get(range).ok_or(ErrorKind::NotStaged)?)

@@ -115,6 +115,8 @@ struct State {
     copies: bool,
     /// See [`MemoryHome::set_spools`].
     spools: bool,
+    /// See [`MemoryHome::set_crowded`].
+    crowded: bool,
     /// See [`MemoryHome::set_walks`].
     walks: bool,
     /// See [`MemoryHome::set_window`].
@@ -186,6 +188,7 @@ impl MemoryHome {
             home_dir: HomePath::root(),
             copies: false,
             spools: false,
+            crowded: false,
             watched: HashMap::new(),
             told: Vec::new(),
             token: *b"a token for test",
@@ -267,6 +270,11 @@ impl MemoryHome {
     /// From now on what is staged outlives an agent, as if all of it were on disk.
     pub fn set_spools(&self) {
         self.state.lock().spools = true;
+    }
+
+    /// Has no room for what is spooled beside what that is to take the place of.
+    pub fn set_crowded(&self) {
+        self.state.lock().crowded = true;
     }
 
     /// Tells of changes in a watched directory: under these names, or of all of it.

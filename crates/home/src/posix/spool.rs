@@ -327,8 +327,8 @@ fn name_of(op: OpId) -> Vec<u8> {
     [PREFIX, format!("{:016x}", op.seq).as_bytes()].concat()
 }
 
-/// The spool whose bytes lie as a file's content will, which the pieces make of nothing. What else they
-/// write comes from memory or from behind that end, so that the spool can become the file.
+/// The spool that can become the content which the pieces make of nothing: each of its parts lies where it will be, or further
+/// behind. So nothing that is written in this order goes over a part that is still to be moved.
 pub(super) fn becomes<F>(pieces: &[Piece<Data<F>>]) -> Option<OpId> {
     let mut spool = None;
     let mut end = 0;
@@ -338,18 +338,14 @@ pub(super) fn becomes<F>(pieces: &[Piece<Data<F>>]) -> Option<OpId> {
             Piece::Data(at, data) if *at == end => {
                 end += data.len();
                 let Data::Spooled(_, range) = data else { continue };
-                if *spool.get_or_insert(range.op) != range.op {
+                if range.at < *at || *spool.get_or_insert(range.op) != range.op {
                     return None;
                 }
             }
             _ => return None,
         }
     }
-    let lies_apart = |piece: &Piece<Data<F>>| match piece {
-        Piece::Data(at, Data::Spooled(_, range)) => range.at == *at || range.at >= end,
-        _ => true,
-    };
-    spool.filter(|_| pieces.iter().all(lies_apart))
+    spool
 }
 
 /// The spools that operations use.

@@ -371,14 +371,8 @@ impl Volume {
     ) -> Result<()> {
         tracing::debug!(account = %self.account, "not staged on the home's disk: {e}");
         match e.kind {
-            ErrorKind::NoSpace | ErrorKind::Quota => {
-                // The account's own directory may have less room than the file's place.
-                match self.has_room_for(one).await? {
-                    true => ahead.spooling.pause(self),
-                    false => self.refused(one, e.kind).await?,
-                }
-            }
-            ErrorKind::Unsupported => ahead.spooling.pause(self),
+            // The account's own directory may have less room than the file's place, and in parts the earlier content goes first.
+            ErrorKind::NoSpace | ErrorKind::Quota | ErrorKind::Unsupported => ahead.spooling.pause(self),
             _ if crate::fetch::is_out_of_reach(&e) => return Err(e),
             ErrorKind::Io if self.is_damaged(one) => {
                 tracing::error!(account = %self.account, "{e}");
@@ -460,10 +454,22 @@ impl Volume {
             match outcome {
                 Outcome::Done(done) => self.done(&mut self.tree.lock(), &one.group, &done)?,
                 Outcome::Conflict(theirs) => self.conflicted(one, theirs).await?,
+                Outcome::Refused(kind) if self.goes_in_parts(one, kind) => return Ok(()),
                 Outcome::Refused(kind) => self.refused(one, kind).await?,
             }
         }
         Ok(())
+    }
+
+    /// Whether what the home had no room for beside what it was to take the place of is sent again without that, at once.
+    fn goes_in_parts(&self, one: &Ready, kind: ErrorKind) -> bool {
+        let is_of_space = matches!(kind, ErrorKind::NoSpace | ErrorKind::Quota);
+        let goes = is_of_space && self.spooled_by(one).is_some();
+        let queue = &mut self.tree.lock().queue;
+        for seq in one.group.seqs.iter().filter(|_| goes) {
+            queue.get_mut(*seq).into_iter().for_each(|op| op.refusals += 1);
+        }
+        goes
     }
 }
 

@@ -259,10 +259,6 @@ impl Volume {
         spooling: &mut Spooling,
     ) -> Result<Placed> {
         let Op::Write { file: at, base, pieces } = &one.op else { return Err(ErrorKind::Invalid.into()) };
-        // Else each attempt would fill its disk, over the wire.
-        if self.was_refused(one) && !self.has_room_for(one).await? {
-            return Err(ErrorKind::NoSpace.into());
-        }
         let file = spooling.file(self, object);
         for piece in pieces {
             if let Piece::Data(_, slice) = piece {
@@ -283,11 +279,6 @@ impl Volume {
         Ok(Placed { id: one.id, time: one.time, plain: one.plain, resent: one.resent, op })
     }
 
-    fn was_refused(&self, one: &Ready) -> bool {
-        let queue = &self.tree.lock().queue;
-        one.group.seqs.iter().filter_map(|seq| queue.get(*seq)).any(|op| op.refusals > 0)
-    }
-
     async fn hashed(&self, op: OpId, runs: Vec<Piece<Run<'_>>>) -> Result<Vec<Piece<Payload>>> {
         let mut pieces = Vec::with_capacity(runs.len());
         for run in runs {
@@ -306,13 +297,6 @@ impl Volume {
             });
         }
         Ok(pieces)
-    }
-
-    /// Whether the home has room for what is written to a file where that is.
-    pub(super) async fn has_room_for(&self, one: &Ready) -> Result<bool> {
-        let Op::Write { file, pieces, .. } = &one.op else { return Ok(true) };
-        let lens = pieces.iter().map(|p| if let Piece::Data(_, slice) = p { slice.len as u64 } else { 0 });
-        Ok(self.home.statfs(file).await?.available >= lens.sum())
     }
 }
 

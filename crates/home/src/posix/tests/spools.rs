@@ -84,6 +84,43 @@ fn what_lies_there_in_part_is_completed() {
     }
 }
 
+/// What is staged for a program that writes again what is around the end of each of its writes, and that as pieces.
+fn overlapping(op: OpId, content: &[u8]) -> (Vec<u8>, Vec<Piece<Payload>>) {
+    let (mut staged, mut pieces) = (Vec::new(), vec![Piece::Truncate(0)]);
+    for from in (0..content.len()).step_by(40_000) {
+        let to = content.len().min(from + 40_000);
+        let part = part(op, staged.len() as u64, &content[from..to]);
+        pieces.push(Piece::Data(from as u64, part));
+        staged.extend_from_slice(&content[from..to]);
+        staged.extend_from_slice(&b"again"[..]);
+    }
+    (staged, pieces)
+}
+
+/// There may be no room for a copy.
+#[test]
+fn what_lies_further_behind_than_it_will_is_moved_there() {
+    let place = Place::new();
+    place.write("w/f", OLD);
+    let (home, content, op) = (place.open(Linux::default()), content(), staging(1));
+    let (staged, pieces) = overlapping(op, &content);
+    stage_all(&home, op, &staged);
+    let volume = ".cache/trellis/volumes/0000000000000007-00000001";
+    let spool = std::fs::metadata(place.path(volume).join(&spools(&place)[0])).unwrap().ino();
+    done(&home, Op::Write { file: at("w/f"), base: Some(version(&home, "w/f")), pieces });
+    assert!(place.read("w/f") == content);
+    assert_eq!(std::fs::metadata(place.path("w/f")).unwrap().ino(), spool, "it was copied");
+    // What lies ahead of its place would be overwritten.
+    let pieces = vec![
+        Piece::Truncate(0),
+        Piece::Data(0, part(op, 80_000, &content[80_000..])),
+        Piece::Data(80_000, part(op, 0, &content[..80_000])),
+    ];
+    stage_all(&home, op, &content);
+    done(&home, Op::Write { file: at("w/f"), base: Some(version(&home, "w/f")), pieces });
+    assert!(place.read("w/f") == [&content[80_000..], &content[..80_000]].concat());
+}
+
 #[test]
 fn a_new_file_is_empty_or_whole() {
     let place = Place::new();
@@ -195,6 +232,13 @@ fn a_claim_removes_what_nobody_goes_on_with() {
 #[test]
 fn whatever_call_it_dies_at_the_file_is_whole() {
     let (content, op) = (content(), staging(1));
+    dies_at_each_call(&content, &content, vec![Piece::Truncate(0), Piece::Data(0, part(op, 0, &content))]);
+    let (staged, pieces) = overlapping(op, &content);
+    dies_at_each_call(&content, &staged, pieces);
+}
+
+fn dies_at_each_call(content: &[u8], staged: &[u8], pieces: Vec<Piece<Payload>>) {
+    let op = staging(1);
     let mut renewed = 0;
     for calls in 0.. {
         let place = Place::new();
@@ -202,22 +246,23 @@ fn whatever_call_it_dies_at_the_file_is_whole() {
         let first = place.open(Meddler::new(Lacks::default()));
         first.claim(7, 1, Vec::new()).unwrap();
         let base = version(&first, "w/f");
-        let write = placed(anew(Some(base), op, &content));
+        let write = placed(Op::Write { file: at("w/f"), base: Some(base), pieces: pieces.clone() });
         first.sys.after(calls, Event::Death);
-        let staged = first.spool(op).and_then(|_| {
-            for from in (0..content.len()).step_by(40_000) {
-                first.stage(op, from as u64, Bytes::copy_from_slice(&content[from..from + 40_000]))?;
+        let went = first.spool(op).and_then(|_| {
+            for from in (0..staged.len()).step_by(40_000) {
+                let part = &staged[from..staged.len().min(from + 40_000)];
+                first.stage(op, from as u64, Bytes::copy_from_slice(part))?;
             }
             Ok(())
         });
-        let _ = staged.and_then(|()| first.apply(vec![write.clone()]));
+        let _ = went.and_then(|()| first.apply(vec![write.clone()]));
         let died = first.sys.happened();
         drop(first);
         let there = place.read("w/f");
         assert!(there == OLD || there == content, "{} bytes at call {calls}", there.len());
         renewed += usize::from(there == content);
         let next = place.open(Linux::default());
-        stage_all(&next, op, &content);
+        stage_all(&next, op, staged);
         next.claim(7, 1, vec![write.id.seq]).unwrap();
         let outcome = one(&next, Placed { resent: true, ..write });
         assert!(matches!(outcome, Outcome::Done(_)), "{outcome:?} at call {calls}");

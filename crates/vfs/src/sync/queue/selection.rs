@@ -29,6 +29,8 @@ pub(super) struct Selection {
     contents: HashMap<u64, Content>,
     /// Objects that the batch creates.
     made: HashSet<u64>,
+    /// Those of whose writes the home has refused one: there may be no room for all of them at once.
+    refused: HashSet<u64>,
     /// What of it need not be counted, because it lies on the home's disk before it goes; `None`: nothing.
     pub spools: Option<Spools>,
     /// Files and bytes that lie there.
@@ -83,6 +85,9 @@ impl Selection {
         if op.is_held(self.now) || self.waiting.concerns(change) {
             self.waiting.add(change);
             return true;
+        }
+        if op.refusals > 0 {
+            self.refused.insert(change.object);
         }
         let last = self.last.get(&change.object).copied();
         let newborn = last.is_some_and(|l| l.newborn);
@@ -166,8 +171,9 @@ impl Selection {
     fn load(&self, object: u64) -> Load {
         let Some(content) = self.contents.get(&object) else { return Load::default() };
         let is_anew = content.is_anew() || self.made.contains(&object);
+        let goes_whole = is_anew && !self.refused.contains(&object);
         let bytes = content.bytes();
-        match self.spools.filter(|_| is_anew) {
+        match self.spools.filter(|_| goes_whole) {
             Some(spools) if bytes >= spools.from => Load { ops: 1, spooled: bytes, ..Load::default() },
             Some(_) => Load { ops: content.ops(), anew: bytes, ..Load::default() },
             None => Load { ops: content.ops(), bytes, ..Load::default() },
