@@ -105,10 +105,6 @@ pub struct Options {
     #[arg(long)]
     pub allow_network_state: bool,
 
-    /// Experimental: files that are made or written anew go home whole, once their writers have come to an end
-    #[arg(long)]
-    pub whole_files: bool,
-
     /// Bound of the cache, such as 20G [default: 20G, or a tenth of the file system if that is less]
     #[arg(long, value_name = "SIZE")]
     #[serde(deserialize_with = "parsed")]
@@ -143,7 +139,6 @@ impl Options {
             insecure: self.insecure || file.insecure,
             no_nfs,
             allow_network_state: self.allow_network_state || file.allow_network_state,
-            whole_files: self.whole_files || file.whole_files,
             cache: self.cache.or(file.cache),
             staleness: self.staleness.or(file.staleness),
             home: first(self.home, file.home),

@@ -271,7 +271,7 @@ async fn open_engine(
         mode: options.mode.map_or(vfs::Mode::Wb, Into::into),
         share: options.share,
         cache_bytes: cache_bytes(state, options),
-        spool_from: options.whole_files.then_some(vfs::SPOOL_FROM),
+        spool_from: Some(vfs::SPOOL_FROM),
         staleness: options.staleness.map_or(limits::STALENESS, |s| s.0),
     };
     Vfs::open(config).await.map_err(|e| here(&show::message(&e.detail)))

@@ -407,7 +407,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "whole",
-        shows: "with --whole-files: long files written anew over a way that is cut are there with the earlier content or the whole new one",
+        shows: "long files written anew over a way that is cut are there with the earlier content or the whole new one",
         ci: true,
         minutes: 4,
         run: whole::run,

@@ -39,7 +39,7 @@ pub fn run(world: &World) -> Result<()> {
     let relay = Relay::start(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), sshd.addr, options)?;
     fs::write(world.known_hosts(), sshd.known_hosts()?)?;
     world.route("far", relay.addr())?;
-    let server = world.serve(&["--whole-files"])?;
+    let server = world.serve(&[])?;
     let there = format!("ann@far{}", work.display());
     let here = fuse::mount(world, &server, "whole")?.join(&there);
     let files = Files::new(world, &work)?;
