@@ -762,7 +762,7 @@ fn gone(e: Error) -> Error {
     }
 }
 
-fn is_missing(e: &Error) -> bool {
+pub fn is_missing(e: &Error) -> bool {
     matches!(e.kind, ErrorKind::NotFound | ErrorKind::Stale | ErrorKind::NotDir)
 }
 

@@ -425,3 +425,40 @@ async fn a_home_that_tells_of_changes_brings_what_waits_to_where_its_directory_i
     assert_eq!(world.at_home("other/dd2/f").await.unwrap(), b"mine");
     assert_eq!(world.names_at_home("other/dd2").await, ["f", "new"]);
 }
+
+/// The home knows after a power cut that it has done what was not answered, and another directory has the name of that where
+/// it did so.
+#[tokio::test]
+async fn what_was_done_in_a_directory_that_has_moved_since_is_not_what_has_its_name_there_now() {
+    for elsewhere in ["ee", "other/dd2"] {
+        let (world, e) = start().await;
+        world.memory.set_keeps_log(true);
+        let dd = e.find("/lab/dd").await.unwrap();
+        e.create(dd, "first").await.unwrap();
+        e.sync().await;
+        world.fault(Fault::ChangesUnanswered);
+        let new = e.create(dd, "new").await.unwrap();
+        while world.at_home("dd/new").await.is_none() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        world.fault(Fault::Unreachable);
+        world.write("ee/new", b"");
+        mv(&world, "dd", "x");
+        mv(&world, "ee", "dd");
+        mv(&world, "x", elsewhere);
+        world.memory.cut_power_when_durable();
+        world.fault(Fault::None);
+        if elsewhere != "ee" {
+            e.vfs.sync(None, Duration::from_secs(10)).await.unwrap_err();
+            tokio::time::sleep(world.staleness * 2).await;
+            e.names(e.find("/lab/other").await.unwrap()).await;
+        }
+        e.sync().await;
+        e.write(new, 0, b"mine").await.unwrap();
+        e.sync().await;
+        is_settled(&e);
+        assert_eq!(world.at_home("dd/new").await.unwrap(), b"");
+        assert_eq!(world.at_home(&format!("{elsewhere}/new")).await.unwrap(), b"mine");
+        shown_as_at_home(&world, &e).await;
+    }
+}

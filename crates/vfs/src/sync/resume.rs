@@ -17,6 +17,7 @@
 //! looked for.
 
 mod cut;
+mod dirs;
 mod gone;
 
 use super::confirm::as_left;
@@ -30,6 +31,7 @@ use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
 use cut::{led_astray, marked_first, nowhere, synced_by_exchange};
+use dirs::Dirs;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
 use home::{Attr, Class, Done, ErrorKind, HomePath, Kind, Loc, Name, New, Op, Result, Time};
@@ -174,12 +176,13 @@ impl Volume {
         executed: Executed,
         torn: Option<HashSet<u64>>,
     ) -> Result<()> {
+        let mut dirs = self.find_dirs_again().await?;
         let sent = self.sent();
         if sent.is_empty() {
             self.tree.lock().queue.looked_for();
             return Ok(());
         }
-        let (mut traces, last) = self.look(sent, class, &executed, torn.as_ref()).await?;
+        let (mut traces, last) = self.look(sent, &mut dirs, class, &executed, torn.as_ref()).await?;
         let (refused, ends): (Vec<(u64, Change)>, _) = {
             let tree = self.tree.lock();
             let parked = tree.queue.iter().filter(|(_, p)| p.parked.is_some() && !p.change.plain);
@@ -202,7 +205,7 @@ impl Volume {
         let moot = traces.iter().filter(|t| t.moot && !shown.contains(&t.seq) && !behind.contains(&t.seq));
         proven.extend(moot.map(|t| (t, None)));
         proven.sort_by_key(|(t, _)| t.seq);
-        let mut identities = self.identify(&proven).await?;
+        let mut identities = self.identify(&mut proven, &mut dirs).await?;
         // A power cut between exchange and removal: each of both has the other's name, though the move is not over.
         for t in traces.iter().filter(|t| t.half) {
             if let (Op::Rename { replaced: Some((old, _)), .. }, Some(mark)) = (&t.change.op, t.mark) {
@@ -268,6 +271,7 @@ impl Volume {
     async fn look(
         &self,
         sent: Vec<Ready>,
+        dirs: &mut Dirs,
         class: Class,
         how_far: &Executed,
         torn: Option<&HashSet<u64>>,
@@ -278,7 +282,9 @@ impl Volume {
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
         let places = sent.iter().filter_map(|(_, place)| place.as_ref()).chain(left.values()).cloned();
         let further = course.iter().flat_map(Course::places);
-        let found = self.found(places.chain(further).collect()).await?;
+        let mut found = self.found(places.chain(further).collect()).await?;
+        self.look_for_dirs(dirs).await?;
+        found.retain(|place, _| !dirs.are_lost_at(place));
         let times = |which: fn(&Change) -> bool| match cut {
             true => self.times(sent.iter().map(|(seq, _)| *seq), which),
             false => Times::new(),
@@ -302,7 +308,8 @@ impl Volume {
             return Ok((traces, executed));
         }
         let last = last_shown(&traces, executed);
-        let astray = led_astray(&traces, last);
+        let mut astray = led_astray(&traces, last);
+        astray.extend(traces.iter().filter(|t| dirs.hide(t)).map(|t| t.change.object));
         let nowhere = match cut {
             true => nowhere(&traces, last, &astray, |id| self.known(id), shows),
             false => HashSet::new(),
@@ -466,8 +473,13 @@ impl Volume {
     }
 
     /// What the home has of objects whose last outcome shows no mark. To be known before that outcome is taken in:
-    /// the name of an object without an identity would come to stand for another one, here or after a restart.
-    async fn identify(&self, proven: &[(&Trace, Option<Attr>)]) -> Result<HashMap<u64, Attr>> {
+    /// the name of an object without an identity would come to stand for another one, here or after a restart. What was done
+    /// in a directory that is elsewhere is left out of them, to be done again.
+    async fn identify(
+        &self,
+        proven: &mut Vec<(&Trace, Option<Attr>)>,
+        dirs: &mut Dirs,
+    ) -> Result<HashMap<u64, Attr>> {
         let places = {
             let mut tree = self.tree.lock();
             let objects: BTreeSet<u64> = proven.iter().map(|(t, _)| t.change.object).collect();
@@ -484,6 +496,8 @@ impl Volume {
         });
         let seen: Vec<Option<(u64, Attr)>> =
             stream::iter(questions).buffer_unordered(limits::LOOKS).try_collect().await?;
+        self.look_for_dirs(dirs).await?;
+        proven.retain(|(t, mark)| mark.is_some() || !dirs.hide(t));
         let mut tree = self.tree.lock();
         let same_kind = |(id, attr): &(u64, Attr)| tree.get(*id).is_ok_and(|n| n.kind == attr.kind);
         Ok(seen.into_iter().flatten().filter(same_kind).collect())
