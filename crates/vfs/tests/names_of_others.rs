@@ -370,6 +370,38 @@ async fn what_another_program_wrote_after_a_power_cut_is_no_half_of_ours() {
     assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
 }
 
+/// A power cut left an append with another time and without its bytes; while the gateway looks at what there is, somebody writes
+/// over that here.
+#[tokio::test]
+async fn what_is_written_here_while_a_file_is_looked_at_is_not_what_another_program_wrote_there() {
+    let world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    world.write("f", b"base");
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    e.create(lab, "g").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    e.write(f, 4, b" and ours").await.unwrap();
+    for fault in [Fault::HangChanges, Fault::Unreachable] {
+        world.fault(fault);
+        e.vfs.sync(None, Duration::from_millis(300)).await.unwrap_err();
+    }
+    world.memory.cut_power();
+    world.memory.set_mtime_outside(&path("f"), vfs::Time { sec: 1_600_000_000, nsec: 0 });
+    world.fault(Fault::LateBytes);
+    let more = async {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        e.write(f, 0, b"BASE").await.unwrap();
+        world.fault(Fault::None);
+    };
+    let _ = tokio::join!(e.vfs.sync(None, Duration::from_secs(5)), more);
+    e.sync().await;
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    assert_eq!(world.at_home("f").await.unwrap(), b"BASE and ours");
+}
+
 /// What was made, and has gone before its identity was known, is not what another program makes by its name.
 #[tokio::test]
 async fn what_takes_the_name_of_a_file_that_has_gone_is_not_written_for_it() {

@@ -126,7 +126,9 @@ impl Volume {
                     false
                 }
             };
-            if self.data.get(id, end.start, len).into_iter().any(is_other) {
+            let has_other = self.data.get(id, end.start, len).into_iter().any(is_other);
+            // Somebody may have written over it here meanwhile.
+            if has_other && self.has_its_length(id, &there) {
                 rewritten.insert(id);
             }
         }
