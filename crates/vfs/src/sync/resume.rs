@@ -653,8 +653,8 @@ fn has_time(id: u64, there: &Attr, times: &Times) -> bool {
 }
 
 /// The first record that leaves the same mark as `t`; or, where nothing has the name that `t` takes away, and something has
-/// it after that one, the one that takes it. Either may be half done. All up to `executed` was done: what that took away again
-/// shows itself no more.
+/// it after that one, the one that takes it. Either may be half done, unless it is known to be durable: then a later one has brought
+/// its old name back. All up to `executed` was done: what that took away again shows itself no more.
 fn earliest<'a>(traces: &'a [Trace], t: &'a Trace, executed: u64) -> &'a Trace {
     if !matches!(t.change.op, Op::Rename { .. } | Op::Link { .. } | Op::SetAttr { .. }) {
         return t;
@@ -665,7 +665,7 @@ fn earliest<'a>(traces: &'a [Trace], t: &'a Trace, executed: u64) -> &'a Trace {
     };
     let alike = |o: &Trace| match (&o.change.op, &t.change.op) {
         (Op::Rename { .. } | Op::Link { .. } | Op::Create { .. }, Op::Rename { .. } | Op::Link { .. }) => {
-            o.place == t.place && !is_over(o) && !o.has_both()
+            o.place == t.place && !is_over(o) && (o.durable || !o.has_both())
         }
         (Op::SetAttr { .. } | Op::Write { .. }, Op::SetAttr { .. }) => {
             let mark = |c: &Change| c.after.map(|a| (a.mtime, a.size));

@@ -124,6 +124,19 @@ fn a_record_after_which_there_would_be_a_name_that_is_gone_is_not_the_last() {
 }
 
 #[test]
+fn what_a_durable_move_left_is_no_mark_of_a_later_one_though_its_old_name_was_given_again() {
+    let (there, other) = (Some(attr(Kind::File, 9)), Some(attr(Kind::File, 8)));
+    let mut first = rename(3, 7, ("a", "b"));
+    (first.late, first.there, first.at_old_name) = (true, there, there);
+    let mut again = rename(6, 7, ("f", "b"));
+    (again.mark, again.there, again.at_old_name) = (there, there, other);
+    let mut traces = [first, rename(4, 7, ("e", "a")), rename(5, 7, ("b", "f")), again];
+    assert_eq!(last_shown(&traces, 4), 6, "the first may be half done");
+    traces[0].durable = true;
+    assert_eq!(last_shown(&traces, 4), 4);
+}
+
+#[test]
 fn a_move_to_a_name_that_its_object_had_before_is_known_by_the_name_that_is_gone() {
     let there = Some(attr(Kind::File, 9));
     let known = |id| (id == 7).then_some(there?.id);
