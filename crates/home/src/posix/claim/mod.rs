@@ -360,9 +360,9 @@ impl<S: Sys> Claim<S> {
         self.doubt.remove(&ended.seq);
         if ended.is_for_now() {
             self.doubt.extend(self.before.take().map(|intent| (ended.seq, intent)));
-        } else if matches!(ended.outcome, Outcome::Refused(_)) {
-            // What it misses may be what it moved or removed itself before the power failed. Only the gateway can look for that,
-            // and it may never hear of this. No file is half written by it any more.
+        } else if matches!(ended.outcome, Outcome::Refused(_) | Outcome::Conflict(_)) {
+            // What it misses may be what it moved or removed itself before the power failed, and what it meets what it put there.
+            // Only the gateway can look for that, and it may never hear of this. No file is half written by it any more.
             self.unknown.get_mut(&ended.seq).into_iter().for_each(|file| *file = None);
         } else {
             self.unknown.remove(&ended.seq);

@@ -40,6 +40,34 @@ fn what_was_moved_before_a_power_cut_is_not_denied_because_its_old_name_is_gone(
     }
 }
 
+/// It meets what it put there itself: the answer may be lost, and then nobody would know that it may be that.
+#[test]
+fn what_was_put_there_before_a_power_cut_is_not_denied_because_it_is_met() {
+    let place = begin();
+    let home = place.open(booted(0));
+    home.claim(GATEWAY, VOLUME, vec![]).unwrap();
+    let old = version(&home, "w/f");
+    let mut op = write("w/f", Some(old), 0, b"BASE");
+    if let Op::Write { file, .. } = &mut op {
+        file.id = Some(old.id);
+    }
+    let ops = [placed(op)];
+    home.apply(ops.to_vec()).unwrap();
+    assert_ne!(version(&home, "w/f").id, old.id, "a copy has its place");
+    drop(home);
+    std::fs::remove_file(kept(&place, "log")).unwrap();
+    let next = place.open(booted(1));
+    next.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap();
+    let again = Placed { resent: true, ..ops[0].clone() };
+    assert!(matches!(one(&next, again), Outcome::Conflict(Some(_))));
+    drop(next);
+    for _ in 0..2 {
+        let after = place.open(booted(1));
+        let known = after.claim(GATEWAY, VOLUME, numbers(&ops)).unwrap().unwrap();
+        assert_eq!((known.unknown, known.restarted), (numbers(&ops), false));
+    }
+}
+
 /// A file that a write was to follow may have a part of that, as long as nobody else has written to it since.
 #[test]
 fn what_another_program_adds_to_a_new_file_after_a_power_cut_is_not_ours() {
