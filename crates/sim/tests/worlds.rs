@@ -298,6 +298,18 @@ fn what_was_mended_at_full_homes_without_exchange_stays_mended() {
     hold(1000, &[(&troubles, &[43, 457, 365, 965])]);
 }
 
+/// Worlds in which files that are written anew are staged on the home's disk.
+#[test]
+fn what_was_mended_with_spools_stays_mended() {
+    use Trouble::{Seldom, Spools};
+    let with = |others: &[Trouble]| [&HOME[..], others, &[Spools]].concat();
+    let worlds: [(&[Trouble], &[u64]); 1] = [
+        // A write that was durable, by a name that was taken away before the power failed.
+        (&with(&[Seldom]), &[1143]),
+    ];
+    hold(100, &worlds);
+}
+
 /// What has to be caught is.
 #[test]
 fn every_step_that_is_left_out_is_missed() {

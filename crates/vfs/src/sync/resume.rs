@@ -30,7 +30,7 @@ use crate::inode::Tree;
 use crate::journal::Change;
 use crate::limits;
 use crate::volume::Volume;
-use cut::{led_astray, marked_first, nowhere, synced_by_exchange};
+use cut::{led_astray, marked_first, nowhere, show_by_other_names, synced_by_exchange};
 use dirs::Dirs;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use hashbrown::{HashMap, HashSet};
@@ -280,7 +280,9 @@ impl Volume {
         let course = (class == Class::Sftp).then(|| self.course(&sent));
         let left: HashMap<u64, HomePath> = sent.iter().filter_map(place_that_is_left).collect();
         let sent: Vec<_> = sent.iter().map(|ready| (ready.id.seq, place_of_mark(&ready.op))).collect();
-        let places = sent.iter().filter_map(|(_, place)| place.as_ref()).chain(left.values()).cloned();
+        let names = if cut { self.names_of_written(&sent) } else { HashMap::new() };
+        let places = sent.iter().filter_map(|(_, place)| place.as_ref()).chain(left.values());
+        let places = places.chain(names.values().flatten()).cloned();
         let further = course.iter().flat_map(Course::places);
         let mut found = self.found(places.chain(further).collect()).await?;
         self.look_for_dirs(dirs).await?;
@@ -295,6 +297,9 @@ impl Volume {
         let traces =
             sent.into_iter().filter_map(|(seq, place)| self.trace(seq, place, left.get(&seq), &seen));
         let mut traces: Vec<Trace> = traces.collect();
+        show_by_other_names(&mut traces, &names, &seen.found, |t, there| {
+            self.is_marked(&t.change, there, false, &seen)
+        });
         if class == Class::Posix {
             only_first(&mut traces);
         }
@@ -464,12 +469,7 @@ impl Volume {
 
     /// Whether the home had an object at a place before anything was sent whose outcome is not known.
     fn is_known_at(&self, id: u64, place: &HomePath) -> bool {
-        let mut tree = self.tree.lock();
-        let Ok(inode) = tree.get(id) else { return false };
-        let names: Vec<_> = inode.binding.iter().chain(&inode.more_bindings).cloned().collect();
-        let mut paths =
-            names.into_iter().filter_map(|(dir, name)| Some(tree.home_path(dir).ok()?.join(&name)));
-        paths.any(|path| path == *place)
+        known_places(&mut self.tree.lock(), id).contains(place)
     }
 
     /// What the home has of objects whose last outcome shows no mark. To be known before that outcome is taken in:
@@ -502,6 +502,13 @@ impl Volume {
         let same_kind = |(id, attr): &(u64, Attr)| tree.get(*id).is_ok_and(|n| n.kind == attr.kind);
         Ok(seen.into_iter().flatten().filter(same_kind).collect())
     }
+}
+
+/// Where the home is known to have an object.
+fn known_places(tree: &mut Tree, id: u64) -> Vec<HomePath> {
+    let Ok(inode) = tree.get(id) else { return Vec::new() };
+    let names: Vec<_> = inode.binding.iter().chain(&inode.more_bindings).cloned().collect();
+    names.into_iter().filter_map(|(dir, name)| Some(tree.home_path(dir).ok()?.join(&name))).collect()
 }
 
 /// What is written once more, because its first name was taken, is of one time: a write that leaves the same mark as one

@@ -1,18 +1,19 @@
 //! What a power cut at the home tells of traces, and what it leaves untold.
 
 use super::{
-    Executed, Seen, Trace, earliest, has_own_time, has_time, last_shown, name_that_is_left, replaced,
-    run_ends, taker, was_waited_for,
+    Executed, Seen, Trace, earliest, has_own_time, has_time, known_places, last_shown, name_that_is_left,
+    replaced, run_ends, taker, was_waited_for,
 };
 use crate::data::Part;
 use crate::inode::Tree;
 use crate::journal::{Change, Stored};
 use crate::limits;
 use crate::sync::content::length;
+use crate::sync::course::Found;
 use crate::sync::queue::{Waiting, child_after};
 use crate::volume::Volume;
 use bytes::Buf;
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 use home::{Attr, HomePath, Kind, Op, Piece, Result, Time};
 use std::ops::RangeInclusive;
 
@@ -62,6 +63,22 @@ impl Volume {
             Some(known) => known == there.id || is_left(),
             None => has_time(id, there, &seen.times),
         }
+    }
+
+    /// The places where the home may have what is written to, by object.
+    pub(super) fn names_of_written(&self, sent: &[(u64, Option<HomePath>)]) -> HashMap<u64, Vec<HomePath>> {
+        let tree = &mut *self.tree.lock();
+        let mut names = HashMap::<u64, Vec<HomePath>>::new();
+        for (seq, place) in sent {
+            let Some(change) = tree.queue.get(*seq).map(|p| &p.change) else { continue };
+            let (id, is_write) = (change.object, matches!(change.op, Op::Write { .. }));
+            names.entry(id).or_default().extend(place.iter().cloned());
+            if is_write {
+                let known = known_places(tree, id);
+                names.entry(id).or_default().extend(known);
+            }
+        }
+        names
     }
 
     /// What writes leave after which a file may have another identity.
@@ -149,6 +166,21 @@ impl Volume {
             && base.size == there.size
             && base.mtime != there.mtime
             && own.all(|(_, p)| adds(&p.change.op))
+    }
+}
+
+/// A write shows itself by every name of its file. Where a later operation took the one away that it was made by, another one
+/// still has what it left. `names`: by object.
+pub(super) fn show_by_other_names(
+    traces: &mut [Trace],
+    names: &HashMap<u64, Vec<HomePath>>,
+    found: &Found,
+    is_marked: impl Fn(&Trace, &Attr) -> bool,
+) {
+    for t in traces.iter_mut().filter(|t| t.mark.is_none() && matches!(t.change.op, Op::Write { .. })) {
+        let places = names.get(&t.change.object).into_iter().flatten();
+        let mut there = places.filter_map(|place| *found.get(place)?);
+        t.mark = there.find(|there| is_marked(t, there));
     }
 }
 

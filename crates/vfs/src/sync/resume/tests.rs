@@ -1,6 +1,6 @@
 //! What traces at a home prove.
 
-use super::cut::{believe, disbelieve, disown, last_begun, torn_behind};
+use super::cut::{believe, disbelieve, disown, last_begun, show_by_other_names, torn_behind};
 use super::*;
 use crate::inode::tests::attr;
 use home::Piece;
@@ -62,6 +62,21 @@ fn what_got_another_identity_by_a_write_is_somewhere() {
     (traces[0].mark, traces[0].there, traces[1].at_old_name) = (Some(copied), Some(copied), Some(copied));
     assert_ne!(known(7), Some(copied.id));
     assert!(!nowhere(&traces, 0, &HashSet::new(), known, |_, _| false).contains(&7));
+}
+
+#[test]
+fn a_write_shows_itself_by_a_name_that_is_left_of_its_file() {
+    let write = |file| Op::Write { file, base: None, pieces: vec![] };
+    let path = |at: &str| HomePath::parse(at.as_bytes()).unwrap();
+    let mut traces = [trace(3, write(7), "gone", None), trace(4, write(8), "gone", None)];
+    traces[1].change.object = 8;
+    let names = HashMap::from([(7, vec![path("gone"), path("left")]), (8, vec![path("gone")])]);
+    let there = attr(Kind::File, 9);
+    let found = Found::from([(path("gone"), None), (path("left"), Some(there))]);
+    show_by_other_names(&mut traces, &names, &found, |_, _| false);
+    assert!(traces.iter().all(|t| t.mark.is_none()), "it is not what they leave");
+    show_by_other_names(&mut traces, &names, &found, |_, there| there.id.ino == 9);
+    assert_eq!(traces.each_ref().map(|t| t.mark), [Some(there), None]);
 }
 
 #[test]
