@@ -301,11 +301,13 @@ fn what_was_mended_at_full_homes_without_exchange_stays_mended() {
 /// Worlds in which files that are written anew are staged on the home's disk.
 #[test]
 fn what_was_mended_with_spools_stays_mended() {
-    use Trouble::{Seldom, Spools};
+    use Trouble::{Neighbour, Refusals, Seldom, Spools};
     let with = |others: &[Trouble]| [&HOME[..], others, &[Spools]].concat();
-    let worlds: [(&[Trouble], &[u64]); 1] = [
+    let worlds: [(&[Trouble], &[u64]); 2] = [
         // A write that was durable, by a name that was taken away before the power failed.
         (&with(&[Seldom]), &[1143]),
+        // A removal that was refused once, whose name a directory had got before the power failed.
+        (&with(&[Refusals, Neighbour]), &[1094]),
     ];
     hold(100, &worlds);
 }

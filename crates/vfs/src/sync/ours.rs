@@ -24,6 +24,9 @@ impl Volume {
         if matches!(one.op, Op::Rename { .. }) && self.is_itself(one, attr)? {
             return Ok(Theirs::Own);
         }
+        if self.was_given_away(one, attr) {
+            return Ok(Theirs::Own);
+        }
         let anothers = self.is_anothers(one, attr)?;
         let in_use = is_in_use(&self.tree.lock(), one, attr);
         if !anothers && !in_use && (self.is_our_own(one, attr) || self.is_begun(one, attr).await?) {
@@ -52,6 +55,20 @@ impl Volume {
         let mut tree = self.tree.lock();
         let object = self.object(&tree, one)?;
         Ok(theirs.id.ino != 0 && tree.get(object)?.home_id == theirs.id)
+    }
+
+    /// Whether a removal met what may have its name by a later change of ours. That waited for the removal: where it was
+    /// executed, so was this, and where it was not, it meets the same, which is not removed.
+    fn was_given_away(&self, one: &Ready, theirs: &Attr) -> bool {
+        let tree = self.tree.lock();
+        let removal = one.group.seqs.last().and_then(|seq| Some((*seq, tree.queue.get(*seq)?)));
+        let Some((seq, removal)) = removal.filter(|(_, p)| p.resent) else { return false };
+        let Op::Remove { dir, name, object, .. } = &removal.change.op else { return false };
+        let may_be_it = |id: u64| {
+            let is_like_it = |kind, id: home::HomeId| kind == theirs.kind && (id.ino == 0 || id == theirs.id);
+            id != *object && tree.peek(id).is_some_and(|inode| is_like_it(inode.kind, inode.home_id))
+        };
+        tree.queue.may_have_got(seq, *dir, name).any(may_be_it)
     }
 
     /// Whether what an operation met is another file of ours. A write: one with unsent changes too, each of which would go over

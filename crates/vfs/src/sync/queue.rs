@@ -481,6 +481,12 @@ impl Queue {
         children.any(|child| child != id)
     }
 
+    /// The objects to which operations behind `seq` that may have been executed give a name.
+    pub fn may_have_got(&self, seq: u64, dir: u64, name: &Name) -> impl Iterator<Item = u64> {
+        let later = self.ops.range(seq + 1..).filter(|(_, p)| p.resent);
+        later.filter_map(move |(_, p)| child_after(&p.change, dir, name).flatten())
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.ops.len()

@@ -297,3 +297,15 @@ fn what_the_power_cut_into_is_sent_again_as_what_it_was() {
     [1, 2].into_iter().for_each(|seq| drop(queue.remove(seq)));
     assert_eq!(next(&queue), [[3, 4]]);
 }
+
+#[test]
+fn a_name_may_have_been_given_by_what_comes_behind_and_may_have_been_executed() {
+    let mut queue = Queue::default();
+    (1..=4).for_each(|seq| queue.push(seq, created(10 + seq)));
+    queue.begin([1, 2, 3]);
+    queue.end(true);
+    let name = Name::new(b"n").unwrap();
+    let got = |queue: &Queue, seq, dir| queue.may_have_got(seq, dir, &name).collect::<Vec<_>>();
+    assert_eq!(got(&queue, 1, 1), [12, 13], "the last was not sent");
+    assert_eq!(got(&queue, 1, 2), [], "it is another directory's");
+}
