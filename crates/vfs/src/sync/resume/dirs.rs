@@ -49,12 +49,10 @@ impl Volume {
             }
         }
         let asked = located(&mut self.tree.lock(), &dirs);
-        let mut dirs = Dirs { asked, lost: HashSet::new() };
-        self.look_for_dirs(&mut dirs).await?;
-        Ok(dirs)
+        Ok(Dirs { asked, lost: HashSet::new() })
     }
 
-    /// Asks where they are once more: what was asked by paths meanwhile holds for those alone that are still there.
+    /// Asks whether they are there: what was asked by paths before holds for those alone that are.
     pub(super) async fn look_for_dirs(&self, dirs: &mut Dirs) -> Result<()> {
         dirs.lost.extend(self.missing(dirs.asked.clone()).await?);
         Ok(())
