@@ -204,12 +204,20 @@ fn check_staged<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Result<()> {
 
 /// Keeps the outcomes of what was done, and drops the staged bytes that it used.
 fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
+    let is_new = |result: &Executed| !result.repeated && matches!(result.outcome, Outcome::Done(_));
+    let done = || ops.iter().zip(results).filter(|(_, result)| is_new(result));
+    note_done(home, done());
+    // Without these locks: the disk is asked to remove them.
+    for (placed, _) in done() {
+        let Op::Write { pieces, .. } = &placed.op else { continue };
+        spool::used(pieces).for_each(|spooled| home.forget_spool(spooled.range.op));
+    }
+}
+
+fn note_done<'r, S: Sys>(home: &Posix<S>, done: impl Iterator<Item = (&'r Placed, &'r Executed)>) {
     let mut memo = lock(&home.memo);
     let mut staged = lock(&home.staged);
-    for (placed, result) in ops.iter().zip(results) {
-        if result.repeated || !matches!(result.outcome, Outcome::Done(_)) {
-            continue;
-        }
+    for (placed, result) in done {
         // What it left is noted since it ended; later operations may have changed it.
         memo.done(result.op, &result.outcome, None);
         let Op::Write { pieces, .. } = &placed.op else { continue };
@@ -218,7 +226,6 @@ fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
                 staged.forget(range.op);
             }
         }
-        spool::used(pieces).for_each(|spooled| home.forget_spool(spooled.range.op));
     }
 }
 
