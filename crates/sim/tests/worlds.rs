@@ -301,13 +301,15 @@ fn what_was_mended_at_full_homes_without_exchange_stays_mended() {
 /// Worlds in which files that are written anew are staged on the home's disk.
 #[test]
 fn what_was_mended_with_spools_stays_mended() {
-    use Trouble::{Neighbour, Refusals, Seldom, Spools};
+    use Trouble::{FullDisks, Neighbour, Refusals, Seldom, Spools};
     let with = |others: &[Trouble]| [&HOME[..], others, &[Spools]].concat();
-    let worlds: [(&[Trouble], &[u64]); 2] = [
+    let worlds: [(&[Trouble], &[u64]); 3] = [
         // A write that was durable, by a name that was taken away before the power failed.
         (&with(&[Seldom]), &[1143]),
         // A removal that was refused once, whose name a directory had got before the power failed.
         (&with(&[Refusals, Neighbour]), &[1094]),
+        // An agent that was left behind in the middle of an operation, and took what its successor had staged.
+        (&with(&[FullDisks]), &[1846]),
     ];
     hold(100, &worlds);
 }

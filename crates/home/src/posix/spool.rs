@@ -256,21 +256,35 @@ impl<S: Sys> Posix<S> {
         whole
     }
 
-    /// Moves a spool to another place of its file system, as the beginning of a file: it is none any more. `None` where it cannot be.
-    pub(super) fn take_spool(&self, op: OpId, dir: &S::Fd, name: &[u8]) -> Option<Taken> {
-        let at = |spool: &Spool<S>| (spool.dir.clone(), spool.name.clone());
-        let (from, old) = lock(&self.spools).0.get(&op).map(at)?;
+    /// Moves a spool to another place of its file system, as the beginning of a file, and opens that: it is none any more. `None` where it cannot be,
+    /// and where another agent, which this one was left behind by, has one of that name by now: it goes on with that.
+    pub(super) fn take_spool(&self, op: OpId, dir: &S::Fd, name: &[u8]) -> Option<(Taken, S::Fd)> {
+        let at = |spool: &Spool<S>| (spool.dir.clone(), spool.name.clone(), spool.fd.clone());
+        let (from, old, fd) = lock(&self.spools).0.get(&op).map(at)?;
         self.sys.rename(&from, &old, dir, name, Rename::Replace).ok()?;
+        let Some(moved) = self.open_spool((dir, name), &fd) else {
+            let back = self.sys.rename(dir, name, &from, &old, Rename::Replace);
+            back.or_else(|_| self.sys.unlink(dir, name, false)).ok();
+            return None;
+        };
         let taken = lock(&self.spools).0.remove(&op);
-        taken.map(|spool| Taken { op, len: spool.len })
+        taken.map(|spool| (Taken { op, len: spool.len }, moved))
     }
 
     /// Removes a spool, if there is one of this name.
     pub(super) fn forget_spool(&self, op: OpId) {
         let forgotten = lock(&self.spools).0.remove(&op);
-        if let Some(spool) = forgotten {
+        let Some(spool) = forgotten else { return };
+        if self.open_spool((&spool.dir, &spool.name), &spool.fd).is_some() {
             self.sys.unlink(&spool.dir, &spool.name, false).ok();
         }
+    }
+
+    /// What has a name, if that is a spool of this process.
+    fn open_spool(&self, (dir, name): (&S::Fd, &[u8]), spool: &S::Fd) -> Option<S::Fd> {
+        let id = |fd: &S::Fd| self.sys.stat(fd).map(|stat| (stat.dev, stat.ino));
+        let there = self.sys.open_name(dir, name).ok()?;
+        id(&there).is_ok_and(|there| id(spool) == Ok(there)).then_some(there)
     }
 
     /// Removes the spools of a volume, in its folder, that this process does not add to.

@@ -115,10 +115,7 @@ impl<S: Sys> Batch<'_, S> {
         let spool = spool::becomes(pieces).filter(|_| anew);
         let taken = spool.and_then(|op| self.home.take_spool(op, stage, temp));
         match taken {
-            Some(taken) => {
-                let moved = self.sys().open_name(stage, temp)?;
-                Ok((self.sys().reopen(&moved, Mode::ReadWrite)?, Some(taken)))
-            }
+            Some((taken, moved)) => Ok((self.sys().reopen(&moved, Mode::ReadWrite)?, Some(taken))),
             None => Ok((self.sys().create(stage, temp, 0o600)?, None)),
         }
     }

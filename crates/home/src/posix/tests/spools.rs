@@ -184,6 +184,23 @@ fn an_agent_that_was_left_behind_does_not_add_to_what_another_one_has() {
     assert_eq!(place.read("w/f"), by_another);
 }
 
+/// It does the operation that it had begun with what it has itself, though another one stages the same under the same name.
+#[test]
+fn an_agent_that_was_left_behind_does_not_use_what_another_one_has() {
+    let place = Place::new();
+    place.write("w/f", OLD);
+    let (content, op) = (content(), staging(1));
+    let (first, next) = (place.open(Linux::default()), place.open(Linux::default()));
+    stage_all(&first, op, &content);
+    assert_eq!(next.spool(op).unwrap(), 0);
+    next.stage(op, 0, Bytes::copy_from_slice(&content[..70_000])).unwrap();
+    done(&first, anew(Some(version(&first, "w/f")), op, &content));
+    assert!(place.read("w/f") == content, "another one's are in it");
+    assert_eq!((place.names("w"), spools(&place).len()), (vec!["f".to_owned()], 1));
+    drop(next);
+    assert_eq!(place.open(Linux::default()).spool(op).unwrap(), 70_000);
+}
+
 /// As after a power cut, which may leave zeros, and where the home lacks what it should have copied.
 #[test]
 fn nothing_happens_with_other_bytes_than_were_sent() {
