@@ -2,10 +2,10 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use home::posix::sys::{Mode, Sys};
+use home::posix::sys::{Make, Mode, Rename, Sys};
 use rustix::io::Errno;
 use sim::clock::Clock;
-use sim::machine::{Around, Call, Fate, Machine, SimSys};
+use sim::machine::{Around, Call, Cut, Fate, Luck, Machine, SimSys};
 use std::sync::Arc;
 
 struct Calm {
@@ -43,4 +43,23 @@ fn who_has_died_gives_no_lease_of_another_back() {
     assert_eq!(open(&other).err(), Some(Errno::AGAIN));
     second.unlease(&held);
     assert!(open(&other).is_ok());
+}
+
+/// What was staged below `~/.cache` and became a file of the tree is lost as that is.
+#[test]
+fn what_was_moved_out_of_the_cache_has_the_luck_of_the_tree() {
+    for moved in [false, true] {
+        let machine = Machine::new(1, Clock::new(0, 1_000_000));
+        let sys = SimSys::new(machine.clone(), machine.process(Arc::new(Calm { impatient: false })));
+        let dir = sys.open_root(b"/home/ann").unwrap();
+        sys.make(&dir, b".cache", Make::Dir(0o700)).unwrap();
+        let cache = sys.open_name(&dir, b".cache").unwrap();
+        let file = sys.create(&cache, b"f", 0o644).unwrap();
+        sys.sync(&file).unwrap();
+        sys.write(&file, 0, b"unsynced").unwrap();
+        let (at, path) = if moved { (&dir, "/home/ann/f") } else { (&cache, "/home/ann/.cache/f") };
+        sys.rename(&cache, b"f", at, b"f", Rename::Replace).unwrap();
+        machine.cut_to(Cut { keep: usize::MAX, tree: Luck::Old, cache: Luck::New }, 4096);
+        assert_eq!(machine.file(path).unwrap().1.is_empty(), moved);
+    }
 }

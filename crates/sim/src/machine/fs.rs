@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub type Ino = u64;
 /// The root directory.
 pub const ROOT: Ino = 2;
+/// How the names of staging directories begin.
+pub(super) const STAGING: &[u8] = b".trellis-stage-";
 
 /// An object.
 #[derive(Clone)]
@@ -38,7 +40,7 @@ pub struct Inode {
     pub names: BTreeMap<Vec<u8>, Ino>,
     /// Extended attributes.
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// What part of the tree it was made in, for the statistics.
+    /// What part of the tree it is in, by the name that it got last.
     pub place: &'static str,
 }
 
@@ -164,7 +166,18 @@ impl Fs {
         }
     }
 
+    /// What part of the tree a name of a directory is in.
+    pub fn place_in(&self, dir: Ino, name: &[u8]) -> &'static str {
+        match (name, self.get(dir).map_or("tree", |d| d.place)) {
+            (name, _) if name.starts_with(STAGING) => "staging",
+            (b".cache", "tree") => "cache",
+            (_, place) => place,
+        }
+    }
+
     fn enter(&mut self, dir: Ino, name: &[u8], ino: Ino, at: Time) {
+        let place = self.place_in(dir, name);
+        self.changed(ino, |n| n.place = place);
         self.changed(dir, |d| {
             d.names.insert(name.to_vec(), ino);
             (d.mtime, d.ctime) = (at, at);

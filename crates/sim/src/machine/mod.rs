@@ -9,7 +9,7 @@ mod sys;
 pub use sys::{SimFd, SimSys};
 
 use crate::clock::Clock;
-use fs::{Change, Fs, Ino, Inode, ROOT};
+use fs::{Change, Fs, Ino, Inode, ROOT, STAGING};
 use home::Time;
 use home::posix::sys::FileType;
 use parking_lot::Mutex;
@@ -21,8 +21,6 @@ use std::sync::{Arc, Weak};
 
 /// The account that everything runs as.
 pub const UID: u32 = 1000;
-/// How the names of staging directories begin.
-const STAGING: &[u8] = b".trellis-stage-";
 /// Blocks of content are written whole or not at all.
 const BLOCK: usize = 4096;
 
@@ -171,10 +169,10 @@ impl Machine {
         {
             let mut state = machine.state.lock();
             let at = machine.clock.home_time();
-            let root = state.new_node(FileType::Dir, 0o755, at, "tree");
+            let root = state.new_node(FileType::Dir, 0o755, at);
             state.now.nodes.insert(ROOT, root);
             for (dir, name) in [(ROOT, "home"), (ROOT + 1, "ann")] {
-                let node = Box::new(state.new_node(FileType::Dir, 0o755, at, "tree"));
+                let node = Box::new(state.new_node(FileType::Dir, 0o755, at));
                 let ino = dir + 1;
                 state.change(Change::Make { dir, name: name.into(), ino, node, at });
             }
@@ -400,7 +398,7 @@ impl State {
         names.try_fold(ROOT, |at, n| self.now.child(at, n.as_bytes()))
     }
 
-    fn new_node(&mut self, kind: FileType, mode: u32, at: Time, place: &'static str) -> Inode {
+    fn new_node(&mut self, kind: FileType, mode: u32, at: Time) -> Inode {
         self.generations += 1;
         Inode {
             kind,
@@ -415,7 +413,7 @@ impl State {
             data: Arc::default(),
             names: BTreeMap::new(),
             xattrs: BTreeMap::new(),
-            place,
+            place: "tree",
         }
     }
 

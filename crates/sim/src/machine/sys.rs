@@ -86,19 +86,10 @@ impl State {
         if refused { Err(Errno::ACCESS) } else { Ok(()) }
     }
 
-    fn place_in(&self, dir: Ino, name: &[u8]) -> &'static str {
-        match (name, self.now.get(dir).map_or("tree", |d| d.place)) {
-            (name, _) if name.starts_with(super::STAGING) => "staging",
-            (b".cache", "tree") => "cache",
-            (_, place) => place,
-        }
-    }
-
     fn make(&mut self, at: &SimFd, name: &[u8], what: (FileType, u32), time: Time) -> Sysult<Ino> {
         let dir = self.live_dir(at)?;
         self.free(dir, name)?;
-        let place = self.place_in(dir, name);
-        let node = Box::new(self.new_node(what.0, what.1, time, place));
+        let node = Box::new(self.new_node(what.0, what.1, time));
         let ino = self.free_ino();
         self.change(Change::Make { dir, name: name.to_vec(), ino, node, at: time });
         Ok(ino)
@@ -302,8 +293,7 @@ impl Sys for SimSys {
             };
             let dir = state.live_dir(dir)?;
             state.free(dir, name)?;
-            let place = state.place_in(dir, name);
-            let mut node = Box::new(state.new_node(kind, mode & 0o7777, time, place));
+            let mut node = Box::new(state.new_node(kind, mode & 0o7777, time));
             if let Make::Symlink(target) = what {
                 node.data = Arc::new(target.to_vec());
             }
