@@ -301,7 +301,7 @@ fn what_was_mended_at_full_homes_without_exchange_stays_mended() {
 /// Worlds in which files that are written anew are staged on the home's disk.
 #[test]
 fn what_was_mended_with_spools_stays_mended() {
-    use Trouble::{FullDisks, Neighbour, Refusals, Seldom, Spools};
+    use Trouble::{FullDisks, Neighbour, Outsider, Refusals, Seldom, Spools};
     let with = |others: &[Trouble]| [&HOME[..], others, &[Spools]].concat();
     let worlds: [(&[Trouble], &[u64]); 3] = [
         // A write that was durable, by a name that was taken away before the power failed.
@@ -312,6 +312,8 @@ fn what_was_mended_with_spools_stays_mended() {
         (&with(&[FullDisks]), &[1846]),
     ];
     hold(100, &worlds);
+    // What was refused for want of room, of a file that another program has removed since.
+    hold(30, &[(&[FullDisks, Outsider, Spools], &[28, 472])]);
 }
 
 /// What has to be caught is.
