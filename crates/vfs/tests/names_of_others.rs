@@ -402,6 +402,37 @@ async fn what_is_written_here_while_a_file_is_looked_at_is_not_what_another_prog
     assert_eq!(world.at_home("f").await.unwrap(), b"BASE and ours");
 }
 
+/// A write may give its file another identity at the home, and a time that is set after that takes its mark away.
+#[tokio::test]
+async fn what_was_written_and_given_a_time_before_the_power_failed_is_ours() {
+    let world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    world.write("f", b"base");
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.read(f).await.unwrap();
+    e.create(lab, "g").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    e.write(f, 0, b"ours, and more of it").await.unwrap();
+    let old = vfs::Time { sec: 1_600_000_000, nsec: 5 };
+    let set = vfs::SetAttrs { mtime: Some(vfs::SetTime::At(old)), ..vfs::SetAttrs::default() };
+    e.vfs.setattr(e.ctx(), f, set, None).await.unwrap();
+    world.fault(Fault::ChangesUnanswered);
+    let loc = home::Loc { path: path("f"), id: None };
+    while home::Home::stat(&world.memory, &loc).await.unwrap().attr.mtime != old {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.fault(Fault::Unreachable);
+    e.vfs.sync(None, Duration::from_millis(300)).await.unwrap_err();
+    world.memory.cut_power();
+    e.write(f, 0, b"OURS").await.unwrap();
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    assert_eq!(world.at_home("f").await.unwrap(), b"OURS, and more of it");
+}
+
 /// What was made, and has gone before its identity was known, is not what another program makes by its name.
 #[tokio::test]
 async fn what_takes_the_name_of_a_file_that_has_gone_is_not_written_for_it() {

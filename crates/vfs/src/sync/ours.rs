@@ -121,7 +121,9 @@ impl Volume {
         let path = match &one.op {
             Op::Create { dir, name, new: New::File, .. } => dir.path.join(name),
             // Where objects have identities, another one than it was written to took its name whole, with the time of the write.
-            Op::Write { base: Some(base), .. } if !self.is_sftp() && base.id != theirs.id => {
+            Op::Write { base: Some(base), .. }
+                if !self.is_sftp() && base.id != theirs.id && !self.was_given_time(one, theirs) =>
+            {
                 return Ok(false);
             }
             Op::Write { file, .. } => file.path.clone(),
@@ -129,6 +131,17 @@ impl Volume {
         };
         let object = self.object(&self.tree.lock(), one)?;
         self.is_left_by_ours(object, one.base(), &path, theirs).await
+    }
+
+    /// Whether a later change of ours that may have been executed gave the file that is written to this time, with this length.
+    fn was_given_time(&self, one: &Ready, theirs: &Attr) -> bool {
+        let tree = self.tree.lock();
+        let Ok(object) = self.object(&tree, one) else { return false };
+        let mut own = tree.queue.iter().filter(|(_, p)| p.resent && p.change.object == object);
+        own.any(|(_, p)| {
+            matches!(p.change.op, Op::SetAttr { .. })
+                && p.change.after.is_some_and(|a| (a.mtime, a.size) == (theirs.mtime, theirs.size))
+        })
     }
 
     /// Whether what a path has is a part of what ours is, or was at some point since the first write to it that may have been
