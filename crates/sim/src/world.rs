@@ -194,7 +194,7 @@ impl World {
             segment: if plan.has(Trouble::Seldom) { 160 << 10 } else { 256 << 10 },
             cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
-            spool_from: plan.has(Trouble::Spools).then_some([1, 40][(seed % 2) as usize]),
+            spool_from: Some(spool_from(seed, plan.has(Trouble::Spools))),
             mode: plan.mode,
         };
         let gateway = Gateway::new(net.clone(), den, clock.clone(), size, rng.random());
@@ -559,6 +559,17 @@ async fn finished<T>(work: Option<Work<T>>) -> Result<Option<T>, String> {
     let Some(work) = work else { return Ok(None) };
     let (client, done) = work.await.map_err(|e| format!("a client panicked: {e}"))?;
     done.map(|()| Some(client))
+}
+
+/// From which length on files that are written anew are staged on the home's disk, in bytes: any, all but the shortest, or
+/// one that no client here writes. `always`: not the last.
+fn spool_from(seed: u64, always: bool) -> u64 {
+    match (always, seed % 4) {
+        (true, rest) => [1, 40][(rest % 2) as usize],
+        (false, 0) => 1,
+        (false, 1) => 40,
+        (false, _) => vfs::SPOOL_FROM,
+    }
 }
 
 /// How much goes wrong in a world.

@@ -343,7 +343,7 @@ fn where_seldom_steps_are_interrupted_everything_is_right() {
     let without_exchange = [&seldom[..], &[Trouble::NoExchange]].concat();
     let mut coverage = Coverage::default();
     for (troubles, ops, seeds) in
-        [(&seldom, 100, 1..=60), (&without_exchange, 100, 1..=60), (&seldom, 1000, 1..=24)]
+        [(&seldom, 100, 1..=60), (&without_exchange, 100, 1..=60), (&seldom, 1000, 1..=48)]
     {
         for seed in seeds {
             let report = run(seed, plan(ops, troubles));
