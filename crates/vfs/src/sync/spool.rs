@@ -266,15 +266,20 @@ impl Volume {
             }
         }
         // What was sent before may be known as it is.
+        let mut way = None;
         if !one.resent || file.attempts > 0 {
             self.go_on(object.0, file);
-            if let Some(mut way) = file.way.take() {
-                way.parts = unbounded_channel().0;
-                (&mut way.task).await.unwrap_or_else(|e| Err(Error::new(ErrorKind::Io, e.to_string())))?;
-            }
+            way = file.way.take();
         }
+        if let Some(way) = &mut way {
+            way.parts = unbounded_channel().0;
+        }
+        // Meanwhile the last of it is under way.
         let runs = file.runs(pieces).ok_or(ErrorKind::Io)?;
         let pieces = self.hashed(file.id, runs).await?;
+        if let Some(way) = &mut way {
+            (&mut way.task).await.unwrap_or_else(|e| Err(Error::new(ErrorKind::Io, e.to_string())))?;
+        }
         let op = Op::Write { file: at.clone(), base: *base, pieces };
         Ok(Placed { id: one.id, time: one.time, plain: one.plain, resent: one.resent, op })
     }
