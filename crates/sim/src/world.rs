@@ -194,7 +194,7 @@ impl World {
             segment: if plan.has(Trouble::Seldom) { 160 << 10 } else { 256 << 10 },
             cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
-            spool_from: Some(spool_from(seed, plan.has(Trouble::Spools))),
+            spool_from: Some(spool_from(seed, &plan)),
             mode: plan.mode,
         };
         let gateway = Gateway::new(net.clone(), den, clock.clone(), size, rng.random());
@@ -561,15 +561,12 @@ async fn finished<T>(work: Option<Work<T>>) -> Result<Option<T>, String> {
     done.map(|()| Some(client))
 }
 
-/// From which length on files that are written anew are staged on the home's disk, in bytes: any, all but the shortest, or
-/// one that no client here writes. `always`: not the last.
-fn spool_from(seed: u64, always: bool) -> u64 {
-    match (always, seed % 4) {
-        (true, rest) => [1, 40][(rest % 2) as usize],
-        (false, 0) => 1,
-        (false, 1) => 40,
-        (false, _) => vfs::SPOOL_FROM,
-    }
+/// From which length on files that are written anew are staged on the home's disk, in bytes: any, all but the shortest, or,
+/// unless that is to happen, one that no client here writes.
+fn spool_from(seed: u64, plan: &Plan) -> u64 {
+    const FROM: [u64; 4] = [1, 40, vfs::SPOOL_FROM, vfs::SPOOL_FROM];
+    let kinds = if plan.has(Trouble::Spools) { 2 } else { FROM.len() };
+    FROM[(seed % kinds as u64) as usize]
 }
 
 /// How much goes wrong in a world.

@@ -120,38 +120,40 @@ impl<S: Sys> Spool<S> {
     fn open(home: &Posix<S>, op: OpId) -> Sysult<Spool<S>> {
         let dir = claim::volume_dir(home, (op.gateway, op.volume))?;
         let (name, since) = (name_of(op), home.sys.instant());
-        if let Ok(found) = home.sys.open_name(&dir, &name) {
-            let stat = home.sys.stat(&found)?;
-            let ours = stat.kind == FileType::File && stat.uid == home.account.uid && stat.nlink == 1;
-            let opened = home.sys.reopen(&found, Mode::ReadWrite);
-            if let Some(fd) = opened.ok().filter(|fd| ours && home.sys.try_lock(fd).is_ok()) {
-                let len = home.sys.stat(&fd)?.size;
-                return Ok(Spool {
-                    since,
-                    dir: Arc::new(dir),
-                    name,
-                    fd: Arc::new(fd),
-                    len,
-                    hasher: None,
-                    ahead: BTreeMap::new(),
-                    failed: None,
-                });
+        let (fd, len) = match Spool::found(home, &dir, &name)? {
+            Some(found) => found,
+            None => {
+                let fd = home.sys.create(&dir, &name, 0o600)?;
+                home.sys.try_lock(&fd)?;
+                (fd, 0)
             }
-            // Who has it may still add to it, but to a file that nobody else uses.
-            home.sys.unlink(&dir, &name, false)?;
-        }
-        let fd = home.sys.create(&dir, &name, 0o600)?;
-        home.sys.try_lock(&fd)?;
+        };
         Ok(Spool {
             since,
             dir: Arc::new(dir),
             name,
             fd: Arc::new(fd),
-            len: 0,
-            hasher: Some(blake3::Hasher::new()),
+            len,
+            hasher: (len == 0).then(blake3::Hasher::new),
             ahead: BTreeMap::new(),
             failed: None,
         })
+    }
+
+    /// What an agent before this one has staged, and how much that is. What another one may still add to is given up.
+    fn found(home: &Posix<S>, dir: &S::Fd, name: &[u8]) -> Sysult<Option<(S::Fd, u64)>> {
+        let Ok(found) = home.sys.open_name(dir, name) else { return Ok(None) };
+        let stat = home.sys.stat(&found)?;
+        let ours = stat.kind == FileType::File && stat.uid == home.account.uid && stat.nlink == 1;
+        let opened = home.sys.reopen(&found, Mode::ReadWrite);
+        match opened.ok().filter(|fd| ours && home.sys.try_lock(fd).is_ok()) {
+            Some(fd) => {
+                let len = home.sys.stat(&fd)?.size;
+                Ok(Some((fd, len)))
+            }
+            // Who has it may go on, with a file that nobody else uses.
+            None => home.sys.unlink(dir, name, false).map(|()| None),
+        }
     }
 
     /// Adds bytes at a position; what is there already is not looked at, since a name is that of the same bytes for ever.
@@ -268,8 +270,9 @@ impl<S: Sys> Posix<S> {
         whole
     }
 
-    /// Moves a spool to another place of its file system, as the beginning of a file, and opens that: it is none any more. `None` where it cannot be,
-    /// and where another agent, which this one was left behind by, has one of that name by now: it goes on with that.
+    /// Moves a spool to another place of its file system, as the beginning of a file, and opens that: it is none any more.
+    /// `None` where it cannot be, and where another agent, which this one was left behind by, has one of that name by now: it
+    /// goes on with that.
     pub(super) fn take_spool(&self, op: OpId, dir: &S::Fd, name: &[u8]) -> Option<(Taken, S::Fd)> {
         let at = |spool: &Spool<S>| (spool.dir.clone(), spool.name.clone(), spool.fd.clone());
         let (from, old, fd) = lock(&self.spools).0.get(&op).map(at)?;

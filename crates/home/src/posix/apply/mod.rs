@@ -202,13 +202,13 @@ fn check_staged<S: Sys>(home: &Posix<S>, ops: &[Placed]) -> Result<()> {
     }
 }
 
-/// Keeps the outcomes of what was done, and drops the staged bytes that it used.
+/// Keeps the outcomes of what was done, and drops the staged bytes that it used. What of them lies on disk goes in any case: who
+/// hears of a refusal or a conflict stages anew, and may need its room.
 fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
-    let is_new = |result: &Executed| !result.repeated && matches!(result.outcome, Outcome::Done(_));
-    let done = || ops.iter().zip(results).filter(|(_, result)| is_new(result));
-    note_done(home, done());
+    let new = || ops.iter().zip(results).filter(|(_, result)| !result.repeated);
+    note_done(home, new().filter(|(_, result)| matches!(result.outcome, Outcome::Done(_))));
     // Without these locks: the disk is asked to remove them.
-    for (placed, _) in done() {
+    for (placed, _) in new() {
         let Op::Write { pieces, .. } = &placed.op else { continue };
         spool::used(pieces).for_each(|spooled| home.forget_spool(spooled.range.op));
     }

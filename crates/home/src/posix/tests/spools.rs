@@ -309,3 +309,31 @@ fn a_full_disk_is_told_when_it_is_asked_again() {
     assert_eq!(home.spool(op).unwrap(), 0);
     assert_eq!(home.stage(op, 0, Bytes::from_static(b"bytes")).unwrap(), 5);
 }
+
+/// It was staged by who may send the same in parts then.
+#[test]
+fn what_was_refused_keeps_no_room() {
+    let (content, op) = (content(), staging(1));
+    let halves = [(80_000, 0), (0, 80_000)].map(|(from, to)| (from, to, &content[from..from + 80_000]));
+    let mut refused = 0;
+    for calls in 0.. {
+        let place = Place::new();
+        place.write("w/f", OLD);
+        let home = place.open(Meddler::new(Lacks::default()));
+        stage_all(&home, op, &content);
+        // None of it lies where it will be: it is copied.
+        let pieces = halves.map(|(from, to, half)| Piece::Data(to as u64, part(op, from as u64, half)));
+        let pieces = std::iter::once(Piece::Truncate(0)).chain(pieces).collect();
+        let write = Op::Write { file: at("w/f"), base: Some(version(&home, "w/f")), pieces };
+        home.sys.after(calls, Event::Failure(Errno::NOSPC));
+        let answer = home.apply(vec![placed(write)]);
+        if !home.sys.happened() {
+            break;
+        }
+        if matches!(answer.as_deref(), Ok([Outcome::Refused(ErrorKind::NoSpace)])) {
+            refused += 1;
+            assert!(spools(&place).is_empty(), "at call {calls}");
+        }
+    }
+    assert!(refused > 2, "{refused}");
+}
