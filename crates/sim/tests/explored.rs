@@ -4,7 +4,7 @@
 
 use sim::explore::tree::Change::{self, *};
 use sim::explore::tree::{alphabet, batches};
-use sim::explore::{Bounds, Counts, explore, explore_these};
+use sim::explore::{Bounds, Counts, How, explore, explore_these};
 use sim::variant::Variant;
 
 const BOUNDS: Bounds = Bounds {
@@ -16,7 +16,7 @@ const BOUNDS: Bounds = Bounds {
     switches: 0,
     gateways: false,
     events: 1,
-    variant: None,
+    how: How { variant: None, spools: false },
     keep_going: false,
     jobs: 2,
 };
@@ -40,6 +40,20 @@ fn pairs_keep_every_promise_when_agents_are_killed_or_others_act() {
     let counts = explore_these(&Bounds { kills_only: true, ..BOUNDS }, &some);
     holds(&counts);
     assert!(counts.batches >= 19 && counts.runs > 6_000, "{counts:?}");
+}
+
+/// Files that are made, written anew and put in the place of others, staged on the home's disk.
+#[test]
+fn files_that_go_home_whole_keep_every_promise() {
+    let how = How { spools: true, ..BOUNDS.how };
+    let all: [&[Change]; 2] = [&[Save("f")], &[Create("n"), Write("n"), Rename("n", "f")]];
+    let counts = explore_these(&Bounds { how, ..BOUNDS }, &all.map(<[Change]>::to_vec));
+    holds(&counts);
+    assert!(counts.runs > 1_000, "{counts:?}");
+    let left = Bounds { how, outsider: 0, crashes: 0, switches: 1, ..BOUNDS };
+    let counts = explore_these(&left, &[vec![Save("f")]]);
+    holds(&counts);
+    assert!(counts.runs > 100, "{counts:?}");
 }
 
 #[test]
@@ -115,7 +129,7 @@ fn every_step_that_is_left_out_is_missed() {
         (Variant::PreparedBeforeStaged, crash),
     ];
     for (variant, bounds) in all {
-        let found = explore(&Bounds { variant: Some(variant), ..bounds });
+        let found = explore(&Bounds { how: How { variant: Some(variant), ..bounds.how }, ..bounds });
         assert!(!found.broken.is_empty(), "{variant:?} is not noticed in {found:?}");
     }
 }

@@ -3,7 +3,7 @@
 use clap::Parser;
 use sim::explore::run::run;
 use sim::explore::script::{End, Wanted};
-use sim::explore::{Bounds, explore, parse};
+use sim::explore::{Bounds, How, explore, parse};
 use sim::variant::Variant;
 use std::process::ExitCode;
 
@@ -37,6 +37,9 @@ struct Args {
     /// Explores agents that leave out what they must not
     #[arg(long)]
     variant: Option<Variant>,
+    /// Files that are written anew are staged on the home's disk, however short
+    #[arg(long)]
+    spools: bool,
     /// Goes on after a violation, and lists one of each batch
     #[arg(long)]
     keep_going: bool,
@@ -50,8 +53,9 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
+    let how = How { variant: args.variant, spools: args.spools };
     if let Some(path) = &args.replay {
-        return replay(path, args.variant);
+        return replay(path, how);
     }
     let bounds = Bounds {
         depth: args.depth,
@@ -62,7 +66,7 @@ fn main() -> ExitCode {
         switches: args.switches,
         gateways: args.gateways,
         events: args.events,
-        variant: args.variant,
+        how,
         keep_going: args.keep_going,
         jobs: args.jobs,
     };
@@ -92,12 +96,12 @@ fn main() -> ExitCode {
     if counts.broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn replay(path: &str, variant: Option<Variant>) -> ExitCode {
+fn replay(path: &str, how: How) -> ExitCode {
     let Some((batch, schedule)) = parse(path) else {
         println!("this is no schedule: {path}");
         return ExitCode::FAILURE;
     };
-    let report = run(&batch, &schedule, variant, &Wanted::default());
+    let report = run(&batch, &schedule, how, &Wanted::default());
     for (n, step) in report.steps.iter().enumerate() {
         for at in schedule.iter().filter(|at| at.step == n) {
             println!("      >>> {at}");

@@ -1,6 +1,7 @@
 //! The home as a gateway of a run sees it: agents that are asked at once, one after the other, and what goes on while they
 //! are in the middle of something.
 
+use super::How;
 use super::script::{Script, Turn};
 use crate::coroutine::{self, Coroutine};
 use crate::machine::{Around, Call, Fate, Machine, Process, SimSys};
@@ -62,7 +63,7 @@ impl Others {
 pub(super) struct Direct {
     machine: Arc<Machine>,
     script: Arc<Script>,
-    variant: Option<Variant>,
+    how: How,
     agent: Mutex<Option<Arc<Agent>>>,
     claims: Mutex<BTreeSet<(u64, u32)>>,
     /// Whether it lets anything be changed; questions it answers in any case.
@@ -80,13 +81,13 @@ impl Direct {
     pub fn new(
         machine: &Arc<Machine>,
         script: &Arc<Script>,
-        variant: Option<Variant>,
+        how: How,
         others: Option<Others>,
     ) -> Arc<Direct> {
         Arc::new(Direct {
             machine: machine.clone(),
             script: script.clone(),
-            variant,
+            how,
             agent: Mutex::default(),
             claims: Mutex::default(),
             permits: AtomicBool::new(false),
@@ -106,7 +107,7 @@ impl Direct {
         }
         let process = self.machine.process(self.script.clone());
         let sys = SimSys::new(self.machine.clone(), process.clone());
-        let without = self.variant.map_or(&[][..], Variant::leaves_out);
+        let without = self.how.variant.map_or(&[][..], Variant::leaves_out);
         let posix = Posix::over(sys, b"/").map_err(|_| lost())?.without(without);
         Ok(agent.insert(Arc::new(Agent { posix, process, claims: Mutex::default() })).clone())
     }
@@ -234,6 +235,12 @@ impl Home for Direct {
     }
     async fn copy(&self, op: OpId, places: Vec<Loc>, parts: Vec<Copied>) -> Result<()> {
         self.work(move |posix| posix.copy(op, &places, &parts).map(drop)).await
+    }
+    async fn spool(&self, op: OpId) -> Result<u64> {
+        self.work(move |posix| posix.spool(op)).await
+    }
+    fn spools(&self) -> bool {
+        self.how.spools
     }
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let known = self.work(move |posix| posix.claim(gateway, volume, lost)).await?;

@@ -45,6 +45,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tree::{Change, Path};
 
+/// How gateways and agents work.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct How {
+    /// What the agent leaves out.
+    pub variant: Option<Variant>,
+    /// Whether files that are written anew are staged on the home's disk, however short.
+    pub spools: bool,
+}
+
 /// How far to go.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
@@ -64,8 +73,8 @@ pub struct Bounds {
     pub gateways: bool,
     /// Events in all.
     pub events: usize,
-    /// What the agent leaves out.
-    pub variant: Option<Variant>,
+    /// How gateways and agents work.
+    pub how: How,
     /// Goes on after a violation.
     pub keep_going: bool,
     /// Runs at a time.
@@ -222,7 +231,7 @@ impl Explorer<'_> {
             acts: if further && used.acts < bounds.outsider { self.acts.clone() } else { Vec::new() },
             cuts: further && !bounds.kills_only && used.crashes < bounds.crashes,
         };
-        let report = run::run(self.batch, &schedule, bounds.variant, &wanted);
+        let report = run::run(self.batch, &schedule, bounds.how, &wanted);
         self.counts.runs += 1;
         self.counts.steps += report.steps.len() as u64;
         let digests = digests(&report.steps);

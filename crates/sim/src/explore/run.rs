@@ -1,5 +1,6 @@
 //! One run: the engine accepts a batch while nothing of it can be sent, and sends it when that is over.
 
+use super::How;
 use super::direct::{Direct, Lab, Others};
 use super::gateway::{Gateway, first};
 use super::script::{At, End, Event, Report, Script, State, Wanted, plant};
@@ -7,9 +8,8 @@ use super::tree::{Change, MODE, Sort, TARGET, Tree, XATTR, parent, stamp, token}
 use crate::clock::Clock;
 use crate::coroutine::{self, Coroutine};
 use crate::machine::Machine;
-use crate::variant::Variant;
 use bytes::Bytes;
-use home::{ErrorKind, Result, XattrHow};
+use home::{ErrorKind, Home, Result, XattrHow};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Duration;
@@ -63,7 +63,7 @@ impl Client {
             mode: Mode::Wb,
             share: false,
             cache_bytes: 64 << 20,
-            spool_from: None,
+            spool_from: home.spools().then_some(1),
             staleness: Duration::from_secs(5),
         };
         let vfs = Vfs::open_small(config, SEGMENT)
@@ -162,19 +162,19 @@ impl Client {
 struct World {
     machine: Arc<Machine>,
     script: Arc<Script>,
-    variant: Option<Variant>,
+    how: How,
 }
 
 /// What became of a gateway's batch: whether it was sent in time, and what people are told.
 type Sent = (bool, VfsStatus);
 
 /// Lives through a batch.
-pub fn run(batch: &[Change], schedule: &[At], variant: Option<Variant>, wanted: &Wanted) -> Report {
+pub fn run(batch: &[Change], schedule: &[At], how: How, wanted: &Wanted) -> Report {
     let lived = paused(async {
         let clock = Clock::new(1_000_000, 1_000_000);
         let machine = Machine::new(1, clock.clone());
         let script = Script::new(&machine, batch, schedule, wanted);
-        let world = World { machine, script, variant };
+        let world = World { machine, script, how };
         let end = match plant(&world.machine) {
             Ok(()) => world.live(batch, schedule, &clock).await,
             Err(e) => End::Broken(format!("no tree: {e}")),
@@ -194,7 +194,7 @@ impl World {
     async fn live(&self, batch: &[Change], schedule: &[At], clock: &Clock) -> End {
         let takes_turns = schedule.iter().any(|at| matches!(at.event, Event::Switch | Event::Other(_)));
         let others = takes_turns.then(Others::default);
-        let home = Direct::new(&self.machine, &self.script, self.variant, others.clone());
+        let home = Direct::new(&self.machine, &self.script, self.how, others.clone());
         let client = match Client::begin(&home, batch, NUMBER, clock).await {
             Ok(client) => client,
             Err(e) => return End::Broken(format!("it does not begin: {e}")),
@@ -223,7 +223,7 @@ impl World {
         let tell = word.clone();
         let live = async move {
             let clock = Clock::new(1_000_000, 1_000_000);
-            let home = Direct::new(&world.machine, &world.script, world.variant, None);
+            let home = Direct::new(&world.machine, &world.script, world.how, None);
             let client = Client::begin(&home, &[change], OTHER, &clock).await.ok()?;
             coroutine::pause();
             Some(client.send(&home).await)
