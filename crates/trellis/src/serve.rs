@@ -436,17 +436,17 @@ async fn finish(
         let busy = serving.end().await;
         let volumes = vfs.close(Some(drain)).await;
         serving.mounts.abandon(&busy).await;
-        volumes
+        (volumes, vfs.kept_back(None))
     };
-    let volumes = tokio::select! {
-        volumes = close => volumes,
+    let (volumes, kept_back) = tokio::select! {
+        closed = close => closed,
         () = signals.next() => return Err("stopped at once by a second signal".into()),
     };
-    if let Err(why) = unsent::note(state, &volumes) {
+    if let Err(why) = unsent::note(state, &volumes, &kept_back) {
         // Without the note nobody goes around the journal.
         tracing::warn!("{why}; until a server has run again, commands without one are refused");
     }
-    let left = left_over(&volumes);
+    let left = left_over(&volumes, &kept_back);
     left.iter().for_each(|home| log::say(&unsent_line(home)));
     log::say("ended");
     if let Some(done) = done

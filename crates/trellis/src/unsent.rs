@@ -19,9 +19,10 @@ const NOTE: &str = "unsent.json";
 const JOURNAL: &str = "journal";
 
 /// Notes which accounts lack changes when the engine was closed.
-pub fn note(state: &StateDir, volumes: &[VolumeStatus]) -> Result<(), String> {
+pub fn note(state: &StateDir, volumes: &[VolumeStatus], kept_back: &[vfs::Unsent]) -> Result<(), String> {
     let lacking = volumes.iter().filter(|v| v.unsent_ops > 0 || !v.parked.is_empty());
-    let accounts: Vec<&str> = lacking.map(|v| v.account.as_str()).collect();
+    let accounts = lacking.map(|v| v.account.as_str()).chain(kept_back.iter().map(|u| u.account.as_str()));
+    let accounts: Vec<&str> = accounts.collect();
     let text = serde_json::to_vec(&accounts).map_err(|e| e.to_string())?;
     write_atomically(&state.path().join(NOTE), &text)
 }
@@ -120,7 +121,7 @@ mod tests {
         std::fs::create_dir_all(state.path().join("journal/00000001")).unwrap();
         let killed = check(Some(&state))("a").unwrap_err();
         assert!(killed.detail.contains("did not end in order"), "{killed}");
-        note(&state, &[volume("a", 1), volume("b", 0)]).unwrap();
+        note(&state, &[volume("a", 1), volume("b", 0)], &[]).unwrap();
         assert!(check(Some(&state))("a").unwrap_err().detail.contains("trellis serve"));
         assert!(check(Some(&state))("b").is_ok());
         forget(&state).unwrap();

@@ -54,6 +54,7 @@ mod stats;
 pub mod store;
 mod sync;
 pub mod types;
+mod unopened;
 mod volume;
 mod watch;
 
@@ -104,6 +105,7 @@ pub struct Vfs {
     boot: u64,
     volumes: RwLock<HashMap<u32, Arc<Volume>>>,
     opening_volumes: tokio::sync::Mutex<()>,
+    unopened: unopened::Unopened,
     root: Mutex<RootDir>,
     closed: AtomicBool,
     sessions: AtomicU64,
@@ -161,41 +163,17 @@ impl Vfs {
             boot,
             volumes: RwLock::new(HashMap::new()),
             opening_volumes: tokio::sync::Mutex::new(()),
+            unopened: unopened::Unopened::default(),
             root: Mutex::new(root),
             closed: AtomicBool::new(false),
             sessions: AtomicU64::new(0),
             locks: locks::Locks::default(),
         });
-        for (id, record) in known {
-            if let Err(e) = vfs.reopen(id, &record).await {
-                tracing::error!(volume = id, account = %record.account.escape_ascii(), "not served: {e}");
-                vfs.not_reached(&record.account, &record.names, &e);
-            }
+        vfs.reopen_known().await?;
+        if !vfs.unopened.lock().is_empty() {
+            vfs.go_on_opening();
         }
         Ok(vfs)
-    }
-
-    /// Opens a volume that an earlier process knew, by the first of its names that still leads to its account, else
-    /// by the first that leads anywhere: ssh may spell the account otherwise now, and its token tells whether it is
-    /// the same. Without a token nothing could tell.
-    async fn reopen(&self, id: u32, record: &volume::VolumeRecord) -> Result<()> {
-        let mut other = None;
-        for name in &record.names {
-            let Ok(mount) = self.namespace.resolve(name).await else { continue };
-            if mount.account.as_bytes() == &record.account[..] {
-                self.open_volume(mount).await?;
-                return Ok(());
-            }
-            other = other.or(Some(mount));
-        }
-        if let Some(mount) = other.filter(|_| record.token.is_some()) {
-            let account = String::from_utf8_lossy(&record.account).into_owned();
-            self.open_volume(Mount { account, ..mount }).await?;
-            return Ok(());
-        }
-        let account = record.account.escape_ascii();
-        tracing::warn!(volume = id, "no name leads to {account} any more; what is unsent for it stays here");
-        Ok(())
     }
 
     /// Stops taking calls, syncs the journals, and with `drain` waits that long for the homes. Answers what is still
@@ -295,13 +273,20 @@ impl Vfs {
     }
 
     /// Waits until everything that was acknowledged before is durable at the home, or says what is not. A home that let
-    /// nobody in is tried once more: the person who asks may have done something about the reason.
+    /// nobody in is tried once more, as is a volume that could not be opened: the person who asks may have done something about
+    /// the reason.
     pub async fn sync(&self, volume: Option<u32>, timeout: Duration) -> std::result::Result<(), Vec<Unsent>> {
+        if !self.unopened.lock().is_empty()
+            && let Err(e) = self.reopen_known().await
+        {
+            tracing::error!("volumes cannot be opened: {e}");
+        }
         let volumes = self.all_volumes();
         let wanted = volumes.iter().filter(|v| volume.is_none_or(|id| v.id == id));
         let wanted = wanted.inspect(|v| v.home.asked());
         let answers = futures_util::future::join_all(wanted.map(|v| v.drained(timeout))).await;
-        let unsent: Vec<Unsent> = answers.into_iter().filter_map(|a| a.err()).collect();
+        let mut unsent: Vec<Unsent> = answers.into_iter().filter_map(|a| a.err()).collect();
+        unsent.extend(self.kept_back(volume));
         if unsent.is_empty() { Ok(()) } else { Err(unsent) }
     }
 
@@ -339,6 +324,10 @@ impl Vfs {
         self.volume(oid)?.tree.lock().local_path(oid.id)
     }
 
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
+    }
+
     fn all_volumes(&self) -> Vec<Arc<Volume>> {
         self.volumes.read().values().cloned().collect()
     }
@@ -357,7 +346,7 @@ impl Vfs {
         if oid.volume == Oid::ROOT_VOLUME {
             return Err(ErrorKind::ReadOnly.into());
         }
-        if self.closed.load(Ordering::SeqCst) {
+        if self.is_closed() {
             return Err(Error::new(ErrorKind::Busy, "the server is stopping"));
         }
         let volume = self.volume(oid)?;

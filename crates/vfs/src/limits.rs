@@ -294,6 +294,8 @@ pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(1);
 pub const FAILED_NAME: Duration = Duration::from_secs(30);
 /// How long it is not tried again where its home may come back, or nobody there was asked.
 pub const FAILED_AWAY: Duration = Duration::from_secs(1);
+/// How often a volume is tried again that could not be opened when the process started.
+pub const REOPEN: Duration = Duration::from_secs(30);
 /// Names that could not be reached and that a status tells of.
 pub const UNREACHED_SHOWN: usize = 100;
 /// Names of hosts that the root directory remembers.

@@ -155,9 +155,11 @@ impl Vfs {
     }
 
     /// Names that were refused lately, with the reason: those of one account, or with one reason, together, the shortest
-    /// first. Not those of accounts that have a volume, which tells how it fares.
+    /// first. Not those of accounts that have a volume, which tells how it fares. Before them, with the reason for as long as it
+    /// holds, volumes with unsent changes that could not be opened.
     pub(crate) fn unreached(&self) -> Vec<(Vec<Name>, Error)> {
-        let met: Vec<String> = self.all_volumes().into_iter().map(|v| v.account.clone()).collect();
+        let mut met: Vec<String> = self.all_volumes().into_iter().map(|v| v.account.clone()).collect();
+        met.extend(self.kept_back(None).into_iter().map(|unsent| unsent.account));
         let root = self.root.lock();
         let now = self.shared.env.clock.instant();
         // Who has to log in may read of it later; a mistyped name is not worth that.
@@ -174,7 +176,8 @@ impl Vfs {
                 None => {}
             }
         }
-        told.into_iter().map(|(f, names)| (names, f.why.clone())).collect()
+        let told = told.into_iter().map(|(f, names)| (names, f.why.clone()));
+        self.kept_back_names().into_iter().chain(told).collect()
     }
 
     /// Remembers why names of an account could not be reached.
@@ -381,6 +384,10 @@ impl Vfs {
         });
         let volume = open.await.map_err(|e| Error::new(ErrorKind::Io, e.to_string()))??;
         self.volumes.write().insert(id, volume.clone());
+        if self.unopened.lock().remove(&id).is_some() {
+            // Its names lead there again.
+            self.root.lock().failed.retain(|_, failed| failed.account.as_ref() != Some(&volume.account));
+        }
         Ok(volume)
     }
 

@@ -6,15 +6,21 @@ mod common;
 
 use common::{Engine, UID};
 use home::memory::MemoryHome;
+use home::testing::{Fault, FaultHome};
 use home::{ErrorKind, Name};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 use vfs::env::testing::{SimDisk, env};
 use vfs::store::MemStore;
-use vfs::{Config, Cred, Mode, Mount, MountOptions, Namespace, Start, Vfs};
+use vfs::{Config, Cred, Mode, Mount, MountOptions, Namespace, Start, Unsent, Vfs};
 
-/// Hosts `a` and `b`.
-struct TwoHomes([MemoryHome; 2]);
+/// Hosts `a` and `b`; `a` may be gone from ssh's configuration.
+#[derive(Clone)]
+struct TwoHomes {
+    ways: [Arc<FaultHome>; 2],
+    knows_a: Arc<AtomicBool>,
+}
 
 #[async_trait::async_trait]
 impl Namespace for TwoHomes {
@@ -23,25 +29,41 @@ impl Namespace for TwoHomes {
     }
     async fn resolve(&self, name: &Name) -> home::Result<Mount> {
         let home = match name.as_bytes() {
-            b"a" => &self.0[0],
-            b"b" => &self.0[1],
+            b"a" if self.knows_a.load(SeqCst) => &self.ways[0],
+            b"b" => &self.ways[1],
             _ => return Err(ErrorKind::NotFound.into()),
         };
         let options = MountOptions::default();
         let account = format!("ann@{name}:22");
-        Ok(Mount { account, home: Arc::new(home.clone()), start: Start::Root, options })
+        Ok(Mount { account, home: home.clone(), start: Start::Root, options })
     }
 }
 
-#[tokio::test]
-async fn a_damaged_journal_keeps_no_other_home_from_being_served() {
-    let (disk, store) = (SimDisk::new(), Arc::new(MemStore::new()));
-    let homes = [MemoryHome::new(), MemoryHome::new()];
-    let start = async |seed| {
+/// A state directory, and the two homes.
+struct Lab {
+    disk: SimDisk,
+    store: Arc<MemStore>,
+    homes: [MemoryHome; 2],
+    hosts: TwoHomes,
+}
+
+fn ways(homes: &[MemoryHome; 2]) -> [Arc<FaultHome>; 2] {
+    homes.each_ref().map(|home| Arc::new(FaultHome::new(Arc::new(home.clone()))))
+}
+
+impl Lab {
+    fn new() -> Lab {
+        let homes = [MemoryHome::new(), MemoryHome::new()];
+        let hosts = TwoHomes { ways: ways(&homes), knows_a: Arc::new(AtomicBool::new(true)) };
+        Lab { disk: SimDisk::new(), store: Arc::new(MemStore::new()), homes, hosts }
+    }
+
+    async fn start(&mut self, seed: u64) -> Engine {
+        self.hosts.ways = ways(&self.homes);
         let config = Config {
-            env: env(&disk, seed),
-            store: store.clone(),
-            namespace: Arc::new(TwoHomes(homes.clone())),
+            env: env(&self.disk, seed),
+            store: self.store.clone(),
+            namespace: Arc::new(self.hosts.clone()),
             server_uid: UID,
             server_gid: UID,
             mode: Mode::Wb,
@@ -52,8 +74,25 @@ async fn a_damaged_journal_keeps_no_other_home_from_being_served() {
         };
         let vfs = Vfs::open(config).await.unwrap();
         Engine { vfs, cred: Cred { uid: UID, gid: UID, groups: vec![] } }
-    };
-    let e = start(1).await;
+    }
+}
+
+/// What is told of changes that cannot be sent, because their volume could not be opened; nobody says that all is at home.
+async fn kept_back(e: &Engine, says: &str) -> Unsent {
+    let unsent = e.vfs.sync(None, Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!((unsent.len(), unsent[0].account.as_str(), unsent[0].may_pass), (1, "ann@a:22", false));
+    assert!(unsent[0].why.contains(says), "{unsent:?}");
+    let barrier = e.read(e.find("/.trellis/sync/1").await.unwrap()).await.unwrap_err();
+    assert!(barrier.kind == ErrorKind::Io && barrier.detail.contains(says), "{barrier}");
+    let unreached = e.vfs.status().unreached;
+    assert!(unreached.iter().any(|(names, why)| names[0].as_bytes() == b"a" && why.detail.contains(says)));
+    unsent.into_iter().next().unwrap()
+}
+
+#[tokio::test]
+async fn a_damaged_journal_keeps_no_other_home_from_being_served() {
+    let mut lab = Lab::new();
+    let e = lab.start(1).await;
     let (a, b) = (e.find("/a").await.unwrap(), e.find("/b").await.unwrap());
     for dir in [a, b] {
         for name in ["1", "2", "3"] {
@@ -61,15 +100,41 @@ async fn a_damaged_journal_keeps_no_other_home_from_being_served() {
             e.sync().await;
         }
     }
-    disk.kill();
+    lab.disk.kill();
     drop(e);
     // A promised record: others vouch for it.
-    disk.flip_bit(&format!("journal/{:08x}/0000000000000001.log", a.volume), 100);
-    let e = start(2).await;
+    lab.disk.flip_bit(&format!("journal/{:08x}/0000000000000001.log", a.volume), 100);
+    let e = lab.start(2).await;
     assert_eq!(e.names(e.find("/b").await.unwrap()).await, ["1", "2", "3"]);
     let refused = e.find("/a").await.unwrap_err();
     assert_eq!(refused.kind, ErrorKind::Io);
     assert!(refused.detail.contains("damaged"), "{refused}");
-    let unreached = e.vfs.status().unreached;
-    assert!(unreached.iter().any(|(names, _)| names[0].as_bytes() == b"a"), "{unreached:?}");
+    kept_back(&e, "damaged").await;
+}
+
+#[tokio::test]
+async fn what_is_unsent_for_a_name_that_leads_nowhere_is_not_called_sent() {
+    let mut lab = Lab::new();
+    let e = lab.start(1).await;
+    let (a, b) = (e.find("/a").await.unwrap(), e.find("/b").await.unwrap());
+    e.create(b, "sent").await.unwrap();
+    e.sync().await;
+    assert_eq!(e.names(a).await, Vec::<String>::new());
+    lab.hosts.ways[0].set(Fault::Unreachable);
+    e.create(a, "late").await.unwrap();
+    lab.disk.kill();
+    drop(e);
+    lab.hosts.knows_a.store(false, SeqCst);
+    let e = lab.start(2).await;
+    assert_eq!(kept_back(&e, "no name leads to ann@a:22 any more").await.ops, 1);
+    // Who asks again after it was mended is not told to wait.
+    lab.hosts.knows_a.store(true, SeqCst);
+    e.sync().await;
+    assert_eq!(e.names(e.find("/a").await.unwrap()).await, ["late"]);
+    assert_eq!(e.vfs.status().unreached.len(), 0);
+    // What has nothing unsent holds nobody back.
+    e.vfs.close(None).await;
+    drop(e);
+    lab.hosts.knows_a.store(false, SeqCst);
+    lab.start(3).await.sync().await;
 }

@@ -508,7 +508,7 @@ impl From<&vfs::Unsent> for UnsentReport {
 }
 
 /// What an engine that was closed still holds.
-pub fn left_over(volumes: &[VolumeStatus]) -> Vec<UnsentReport> {
+pub fn left_over(volumes: &[VolumeStatus], kept_back: &[vfs::Unsent]) -> Vec<UnsentReport> {
     let unsent = volumes.iter().filter(|v| v.unsent_ops > 0);
     unsent
         .map(|v| {
@@ -517,6 +517,7 @@ pub fn left_over(volumes: &[VolumeStatus]) -> Vec<UnsentReport> {
             let why = home.reason.or(refused).unwrap_or_else(|| "there was no time to send it".into());
             UnsentReport { account: home.account, ops: home.unsent_ops, bytes: home.unsent_bytes, why }
         })
+        .chain(kept_back.iter().map(UnsentReport::from))
         .collect()
 }
 
@@ -668,11 +669,11 @@ mod tests {
     #[test]
     fn what_is_left_over_has_a_reason() {
         let late = VolumeStatus { parked: Vec::new(), ..volume(Link::Up, None) };
-        let left = left_over(&[late, volume(Link::Up, None), volume(Link::Down("gone".into()), None)]);
+        let left = left_over(&[late, volume(Link::Up, None), volume(Link::Down("gone".into()), None)], &[]);
         assert_eq!(left[0].why, "there was no time to send it");
         assert!(left[1].why.starts_with("the home refused: remove x ("), "{}", left[1].why);
         assert_eq!(left[2].why, "gone");
         let sent = VolumeStatus { unsent_ops: 0, ..volume(Link::Up, None) };
-        assert!(left_over(&[sent]).is_empty());
+        assert!(left_over(&[sent], &[]).is_empty());
     }
 }

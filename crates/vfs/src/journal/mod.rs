@@ -99,6 +99,28 @@ impl Limits {
 /// The records of a lane with their numbers, oldest first.
 pub type Records = Vec<(u64, Body)>;
 
+/// Where all lanes are.
+const DIR: &str = "journal";
+
+fn dir_of(volume: u32) -> String {
+    format!("{DIR}/{volume:08x}")
+}
+
+/// The volumes that have a lane.
+pub fn volumes(env: &Env) -> Vec<u32> {
+    let names = env.disk.list(DIR).unwrap_or_default();
+    names.iter().filter_map(|name| u32::from_str_radix(name, 16).ok()).collect()
+}
+
+/// How many changes of a volume have no outcome yet, without opening it: nothing is changed on disk.
+///
+/// # Errors
+/// As [`Journal::open_lane`].
+pub fn unsent(env: &Env, volume: u32) -> Result<u64> {
+    let records = recover::read(env, volume, &dir_of(volume))?;
+    Ok(record::open_forms(&records).len() as u64)
+}
+
 /// The shared group-commit thread.
 pub struct Journal {
     shared: Arc<Shared>,
@@ -159,7 +181,7 @@ impl Journal {
     /// not served until a person has looked. [`Error::Newer`] where a later program wrote: nothing was changed either.
     /// [`Error::Poisoned`] after [`Journal::stop`].
     pub fn open_lane(self: &Arc<Self>, volume: u32, data: Arc<DataLog>) -> Result<(Arc<Lane>, Records)> {
-        let dir = format!("journal/{volume:08x}");
+        let dir = dir_of(volume);
         let limits = self.shared.limits;
         let mut found = recover::recover(&self.env, volume, &dir, limits.segment, &data)?;
         let open = record::open_forms(&found.records);

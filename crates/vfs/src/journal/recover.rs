@@ -51,24 +51,7 @@ pub fn path(dir: &str, number: u64) -> String {
 pub fn recover(env: &Env, volume: u32, dir: &str, segment_len: u64, data: &DataLog) -> Result<Found> {
     let disk = &*env.disk;
     disk.create_dir_all(dir).map_err(|e| Error::io(dir, &e))?;
-    let names = disk.list(dir).map_err(|e| Error::io(dir, &e))?;
-    let mut scan = Scan {
-        volume,
-        dir,
-        last: None,
-        epoch: 0,
-        first: 1,
-        promised: 0,
-        segments: Vec::new(),
-        records: Vec::new(),
-    };
-    let mut next_number = 1;
-    let numbers = names.iter().filter_map(|n| u64::from_str_radix(n.strip_suffix(".log")?, 16).ok());
-    for number in numbers {
-        next_number = number + 1;
-        let (file, bytes) = load(disk, &path(dir, number))?;
-        scan.segment(number, file, bytes)?;
-    }
+    let (mut scan, next_number) = Scan::over(disk, volume, dir)?;
     scan.end_at_lost_extent(data)?;
     let spares = scan.settle(disk, segment_len)?;
     let last = scan.last.unwrap_or(0);
@@ -78,8 +61,13 @@ pub fn recover(env: &Env, volume: u32, dir: &str, segment_len: u64, data: &DataL
         last,
         epoch: scan.epoch + 1,
         next_number,
-        records: scan.records.into_iter().map(|r| (r.seq, r.body)).collect(),
+        records: scan.numbered(),
     })
+}
+
+/// The records of the lane in `dir`, oldest first, and nothing else: those of which the data log has lost bytes are among them.
+pub fn read(env: &Env, volume: u32, dir: &str) -> Result<Vec<(u64, Body)>> {
+    Ok(Scan::over(&*env.disk, volume, dir)?.0.numbered())
 }
 
 fn load(disk: &dyn Disk, path: &str) -> Result<(Arc<dyn File>, Bytes)> {
@@ -123,7 +111,34 @@ struct Scan<'a> {
     records: Vec<Record>,
 }
 
-impl Scan<'_> {
+impl<'a> Scan<'a> {
+    /// Reads all segments; answers the number of the next one as well.
+    fn over(disk: &dyn Disk, volume: u32, dir: &'a str) -> Result<(Scan<'a>, u64)> {
+        let names = disk.list(dir).map_err(|e| Error::io(dir, &e))?;
+        let mut scan = Scan {
+            volume,
+            dir,
+            last: None,
+            epoch: 0,
+            first: 1,
+            promised: 0,
+            segments: Vec::new(),
+            records: Vec::new(),
+        };
+        let mut next_number = 1;
+        let numbers = names.iter().filter_map(|n| u64::from_str_radix(n.strip_suffix(".log")?, 16).ok());
+        for number in numbers {
+            next_number = number + 1;
+            let (file, bytes) = load(disk, &path(dir, number))?;
+            scan.segment(number, file, bytes)?;
+        }
+        Ok((scan, next_number))
+    }
+
+    fn numbered(self) -> Vec<(u64, Body)> {
+        self.records.into_iter().map(|r| (r.seq, r.body)).collect()
+    }
+
     fn segment(&mut self, number: u64, file: Arc<dyn File>, bytes: Bytes) -> Result<()> {
         let index = self.segments.len();
         self.segments.push(Scanned { number, file, bytes: bytes.clone(), promised: HEADER_LEN });
