@@ -298,6 +298,14 @@ fn what_was_mended_at_full_homes_without_exchange_stays_mended() {
     hold(1000, &[(&troubles, &[43, 457, 365, 965])]);
 }
 
+/// Worlds of the same homes, where another program works as well.
+#[test]
+fn what_was_mended_among_others_at_full_homes_without_exchange_stays_mended() {
+    let troubles = [&HOME[..], &[Trouble::NoExchange, Trouble::FullDisks, Trouble::Outsider]].concat();
+    // A file of ours that was moved over one that had just been made, before the power failed.
+    hold(100, &[(&troubles, &[901759])]);
+}
+
 /// Worlds in which files that are written anew are staged on the home's disk.
 #[test]
 fn what_was_mended_with_spools_stays_mended() {

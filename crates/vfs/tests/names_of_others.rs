@@ -432,6 +432,48 @@ async fn what_was_written_and_given_a_time_before_the_power_failed_is_ours() {
     assert_eq!(world.at_home("f").await.unwrap(), b"OURS, and more of it");
 }
 
+/// Before a power cut another program moved a file of ours, which a write had given an identity that nobody here knows, over one
+/// that was just made. That this was made tells nothing of what has its name by now.
+#[tokio::test]
+async fn a_file_of_ours_that_others_moved_over_one_that_was_just_made_is_not_that() {
+    for is_known in [false, true] {
+        let mut world = World::new(Mode::Wb);
+        world.memory.set_keeps_log(true);
+        world.write("f", b"base");
+        let (e, lab) = looked(&world).await;
+        let f = e.find("/lab/f").await.unwrap();
+        e.create(lab, "g").await.unwrap();
+        if is_known {
+            e.write(f, 0, b"ours, by f").await.unwrap();
+        }
+        e.sync().await;
+        world.fault(Fault::HangChanges);
+        let made = e.create(lab, "n").await.unwrap();
+        if !is_known {
+            e.write(f, 0, b"ours, by f").await.unwrap();
+        }
+        world.fault(Fault::ChangesUnanswered);
+        while world.at_home("n").await.is_none() || world.at_home("f").await.unwrap() != b"ours, by f" {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        world.fault(Fault::Unreachable);
+        e.write(made, 0, b"OURS, BY N").await.unwrap();
+        Outside::rename(&world.memory, &path("f"), &path("n"));
+        world.disk.kill();
+        drop(e);
+        world.reconnect();
+        world.memory.cut_power_when_durable();
+        world.fault(Fault::None);
+        let e = world.start().await;
+        e.lab().await;
+        e.sync().await;
+        let all = all_at_home(&world).await;
+        for ours in [b"ours, by f", b"OURS, BY N"] {
+            assert!(all.contains(&ours.to_vec()), "{is_known} {:?}", String::from_utf8_lossy(ours));
+        }
+    }
+}
+
 /// What was made, and has gone before its identity was known, is not what another program makes by its name.
 #[tokio::test]
 async fn what_takes_the_name_of_a_file_that_has_gone_is_not_written_for_it() {

@@ -499,9 +499,21 @@ impl Volume {
         self.look_for_dirs(dirs).await?;
         proven.retain(|(t, mark)| mark.is_some() || !dirs.hide(t));
         let mut tree = self.tree.lock();
-        let same_kind = |(id, attr): &(u64, Attr)| tree.get(*id).is_ok_and(|n| n.kind == attr.kind);
-        Ok(seen.into_iter().flatten().filter(same_kind).collect())
+        let is_its = |(id, attr): &(u64, Attr)| {
+            tree.get(*id).is_ok_and(|n| n.kind == attr.kind) && !is_anothers(&mut tree, *id, attr)
+        };
+        Ok(seen.into_iter().flatten().filter(is_its).collect())
     }
+}
+
+/// Whether a file that has an object's name at the home is another file of ours, which somebody gave that name: it is known as
+/// that, or has what a lost write to that left. A lost record of its own tells more.
+fn is_anothers(tree: &mut Tree, id: u64, there: &Attr) -> bool {
+    let changes = tree.queue.lost().map(|(_, p)| &p.change).filter(|c| has_own_time(c));
+    let left = changes.filter(|c| c.after.is_some_and(|a| (a.mtime, a.size) == (there.mtime, there.size)));
+    let left: Vec<u64> = left.map(|c| c.object).collect();
+    let known = tree.find_home(&there.id);
+    there.kind == Kind::File && !left.contains(&id) && left.into_iter().chain(known).any(|it| it != id)
 }
 
 /// Where the home is known to have an object.
