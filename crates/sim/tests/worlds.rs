@@ -229,6 +229,8 @@ fn what_was_mended_at_seldom_steps_stays_mended() {
         &[
             (&[&HOME[..], &[Seldom, FullDisks]].concat(), &[411]),
             (&[&HOME[..], &[Seldom, NoExchange]].concat(), &[189]),
+            // A write and the time that was set after it, of a file whose other bytes later writes hide.
+            (&[&HOME[..], &[Seldom]].concat(), &[4752]),
         ],
     );
     // The time of a write that was refused and taken back; a part of one that is kept, of which no mark is looked for.
@@ -311,13 +313,15 @@ fn what_was_mended_among_others_at_full_homes_without_exchange_stays_mended() {
 fn what_was_mended_with_spools_stays_mended() {
     use Trouble::{FullDisks, Neighbour, Outsider, Refusals, Seldom, Spools};
     let with = |others: &[Trouble]| [&HOME[..], others, &[Spools]].concat();
-    let worlds: [(&[Trouble], &[u64]); 3] = [
+    let worlds: [(&[Trouble], &[u64]); 4] = [
         // A write that was durable, by a name that was taken away before the power failed.
         (&with(&[Seldom]), &[1143]),
         // A removal that was refused once, whose name a directory had got before the power failed.
         (&with(&[Refusals, Neighbour]), &[1094]),
         // An agent that was left behind in the middle of an operation, and took what its successor had staged.
         (&with(&[FullDisks]), &[1846]),
+        // A removal that a power cut undid, of which a later write to the file was left.
+        (&with(&[FullDisks]), &[613]),
     ];
     hold(100, &worlds);
     // What was refused for want of room, of a file that another program has removed since.

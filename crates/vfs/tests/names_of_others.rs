@@ -432,6 +432,43 @@ async fn what_was_written_and_given_a_time_before_the_power_failed_is_ours() {
     assert_eq!(world.at_home("f").await.unwrap(), b"OURS, and more of it");
 }
 
+/// What the file had where more was written to it since is not here any more after a restart.
+#[tokio::test]
+async fn what_was_written_and_given_a_time_is_ours_also_where_later_writes_hide_what_the_file_had() {
+    let mut world = World::new(Mode::Wb);
+    world.memory.set_keeps_log(true);
+    world.write("f", b"0123456789abcdef");
+    let (e, lab) = looked(&world).await;
+    let f = e.find("/lab/f").await.unwrap();
+    e.create(lab, "g").await.unwrap();
+    e.sync().await;
+    world.fault(Fault::HangChanges);
+    e.write(f, 0, b"ours").await.unwrap();
+    let old = vfs::Time { sec: 1_600_000_000, nsec: 5 };
+    let set = vfs::SetAttrs { mtime: Some(vfs::SetTime::At(old)), ..vfs::SetAttrs::default() };
+    e.vfs.setattr(e.ctx(), f, set, None).await.unwrap();
+    world.fault(Fault::ChangesUnanswered);
+    while stat(&world, "f").await.mtime != old {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    world.fault(Fault::HangChanges);
+    e.write(f, 8, b"OVER AND BEHIND").await.unwrap();
+    // Until that, too, may have been executed.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    cut(&mut world, e);
+    world.fault(Fault::None);
+    let e = world.start().await;
+    e.lab().await;
+    e.sync().await;
+    assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
+    assert_eq!(world.at_home("f").await.unwrap(), b"ours4567OVER AND BEHIND");
+}
+
+async fn stat(world: &World, name: &str) -> home::Attr {
+    let loc = home::Loc { path: path(name), id: None };
+    home::Home::stat(&world.memory, &loc).await.unwrap().attr
+}
+
 /// Before a power cut another program moved a file of ours, which a write had given an identity that nobody here knows, over one
 /// that was just made. That this was made tells nothing of what has its name by now.
 #[tokio::test]

@@ -41,6 +41,8 @@ const NOWHERE: Differs = Differs { from: u64::MAX, to: 0 };
 /// all that came later.
 pub struct States {
     writes: Vec<Vec<Piece<Slice>>>,
+    /// What a byte counts as that was gone over, where what it was before is not known any more.
+    forgotten: Was,
     /// Before the writes, and after each.
     differ: Vec<Differs>,
     /// With all that came later.
@@ -63,9 +65,9 @@ pub struct Part<'a> {
 
 impl States {
     /// The states around `writes`, which are in order.
-    pub fn new(writes: Vec<Vec<Piece<Slice>>>) -> States {
+    pub fn new(writes: Vec<Vec<Piece<Slice>>>, forgotten: Was) -> States {
         let differ = vec![NOWHERE; writes.len() + 1];
-        States { writes, differ, now: NOWHERE }
+        States { writes, forgotten, differ, now: NOWHERE }
     }
 
     /// Whether one of the writes went to a place in this range.
@@ -93,12 +95,12 @@ impl States {
         };
         self.now.join(differs(at, &ours, theirs));
         for range in self.writes.iter().flatten().map(gone_over).chain(later) {
-            ours[within(range)].fill(Was::Gone);
+            ours[within(range)].fill(self.forgotten);
         }
         for (from, bytes) in before {
             let place = within(from..from + bytes.len() as u64);
             let bytes = &bytes[(at.max(from) - from) as usize..];
-            let gone = ours[place].iter_mut().zip(bytes).filter(|(was, _)| **was == Was::Gone);
+            let gone = ours[place].iter_mut().zip(bytes).filter(|(was, _)| **was == self.forgotten);
             gone.for_each(|(was, byte)| *was = Was::Byte(*byte));
         }
         let mut here = differs(at, &ours, theirs);
@@ -215,7 +217,7 @@ mod tests {
         /// Whether a content is begun, looked at in parts of each of some lengths.
         fn begun(&self, theirs: &[u8]) -> bool {
             let by_parts = |len: usize| {
-                let mut states = States::new(self.writes.clone());
+                let mut states = States::new(self.writes.clone(), Was::Gone);
                 let any = theirs.chunks(len).enumerate().all(|(i, theirs)| {
                     let (at, end) = (i * len, i * len + theirs.len());
                     let now = self.now[at.min(self.now.len())..end.min(self.now.len())].to_vec();
@@ -285,7 +287,7 @@ mod tests {
     #[test]
     fn work_counts_the_parts_that_each_write_goes_over() {
         let writes = vec![vec![data(5, "ab")], vec![Piece::Truncate(25)], vec![data(9, "ab"), data(95, "x")]];
-        let states = States::new(writes);
+        let states = States::new(writes, Was::Gone);
         assert_eq!(states.work(100, 10), 100 + 10 + 80 + 20 + 10);
         assert_eq!(states.work(20, 10), 20 + 10 + 20, "what is behind it is not compared");
     }

@@ -3,6 +3,7 @@
 use super::begun::{self, States, Was, gone_over};
 use super::content::Slice;
 use super::place::Ready;
+use super::queue::{Pending, Queue};
 use crate::conflict::{self, Theirs};
 use crate::data::Part;
 use crate::inode::Tree;
@@ -34,7 +35,7 @@ impl Volume {
         }
         // What it comes to is not known.
         let destroys = in_use && !matches!(one.op, Op::Write { .. });
-        if !destroys && !anothers && self.is_equal(one, attr).await? {
+        if !destroys && !anothers && (self.was_written_later(one, attr) || self.is_equal(one, attr).await?) {
             return Ok(Theirs::Equal);
         }
         let mut tree = self.tree.lock();
@@ -89,11 +90,42 @@ impl Volume {
 
     /// Whether what the home has was left there by one of our own sends whose answer was lost.
     fn is_our_own(&self, one: &Ready, theirs: &Attr) -> bool {
-        let (tree, exact) = (self.tree.lock(), !self.is_sftp());
-        let sent = one.group.seqs.iter().filter_map(|s| Some((*s, tree.queue.get(*s)?)));
+        let tree = self.tree.lock();
+        let sent = one.group.seqs.iter().filter_map(|seq| Some((*seq, tree.queue.get(*seq)?)));
+        self.was_left_by(&tree.queue, theirs, sent)
+    }
+
+    /// Whether a removal met what a later write of ours to the same file left: of both a power cut kept that alone.
+    fn was_written_later(&self, one: &Ready, theirs: &Attr) -> bool {
+        let is_write = |op: &Op<u64, Stored>| matches!(op, Op::Write { .. });
+        let object = self.object(&self.tree.lock(), one);
+        matches!(one.op, Op::Remove { .. })
+            && object.is_ok_and(|object| self.was_left_by_any(object, theirs, is_write))
+    }
+
+    /// Whether any such change of an object left what the home has.
+    fn was_left_by_any(
+        &self,
+        object: u64,
+        theirs: &Attr,
+        is_such: impl Fn(&Op<u64, Stored>) -> bool,
+    ) -> bool {
+        let tree = self.tree.lock();
+        let such = tree.queue.iter().filter(|(_, p)| p.change.object == object && is_such(&p.change.op));
+        self.was_left_by(&tree.queue, theirs, such)
+    }
+
+    /// Whether one of these that may have been executed left what the home has, or a power cut a part of that.
+    fn was_left_by<'a>(
+        &self,
+        queue: &Queue,
+        theirs: &Attr,
+        sent: impl Iterator<Item = (u64, &'a Pending)>,
+    ) -> bool {
+        let exact = !self.is_sftp();
         let sent = sent.filter(|(_, p)| p.resent).filter_map(|(seq, p)| {
             let after = p.change.after?;
-            let half = exact && after.mtime == p.change.time && tree.queue.may_be_half(seq);
+            let half = exact && after.mtime == p.change.time && queue.may_be_half(seq);
             Some((after, half))
         });
         conflict::is_ours(theirs, sent)
@@ -118,30 +150,25 @@ impl Volume {
         if !one.resent || one.plain || !in_steps || is_later || theirs.kind != Kind::File {
             return Ok(false);
         }
+        let object = self.object(&self.tree.lock(), one)?;
         let path = match &one.op {
             Op::Create { dir, name, new: New::File, .. } => dir.path.join(name),
             // Where objects have identities, another one than it was written to took its name whole, with the time of the write.
             Op::Write { base: Some(base), .. }
-                if !self.is_sftp() && base.id != theirs.id && !self.was_given_time(one, theirs) =>
+                if !self.is_sftp() && base.id != theirs.id && !self.was_given_time(object, theirs) =>
             {
                 return Ok(false);
             }
             Op::Write { file, .. } => file.path.clone(),
             _ => return Ok(false),
         };
-        let object = self.object(&self.tree.lock(), one)?;
         self.is_left_by_ours(object, one.base(), &path, theirs).await
     }
 
-    /// Whether a later change of ours that may have been executed gave the file that is written to this time, with this length.
-    fn was_given_time(&self, one: &Ready, theirs: &Attr) -> bool {
-        let tree = self.tree.lock();
-        let Ok(object) = self.object(&tree, one) else { return false };
-        let mut own = tree.queue.iter().filter(|(_, p)| p.resent && p.change.object == object);
-        own.any(|(_, p)| {
-            matches!(p.change.op, Op::SetAttr { .. })
-                && p.change.after.is_some_and(|a| (a.mtime, a.size) == (theirs.mtime, theirs.size))
-        })
+    /// Whether a change of ours that may have been executed gave the file this time, to the nanosecond, with this length.
+    fn was_given_time(&self, object: u64, theirs: &Attr) -> bool {
+        let sets_time = |op: &Op<u64, Stored>| matches!(op, Op::SetAttr { set, .. } if set.mtime.is_some());
+        !self.is_sftp() && self.was_left_by_any(object, theirs, sets_time)
     }
 
     /// Whether what a path has is a part of what ours is, or was at some point since the first write to it that may have been
@@ -154,7 +181,9 @@ impl Volume {
         there: &Attr,
     ) -> Result<bool> {
         let writes = self.writes_to(object).0;
-        let mut states = States::new(writes);
+        // What is not here any more speaks against nothing where the time is ours.
+        let forgotten = if self.was_given_time(object, there) { Was::Unseen } else { Was::Gone };
+        let mut states = States::new(writes, forgotten);
         if states.work(there.size, limits::COMPARED_PART as u64) > limits::COMPARED_WORK {
             return Ok(false);
         }
