@@ -34,6 +34,17 @@ fn one_seed_is_one_world() {
     }
 }
 
+/// Where another program gives a file further names, two objects may be known by one identity, of which each process of the
+/// gateway has to find the same one.
+#[test]
+fn one_seed_is_one_long_world_with_links_of_another_programs() {
+    let plan = plan(1000, &[&HOME[..], &[Trouble::Outsider, Trouble::Links, Trouble::Moves]].concat());
+    let first = run(28, plan.clone());
+    for _ in 0..4 {
+        assert_eq!(first.differs(&run(28, plan.clone())), None);
+    }
+}
+
 #[test]
 fn where_nothing_goes_wrong_everything_is_right() {
     for seed in 1..=100 {

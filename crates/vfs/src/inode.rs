@@ -35,7 +35,7 @@ use hashbrown::{HashMap, HashSet};
 use home::{Attr, Error, ErrorKind, HomeId, HomePath, Kind, Name, Result, Time, Version};
 use oncrpc::xdr::Xdr;
 use siphasher::sip::SipHasher13;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::Hasher;
 use std::sync::Arc;
 use std::time::Duration;
@@ -347,7 +347,7 @@ pub struct Tree {
     /// Bound since the last record of bindings.
     unlogged: Vec<u64>,
     /// Changed since the last checkpoint.
-    unsaved: HashSet<u64>,
+    unsaved: BTreeSet<u64>,
     /// Keys of the store that stand for nothing any more.
     strays: Vec<Vec<u8>>,
     /// The home has shown a directory elsewhere than before: what had no place in it may have one.
@@ -379,7 +379,7 @@ impl Tree {
             ctimes: Ctimes::default(),
             xattrs: AllXattrs::default(),
             unlogged: Vec::new(),
-            unsaved: HashSet::new(),
+            unsaved: BTreeSet::new(),
             strays: Vec::new(),
             found: false,
             unsent: None,
@@ -612,9 +612,11 @@ impl Tree {
     /// Recovery: enters objects with unsent operations into their directories: the home may know them by another identity.
     pub fn enter_unsent(&mut self) {
         let unsent = self.inodes.iter().filter(|(_, n)| n.pending > 0 && !n.gone);
-        let places: Vec<(u64, (u64, Name))> =
+        let mut places: Vec<(u64, (u64, Name))> =
             unsent.flat_map(|(id, n)| n.link.iter().chain(&n.more_links).map(|l| (*id, l.clone()))).collect();
-        for (id, (dir, name)) in places {
+        places.sort_by_key(|(id, _)| *id);
+        // Where two claim a name, the younger one has it.
+        for (id, (dir, name)) in places.into_iter().rev() {
             self.copies.note(self.nameless.gateway, id, &name);
             if let Ok(node) = self.names_mut(dir) {
                 node.slot_mut(&name).child.get_or_insert(id);
@@ -642,7 +644,7 @@ impl Tree {
     /// record `last`. Answers the objects too, which must be marked again where the batch does not get into the store.
     pub fn checkpoint(&mut self, last: u64) -> (Vec<u64>, Vec<Write>) {
         self.keeping.begun += 1;
-        let ids: Vec<u64> = self.unsaved.drain().collect();
+        let ids: Vec<u64> = std::mem::take(&mut self.unsaved).into_iter().collect();
         let mut batch: Vec<Write> = self.strays.drain(..).map(|key| (key, None)).collect();
         batch.reserve(ids.len() * 4);
         for id in ids.iter().copied() {
@@ -656,7 +658,8 @@ impl Tree {
                 batch.push((self.key(b'c', &id.to_be_bytes()), copy.then(Vec::new)));
             }
             self.keep(&b, &mut batch);
-            if b.id.ino != 0 {
+            // Of two that the home knows by one identity, the store tells the one that is known by it here.
+            if b.id.ino != 0 && self.by_home.get(&b.id).is_none_or(|known| *known == id) {
                 batch.push((self.key(b'h', &b.id.to_bytes()), Some(id.to_bytes().to_vec())));
             }
             if b.fileid < OWN_FILEIDS && b.fileid != b.id.ino {
@@ -685,7 +688,7 @@ impl Tree {
         }
         // What is not known any more is not seen to change.
         self.notes.lost();
-        let mut keep: HashSet<u64> = self.unsaved.clone();
+        let mut keep: HashSet<u64> = self.unsaved.iter().copied().collect();
         keep.insert(ROOT_ID);
         let busy: Vec<u64> = self.inodes.iter().filter(|(_, n)| n.pending > 0).map(|(id, _)| *id).collect();
         for id in busy {

@@ -76,9 +76,9 @@ use crate::inode::local;
 use crate::root::RootDir;
 use crate::stats::Stats;
 use crate::volume::{Shared, Volume, known_volumes};
-use hashbrown::HashMap;
 use oncrpc::xdr::Xdr;
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -103,7 +103,7 @@ pub struct Vfs {
     share: bool,
     handle_key: [u8; 16],
     boot: u64,
-    volumes: RwLock<HashMap<u32, Arc<Volume>>>,
+    volumes: RwLock<BTreeMap<u32, Arc<Volume>>>,
     opening_volumes: tokio::sync::Mutex<()>,
     unopened: unopened::Unopened,
     root: Mutex<RootDir>,
@@ -161,7 +161,7 @@ impl Vfs {
             share: config.share,
             handle_key: gateway.handle_key,
             boot,
-            volumes: RwLock::new(HashMap::new()),
+            volumes: RwLock::new(BTreeMap::new()),
             opening_volumes: tokio::sync::Mutex::new(()),
             unopened: unopened::Unopened::default(),
             root: Mutex::new(root),

@@ -13,7 +13,7 @@ use crate::types::Oid;
 use hashbrown::{HashMap, HashSet};
 use home::{Error, ErrorKind, Result};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use tokio::sync::Notify;
 
@@ -207,7 +207,7 @@ impl Locks {
     /// Gives up all that a session has, and its places in all queues.
     pub fn release_holder(&self, holder: u64) {
         let mut table = self.0.lock();
-        let files: HashSet<Oid> = table.held.keys().chain(table.waiting.keys()).copied().collect();
+        let files: BTreeSet<Oid> = table.held.keys().chain(table.waiting.keys()).copied().collect();
         for oid in files {
             table.dismiss(oid, |w| w.who.holder == holder);
             table.release(oid, |l| l.who.holder == holder);

@@ -48,6 +48,29 @@ fn an_object_that_was_dropped_from_memory_keeps_its_identity() {
     }
 }
 
+/// The home may show two objects by one identity: what stands for it is the one that was found last, also after a restart.
+#[test]
+fn of_two_objects_of_one_identity_the_same_is_known_by_it_after_a_restart() {
+    let store = Arc::new(MemStore::new());
+    let mut tree = Tree::open(1, store.clone()).unwrap();
+    let pairs: Vec<(u64, HomeId)> = (0..10)
+        .map(|n| {
+            let file = |name_of, ino| (name(name_of), attr(Kind::File, ino));
+            let ((first, shown), (second, other)) = (file(2 * n, 50 + n), file(2 * n + 1, 150 + n));
+            let found = tree.bind(ROOT_ID, &first, &shown, None).unwrap();
+            let twin = tree.bind(ROOT_ID, &second, &other, None).unwrap();
+            tree.rebind(twin, shown.id, Some((ROOT_ID, second)));
+            tree.rebind(found, shown.id, Some((ROOT_ID, first)));
+            (found, shown.id)
+        })
+        .collect();
+    store.commit(tree.checkpoint(1).1).unwrap();
+    let mut tree = Tree::open(1, store).unwrap();
+    for (found, id) in pairs {
+        assert_eq!(tree.find_home(&id), Some(found));
+    }
+}
+
 #[test]
 fn without_identities_what_the_home_has_stays_itself_and_what_is_unsent_is_another() {
     let mut tree = Tree::open(1, Arc::new(MemStore::new())).unwrap();

@@ -10,7 +10,7 @@ use crate::data::DataLog;
 use crate::env::{Disk, Env, Error, File, Result};
 use bytes::Bytes;
 use oncrpc::xdr::Xdr;
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -207,7 +207,7 @@ impl<'a> Scan<'a> {
     /// Ends the tail at the first record that was not promised and whose bytes did not reach the data log.
     fn end_at_lost_extent(&mut self, data: &DataLog) -> Result<()> {
         let retired = record::retired(self.records.iter().map(|r| &r.body));
-        let mut used = HashSet::new();
+        let mut used = BTreeSet::new();
         let mut end = None;
         for r in self.records.iter().filter(|r| r.seq > self.promised) {
             if r.body.change(r.seq).is_none_or(|change| retired.contains(&change)) {
