@@ -40,8 +40,8 @@ impl Volume {
             };
             match verdict {
                 Verdict::Done(attr) => {
-                    let group = Group::one(seq);
-                    self.done(&mut self.tree.lock(), &group, &Done { attr, dirs: vec![] })?;
+                    let dirs = self.dirs_after(&change).await?;
+                    self.done(&mut self.tree.lock(), &Group::one(seq), &Done { attr, dirs })?;
                 }
                 Verdict::Open => {
                     if let Some(op) = self.tree.lock().queue.get_mut(seq) {
@@ -52,6 +52,20 @@ impl Volume {
             }
             self.outcomes.send_modify(|n| *n += 1);
         }
+    }
+
+    /// What an outcome would have told of the directories of a change: whoever comes again sees that it moved their ctimes.
+    async fn dirs_after(&self, change: &Change) -> Result<Vec<Attr>> {
+        let mut dirs = Vec::new();
+        for (dir, _) in super::queue::names(change) {
+            match self.at_object(dir).await {
+                Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
+                // It has gone since.
+                Err(_) => {}
+                Ok(attr) => dirs.push(attr),
+            }
+        }
+        Ok(dirs)
     }
 
     /// An operation is not sent again.

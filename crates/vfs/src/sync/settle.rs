@@ -502,11 +502,14 @@ fn pause(kind: ErrorKind, before: u32) -> Duration {
 }
 
 /// Identities that an outcome changed: that of the object, and of the one whose name it took. A restart must not find
-/// the latter under that name again. First that of the one which has lost its identity to the object.
+/// the latter under that name again. First that of the one which has lost its identity to the object. In mode `strict` also the
+/// directories: the ctimes that come with the outcome are shown, and nothing else tells them after a restart.
 fn bindings_after(tree: &mut Tree, change: &Change, other: Option<u64>) -> Vec<crate::journal::Binding> {
     let replaced = match &change.op {
         Op::Rename { replaced, .. } => replaced.as_ref().map(|(old, _)| *old),
         _ => None,
     };
-    [other, Some(change.object), replaced].into_iter().flatten().filter_map(|id| tree.binding(id)).collect()
+    let dirs = queue::names(change).map(|(dir, _)| dir).filter(|_| change.plain);
+    let ids = [other, Some(change.object), replaced].into_iter().flatten().chain(dirs);
+    ids.filter_map(|id| tree.binding(id)).collect()
 }
