@@ -3,7 +3,7 @@
 use clap::Parser;
 use sim::explore::run::run;
 use sim::explore::script::{End, Wanted};
-use sim::explore::{Bounds, How, explore, parse};
+use sim::explore::{Bounds, How, explore, explore_these, parse};
 use sim::variant::Variant;
 use std::process::ExitCode;
 
@@ -43,6 +43,9 @@ struct Args {
     /// Goes on after a violation, and lists one of each batch
     #[arg(long)]
     keep_going: bool,
+    /// Explores one batch, written as in a schedule, instead of all of a depth
+    #[arg(long, conflicts_with = "depth")]
+    batch: Option<String>,
     /// Runs one schedule, as a violation is printed, and lists its steps
     #[arg(long, value_name = "PATH")]
     replay: Option<String>,
@@ -71,13 +74,22 @@ fn main() -> ExitCode {
         jobs: args.jobs,
     };
     let begun = std::time::Instant::now();
-    let counts = explore(&bounds);
+    let counts = match &args.batch {
+        Some(batch) => match parse(&format!("{batch} |")) {
+            Some((batch, _)) => explore_these(&bounds, &[batch]),
+            None => {
+                println!("this is no batch: {batch}");
+                return ExitCode::FAILURE;
+            }
+        },
+        None => explore(&bounds),
+    };
     for broken in &counts.broken {
         println!("{}\n    {}", broken.why, broken.path());
     }
     println!(
-        "batches of at most {} operations{}, {} acts of another program, {} kills{}; at most {} of these together",
-        args.depth,
+        "{}{}, {} acts of another program, {} kills{}; at most {} of these together",
+        args.batch.unwrap_or_else(|| format!("batches of at most {} operations", args.depth)),
         if args.narrow { " of the shorter list" } else { "" },
         args.outsider,
         args.crashes,

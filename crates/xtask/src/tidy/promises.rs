@@ -15,6 +15,7 @@ const PROMISES: &str = "docs/SEMANTICS.md";
 const SECTIONS: &[&str] = &[
     "# What Trellis promises",
     "## Modes",
+    "## Policies of conflicts",
     "## By FUSE",
     "### From another machine",
     "### Extended attributes",

@@ -369,6 +369,9 @@ const UNEQUAL: Work = Work {
     ..WORK
 };
 
+/// Whether the patch is in its place. Not more: to read the whole file, perhaps from the disk, is none of the work.
+const PATCHED: &str = "cmp -s -n 1M $L/patch $H/edit 0 40M";
+
 const EDIT: Work = Work {
     // What the copy left to be written is not the work's.
     prepare: "cp $H/big $H/edit; sync $H/edit",
@@ -379,7 +382,7 @@ const EDIT: Work = Work {
             targets: &[Target::Sent(1.2), Target::Counted(2)],
             script: "dd if=$L/patch of=$M/edit bs=1M seek=40 conv=notrunc,fsync status=none",
             tools: &[("rsync", "rsync --inplace --no-W -e \"ssh -F $C\" $L/edited $R:$H/edit")],
-            arrived: "cmp -s $L/edited $H/edit",
+            arrived: PATCHED,
             check: "cmp $L/edited $H/edit",
             ..STEP
         },
@@ -387,7 +390,7 @@ const EDIT: Work = Work {
             name: "change another 1 MiB of it",
             targets: &[Target::Sent(1.2), Target::Counted(2)],
             script: "dd if=$L/patch of=$M/edit bs=1M seek=10 conv=notrunc,fsync status=none",
-            arrived: "cmp -s $L/edited2 $H/edit",
+            arrived: "cmp -s -n 1M $L/patch $H/edit 0 10M",
             check: "cmp $L/edited2 $H/edit",
             ..STEP
         },
@@ -409,7 +412,7 @@ const SAVE: Work = Work {
             targets: &[Target::Sent(1.2)],
             script: "dd if=$L/edited of=$M/edit.tmp bs=1M conv=fsync status=none; mv -f $M/edit.tmp $M/edit",
             tools: &[("rsync", "rsync --no-W -e \"ssh -F $C\" $L/edited $R:$H/edit")],
-            arrived: "cmp -s $L/edited $H/edit",
+            arrived: PATCHED,
             check: "cmp $L/edited $H/edit",
             ..STEP
         },
@@ -418,7 +421,7 @@ const SAVE: Work = Work {
             targets: &[Target::Sent(1.2)],
             script: "dd if=$L/inserted of=$M/edit.tmp bs=1M conv=fsync status=none; mv -f $M/edit.tmp $M/edit",
             tools: &[("rsync", "cp $L/edited $H/edit; rsync --no-W -e \"ssh -F $C\" $L/inserted $R:$H/edit")],
-            arrived: "cmp -s $L/inserted $H/edit",
+            arrived: "test $(stat -c %s $H/edit) = $(stat -c %s $L/inserted)",
             check: "cmp $L/inserted $H/edit",
             ..STEP
         },

@@ -58,7 +58,7 @@ impl Scenario {
     }
 }
 
-const WAITING: &[&str] = &["full-disks", "outage", "reconnect", "strict"];
+const WAITING: &[&str] = &["full-disks", "outage", "reconnect", "strict", "watched"];
 
 /// All scenarios, the simplest first.
 pub const ALL: &[Scenario] = &[
