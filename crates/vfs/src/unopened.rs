@@ -1,5 +1,5 @@
-//! Volumes that this process could not open: their local state is damaged, of a later program or without room, or no name leads to their
-//! account any more. What is unsent of them stays where it is; whoever asks whether everything is at its home hears of it, and
+//! Volumes that this process could not open: their local state is damaged, of a later program or without room, or no name
+//! leads to their account any more. What is unsent of them stays where it is; whoever asks whether everything is at its home hears of it, and
 //! they are tried again.
 
 use crate::config::{Mount, Unsent};
@@ -9,7 +9,7 @@ use home::{Error, ErrorKind, Name, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// Volumes by number, each with why it could not be opened.
+/// Volumes with unsent changes by number, each with why it could not be opened.
 pub(crate) type Unopened = Mutex<BTreeMap<u32, Reason>>;
 
 /// Why a volume could not be opened.
@@ -18,34 +18,33 @@ pub(crate) struct Reason {
     account: String,
     names: Vec<Name>,
     why: Error,
-    /// Operations that its home does not have yet; `None` where the journal cannot tell.
+    /// Operations that its home does not have yet, at least one; `None` where the journal cannot tell.
     ops: Option<u64>,
 }
 
 impl Reason {
-    fn holds_back(&self) -> bool {
-        self.ops != Some(0)
-    }
-
     /// The reason with what it means, for a person.
     fn text(&self) -> String {
-        let kept =
-            self.ops.map_or_else(|| "what is unsent".to_owned(), |ops| format!("{ops} unsent changes"));
-        format!("{}; {kept} for it stay in the state directory", self.why.detail)
+        let many = self.ops.map_or_else(String::new, |ops| format!(" ({ops})"));
+        format!("{}; its unsent changes{many} stay in the state directory", self.why.detail)
     }
 }
 
 impl Vfs {
     /// Opens all volumes that earlier processes knew and this one has not opened yet.
     pub(crate) async fn reopen_known(&self) -> Result<()> {
+        // Before the accounts: a lane is made after its account is known.
+        let lanes = journal::volumes(&self.shared.env);
         let known = known_volumes(&*self.shared.store)?;
         for (id, record) in &known {
             let is_open = self.volumes.read().contains_key(id);
             if !is_open && let Err(why) = self.reopen(record).await {
-                self.could_not_open(*id, record, why);
+                self.could_not_open(*id, record, why).await;
             }
         }
-        self.find_strays(&known);
+        for id in lanes.into_iter().filter(|lane| known.iter().all(|(id, _)| id != lane)) {
+            self.is_stray(id).await;
+        }
         Ok(())
     }
 
@@ -91,41 +90,49 @@ impl Vfs {
         Err(Error::new(ErrorKind::UnknownHost, format!("{text}; {help}")))
     }
 
-    fn could_not_open(&self, id: u32, record: &VolumeRecord, why: Error) {
-        let ops = journal::unsent(&self.shared.env, id).ok();
-        let reason = Reason { account: account_of(record), names: record.names.clone(), why, ops };
-        let text = reason.text();
-        let before = self.unopened.lock().insert(id, reason.clone());
-        if before.is_none_or(|before| before.text() != text) {
-            tracing::error!(volume = id, account = reason.account, "not served: {text}");
-        }
-        self.not_reached(&record.account, &record.names, &reason.why);
+    async fn could_not_open(&self, id: u32, record: &VolumeRecord, why: Error) {
+        let (account, names) = (account_of(record), record.names.clone());
+        self.not_reached(&record.account, &names, &why);
+        self.keep_back(id, Reason { account, names, why, ops: self.unsent_of(id).await });
     }
 
-    /// Journals of volumes that the store does not know: it was lost.
-    fn find_strays(&self, known: &[(u32, VolumeRecord)]) {
-        for id in journal::volumes(&self.shared.env) {
-            if known.iter().any(|(known, _)| *known == id) || self.unopened.lock().contains_key(&id) {
-                continue;
-            }
-            let ops = journal::unsent(&self.shared.env, id).ok();
-            let account = format!("journal/{id:08x}");
-            let detail =
-                format!("whose changes {account} holds is lost; put back meta/ of the state directory");
-            let why = Error::new(ErrorKind::Io, detail);
-            let names = Name::new(format!("{id:08x}").as_bytes()).into_iter().collect();
-            let reason = Reason { account, names, why, ops };
-            if reason.holds_back() {
-                tracing::error!(volume = id, "not served: {}", reason.text());
-                self.unopened.lock().insert(id, reason);
-            }
+    /// The journal of a volume that the store does not know: it was lost.
+    async fn is_stray(&self, id: u32) {
+        let account = format!("journal/{id:08x}");
+        let detail = format!("whose changes {account} holds is lost; put back meta/ of the state directory");
+        let why = Error::new(ErrorKind::Io, detail);
+        let names = Name::new(format!("{id:08x}").as_bytes()).into_iter().collect();
+        self.keep_back(id, Reason { account, names, why, ops: self.unsent_of(id).await });
+    }
+
+    /// How many changes of a volume are unsent. Nobody adds any while it is not open.
+    async fn unsent_of(&self, id: u32) -> Option<u64> {
+        let known = self.unopened.lock().get(&id).and_then(|reason| reason.ops);
+        if known.is_some() {
+            return known;
         }
+        let env = self.shared.env.clone();
+        self.shared.env.lend(move || journal::unsent(&env, id).ok()).await.ok().flatten()
+    }
+
+    fn keep_back(&self, id: u32, reason: Reason) {
+        let mut unopened = self.unopened.lock();
+        // Somebody may have opened it by another name meanwhile, and takes it out of here after that.
+        let is_open = self.volumes.read().contains_key(&id);
+        if is_open || reason.ops == Some(0) {
+            return;
+        }
+        let text = reason.text();
+        if unopened.get(&id).is_none_or(|before| before.text() != text) {
+            tracing::error!(volume = id, account = reason.account, "not served: {text}");
+        }
+        unopened.insert(id, reason);
     }
 
     /// What is unsent in volumes that could not be opened, or in one of them: nobody is waited for.
     pub fn kept_back(&self, volume: Option<u32>) -> Vec<Unsent> {
         let unopened = self.unopened.lock();
-        let wanted = unopened.iter().filter(|(id, r)| volume.is_none_or(|v| v == **id) && r.holds_back());
+        let wanted = unopened.iter().filter(|(id, _)| volume.is_none_or(|v| v == **id));
         let unsent = |(id, r): (&u32, &Reason)| Unsent {
             volume: *id,
             account: r.account.clone(),
@@ -140,8 +147,7 @@ impl Vfs {
     /// The same for a status: names, with the reason.
     pub(crate) fn kept_back_names(&self) -> Vec<(Vec<Name>, Error)> {
         let unopened = self.unopened.lock();
-        let wanted = unopened.values().filter(|r| r.holds_back());
-        wanted.map(|r| (r.names.clone(), Error::new(r.why.kind, r.text()))).collect()
+        unopened.values().map(|r| (r.names.clone(), Error::new(r.why.kind, r.text()))).collect()
     }
 }
 

@@ -348,17 +348,23 @@ async fn what_another_program_wrote_to_what_we_had_written_is_not_removed_for_th
     assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
 }
 
-/// An append that is sent again after a power cut meets what another program has written since, to the same length.
-#[tokio::test]
-async fn what_another_program_wrote_after_a_power_cut_is_no_half_of_ours() {
-    let mut world = World::new(Mode::Wb);
+/// A file `f` with this content, where changes were executed before and hang from now on.
+async fn before_changes_hang(world: &World, content: &[u8]) -> (Engine, Oid) {
     world.memory.set_keeps_log(true);
-    world.write("f", b"base");
-    let (e, lab) = looked(&world).await;
+    world.write("f", content);
+    let (e, lab) = looked(world).await;
     let f = e.find("/lab/f").await.unwrap();
     e.create(lab, "g").await.unwrap();
     e.sync().await;
     world.fault(Fault::HangChanges);
+    (e, f)
+}
+
+/// An append that is sent again after a power cut meets what another program has written since, to the same length.
+#[tokio::test]
+async fn what_another_program_wrote_after_a_power_cut_is_no_half_of_ours() {
+    let mut world = World::new(Mode::Wb);
+    let (e, f) = before_changes_hang(&world, b"base").await;
     e.write(f, 4, b" and ours").await.unwrap();
     cut(&mut world, e);
     world.write("f", b"them");
@@ -370,25 +376,13 @@ async fn what_another_program_wrote_after_a_power_cut_is_no_half_of_ours() {
     assert_eq!(e.vfs.status().volumes[0].conflicts, 1);
 }
 
-/// A file `f` of the home that was read, where changes were executed before and hang from now on.
-async fn read_before_changes_hang(world: &World) -> (Engine, Oid) {
-    world.memory.set_keeps_log(true);
-    world.write("f", b"base");
-    let (e, lab) = looked(world).await;
-    let f = e.find("/lab/f").await.unwrap();
-    e.read(f).await.unwrap();
-    e.create(lab, "g").await.unwrap();
-    e.sync().await;
-    world.fault(Fault::HangChanges);
-    (e, f)
-}
-
 /// A power cut left an append with another time and without its bytes; while the gateway looks at what there is, somebody writes
 /// over that here.
 #[tokio::test]
 async fn what_is_written_here_while_a_file_is_looked_at_is_not_what_another_program_wrote_there() {
     let world = World::new(Mode::Wb);
-    let (e, f) = read_before_changes_hang(&world).await;
+    let (e, f) = before_changes_hang(&world, b"base").await;
+    e.read(f).await.unwrap();
     e.write(f, 4, b" and ours").await.unwrap();
     for fault in [Fault::HangChanges, Fault::Unreachable] {
         world.fault(fault);
@@ -412,7 +406,8 @@ async fn what_is_written_here_while_a_file_is_looked_at_is_not_what_another_prog
 #[tokio::test]
 async fn what_was_written_and_given_a_time_before_the_power_failed_is_ours() {
     let world = World::new(Mode::Wb);
-    let (e, f) = read_before_changes_hang(&world).await;
+    let (e, f) = before_changes_hang(&world, b"base").await;
+    e.read(f).await.unwrap();
     e.write(f, 0, b"ours, and more of it").await.unwrap();
     let old = vfs::Time { sec: 1_600_000_000, nsec: 5 };
     let set = vfs::SetAttrs { mtime: Some(vfs::SetTime::At(old)), ..vfs::SetAttrs::default() };
@@ -436,13 +431,7 @@ async fn what_was_written_and_given_a_time_before_the_power_failed_is_ours() {
 #[tokio::test]
 async fn what_was_written_and_given_a_time_is_ours_also_where_later_writes_hide_what_the_file_had() {
     let mut world = World::new(Mode::Wb);
-    world.memory.set_keeps_log(true);
-    world.write("f", b"0123456789abcdef");
-    let (e, lab) = looked(&world).await;
-    let f = e.find("/lab/f").await.unwrap();
-    e.create(lab, "g").await.unwrap();
-    e.sync().await;
-    world.fault(Fault::HangChanges);
+    let (e, f) = before_changes_hang(&world, b"0123456789abcdef").await;
     e.write(f, 0, b"ours").await.unwrap();
     let old = vfs::Time { sec: 1_600_000_000, nsec: 5 };
     let set = vfs::SetAttrs { mtime: Some(vfs::SetTime::At(old)), ..vfs::SetAttrs::default() };

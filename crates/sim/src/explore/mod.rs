@@ -46,7 +46,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tree::{Change, Path};
 
 /// How gateways and agents work.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct How {
     /// What the agent leaves out.
     pub variant: Option<Variant>,

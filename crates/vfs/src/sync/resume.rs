@@ -499,8 +499,9 @@ impl Volume {
         self.look_for_dirs(dirs).await?;
         proven.retain(|(t, mark)| mark.is_some() || !dirs.hide(t));
         let mut tree = self.tree.lock();
+        let marks = marks_of_lost(&tree);
         let is_its = |(id, attr): &(u64, Attr)| {
-            tree.get(*id).is_ok_and(|n| n.kind == attr.kind) && !is_anothers(&mut tree, *id, attr)
+            tree.get(*id).is_ok_and(|n| n.kind == attr.kind) && !is_anothers(&mut tree, &marks, *id, attr)
         };
         Ok(seen.into_iter().flatten().filter(is_its).collect())
     }
@@ -508,12 +509,22 @@ impl Volume {
 
 /// Whether a file that has an object's name at the home is another file of ours, which somebody gave that name: it is known as
 /// that, or has what a lost write to that left. A lost record of its own tells more.
-fn is_anothers(tree: &mut Tree, id: u64, there: &Attr) -> bool {
-    let changes = tree.queue.lost().map(|(_, p)| &p.change).filter(|c| has_own_time(c));
-    let left = changes.filter(|c| c.after.is_some_and(|a| (a.mtime, a.size) == (there.mtime, there.size)));
-    let left: Vec<u64> = left.map(|c| c.object).collect();
+fn is_anothers(tree: &mut Tree, marks: &Marks, id: u64, there: &Attr) -> bool {
+    let left = marks.get(&(there.mtime, there.size)).map_or(&[][..], Vec::as_slice);
     let known = tree.find_home(&there.id);
-    there.kind == Kind::File && !left.contains(&id) && left.into_iter().chain(known).any(|it| it != id)
+    there.kind == Kind::File && !left.contains(&id) && (!left.is_empty() || known.is_some_and(|it| it != id))
+}
+
+/// Objects by the time and length that lost writes left.
+type Marks = HashMap<(Time, u64), Vec<u64>>;
+
+fn marks_of_lost(tree: &Tree) -> Marks {
+    let mut marks = Marks::new();
+    let changes = tree.queue.lost().map(|(_, p)| &p.change).filter(|c| has_own_time(c));
+    for (object, after) in changes.filter_map(|c| Some((c.object, c.after?))) {
+        marks.entry((after.mtime, after.size)).or_default().push(object);
+    }
+    marks
 }
 
 /// Where the home is known to have an object.
