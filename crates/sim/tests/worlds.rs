@@ -246,6 +246,8 @@ fn what_was_mended_at_seldom_steps_stays_mended() {
     );
     // The time of a write that was refused and taken back; a part of one that is kept, of which no mark is looked for.
     hold(150, &[(&[&HOME[..], &[Seldom, FullDisks]].concat(), &[2274, 2947])]);
+    // A long file that a power cut had left half written, begun again by an agent that was killed.
+    hold(100, &[(&[&HOME[..], &[Seldom]].concat(), &[900322])]);
     // An agent that had come to a full home, and so without a fence, was left behind.
     hold(100, &[(&[&HOME[..], &[Seldom, FullDisks]].concat(), &[1561])]);
 }

@@ -67,7 +67,8 @@ impl<S: Sys> Batch<'_, S> {
                 return Err(Fail::Conflict(Some(target.file.attr)));
             }
         }
-        let way = if resume { Way::Only } else { self.way(placed, &target, &pieces) };
+        let in_place = resume && !self.is_long_and_torn(placed, &target.file.attr);
+        let way = if in_place { Way::Only } else { self.way(placed, &target, &pieces) };
         let written = self.write_by(placed, &target, &pieces, way);
         if let (Err(Fail::Refused(_)), true, Some(base)) = (&written, resume, &base) {
             self.leave_half(&target.file, base);

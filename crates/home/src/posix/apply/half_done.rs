@@ -77,6 +77,15 @@ impl<S: Sys> Batch<'_, S> {
                     || self.holds_no_other(file, pieces, base.size))
     }
 
+    /// Whether a file may be as the power failed amid a write to it, and is too long for an [`Image`]. It is put right in a copy:
+    /// who dies on the way there leaves it with the time that tells so, whereas nothing could tell then what was in a file that
+    /// was written in place.
+    pub(super) fn is_long_and_torn(&self, placed: &Placed, file: &Attr) -> bool {
+        let (seq, claim) = (placed.id.seq, self.claim.as_ref());
+        file.size > limits::IMAGE_MAX
+            && claim.is_some_and(|claim| claim.was_torn(seq, file) || claim.was_torn_later(seq, file))
+    }
+
     /// Whether an earlier execution that died had found more in the file than the base: what it took for a part of ours, as the
     /// image that it left tells.
     fn is_half_of_another_try(

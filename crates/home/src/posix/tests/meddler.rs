@@ -98,6 +98,11 @@ impl Meddler {
         Meddler { booted: None, ..Meddler::restarted(lacks) }
     }
 
+    /// The same machine, which was started again at this time.
+    pub fn restarted_at(lacks: Lacks, booted: Time) -> Meddler {
+        Meddler { booted: Some(booted), ..Meddler::restarted(lacks) }
+    }
+
     /// The same machine after this start of it; what is in a file was there before.
     pub fn booted_as(lacks: Lacks, boot: &[u8]) -> Meddler {
         let booted = Some(Time { sec: i64::MAX, nsec: 0 });
