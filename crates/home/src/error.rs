@@ -76,6 +76,8 @@ oncrpc::xdr! {
         NameServer = 34,
         /// Bytes did not arrive as they were sent; nothing happened, send them again.
         Damaged = 35,
+        /// The home has later changes of the state directory than that knows of: it is a copy, or was put back. Nothing happened.
+        Superseded = 36,
     }
 }
 
@@ -178,6 +180,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::Setup => "the way to the home has to be put right",
             ErrorKind::NameServer => "no name server answers",
             ErrorKind::Damaged => "bytes arrived damaged",
+            ErrorKind::Superseded => "the state directory is an earlier one",
             ErrorKind::Full => "no room here until the home has what is unsent",
         })
     }

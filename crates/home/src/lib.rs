@@ -34,7 +34,9 @@ pub mod xattr;
 pub use attr::{Access, Attr, HomeId, Kind, StatFs, Time, Version, Writable};
 pub use error::{Error, ErrorKind, Result, io_text};
 pub use name::{HomePath, Name};
-pub use op::{Claimed, Done, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime};
+pub use op::{
+    Claimed, Done, Entered, New, Op, OpId, Outcome, Payload, Piece, Placed, SetAttr, SetTime, Term,
+};
 pub use xattr::{Xattr, XattrHow, XattrName, Xattrs};
 #[cfg(feature = "client")]
 pub use {
@@ -606,6 +608,17 @@ pub trait Home: Send + Sync {
     /// Who has claimed once has to do so again when an operation fails with [`ErrorKind::NotClaimed`], which means that
     /// nothing happened: the connection is another one, or somebody else has taken over.
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>>;
+
+    /// The same by a gateway that shows that its state directory is not behind the home. A home that can keep no such word goes
+    /// on without.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Superseded`] where the home has the word of a claim that the gateway does not know, or has executed what that
+    /// has not sent yet: nothing happened. There is nothing to be tried again.
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        let _ = term;
+        Ok(Entered { kept: false, known: self.claim(gateway, volume, lost).await? })
+    }
 
     /// Executes operations in order and makes them durable. Stops after the first outcome that is not
     /// [`Outcome::Done`], so that the answer is a prefix of the request. An operation that was executed

@@ -15,6 +15,9 @@ pub const SPOOL_FLUSH: u64 = 8 << 20;
 pub const OUTCOMES_KEPT: usize = 8192;
 /// Operations that may have been executed, of which a home tells when a volume is claimed.
 pub const BEGUN_MAX: usize = 2 * OUTCOMES_KEPT;
+/// Words of earlier claims that a gateway keeps and brings to the next one. An agent that was left behind comes late with an
+/// older one at most if so many others were connected meanwhile.
+pub const TERMS_MAX: usize = 128;
 /// Length from which the log of a volume at its home is written anew with the outcomes that are kept, in bytes.
 pub const LOG_BYTES: u64 = 4 << 20;
 /// Bytes that such a log has in reserve for when its disk is full.

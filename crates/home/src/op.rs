@@ -316,6 +316,38 @@ impl<R, D> Op<R, D> {
     }
 }
 
+oncrpc::xdr! {
+    /// What a gateway brings to a claim, so that its home tells it from an earlier state of its directory.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Term {
+        /// Words that it has brought before, at most [`TERMS_MAX`](crate::limits::TERMS_MAX): all of the latest, and the last
+        /// one of which it knows that the home had it.
+        pub known: Vec<[u8; 16]>,
+        /// The word of this claim; kept by the gateway before it is sent.
+        pub new: [u8; 16],
+        /// The first number under which nothing was sent yet.
+        pub next: u64,
+    }
+}
+
+oncrpc::xdr! {
+    /// The answer to a claim in a term.
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct Entered {
+        /// Whether the home has the word of the term from now on.
+        pub kept: bool,
+        /// As of a claim without one.
+        pub known: Option<Claimed>,
+    }
+}
+
+impl Term {
+    /// Whether the gateway has brought this word.
+    pub fn knows(&self, word: &[u8; 16]) -> bool {
+        *word == self.new || self.known.contains(word)
+    }
+}
+
 /// What the home of a volume knows of the operations of a gateway from the first on whose outcome was lost.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Claimed {

@@ -28,10 +28,10 @@ use crate::limits::remote::{GREETING, PAUSE_LOGIN, PAUSE_MAX, PAUSE_MIN, PAUSE_W
 use crate::sparse::Sparse;
 use crate::ssh::{SshTarget, credentials};
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, Link, Loc, Name,
-    OpId, Outcome, Page,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entered, Error, ErrorKind, Hello, Home, Link,
+    Loc, Name, OpId, Outcome, Page,
 };
-use crate::{Placed, Result, Seen, StatFs, Status, Turn, Walked, Watched, XattrName, Xattrs};
+use crate::{Placed, Result, Seen, StatFs, Status, Term, Turn, Walked, Watched, XattrName, Xattrs};
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -241,6 +241,13 @@ impl RemoteHome {
             Some(error) => Err(error.clone()),
             None => Ok(connection),
         }
+    }
+
+    /// A volume was claimed over this connection.
+    fn claimed(&self, volume: (u64, u32), over: &Arc<dyn Connection>, known: &Option<Claimed>) {
+        let mut state = self.shared.state.lock();
+        state.claims.insert(volume, Arc::downgrade(over));
+        state.unfenced = known.is_none() && state.first.as_ref().is_some_and(|h| h.class == Class::Posix);
     }
 }
 
@@ -688,10 +695,15 @@ impl Home for RemoteHome {
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let connection = self.same_account().await?;
         let known = connection.claim(gateway, volume, lost).await?;
-        let mut state = self.shared.state.lock();
-        state.claims.insert((gateway, volume), Arc::downgrade(&connection));
-        state.unfenced = known.is_none() && state.first.as_ref().is_some_and(|h| h.class == Class::Posix);
+        self.claimed((gateway, volume), &connection, &known);
         Ok(known)
+    }
+
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        let connection = self.same_account().await?;
+        let entered = connection.claim_in(gateway, volume, lost, term).await?;
+        self.claimed((gateway, volume), &connection, &entered.known);
+        Ok(entered)
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -32,7 +32,7 @@ pub fn errno(kind: ErrorKind) -> Errno {
         ErrorKind::CrossDevice => Errno::EXDEV,
         ErrorKind::TooManyLinks => Errno::EMLINK,
         ErrorKind::Unsupported => Errno::EOPNOTSUPP,
-        ErrorKind::Io | ErrorKind::Unreachable | ErrorKind::Damaged => Errno::EIO,
+        ErrorKind::Io | ErrorKind::Unreachable | ErrorKind::Damaged | ErrorKind::Superseded => Errno::EIO,
         ErrorKind::NotStaged | ErrorKind::NotClaimed => Errno::EIO,
         ErrorKind::Busy => Errno::ETIMEDOUT,
         ErrorKind::NotSync | ErrorKind::Locked => Errno::EAGAIN,

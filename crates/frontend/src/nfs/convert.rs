@@ -32,7 +32,7 @@ pub fn status(kind: ErrorKind) -> NfsStat3 {
         ErrorKind::CrossDevice => NfsStat3::Xdev,
         ErrorKind::TooManyLinks => NfsStat3::Mlink,
         ErrorKind::Unsupported => NfsStat3::NotSupp,
-        ErrorKind::Io | ErrorKind::Unreachable | ErrorKind::Damaged => NfsStat3::Io,
+        ErrorKind::Io | ErrorKind::Unreachable | ErrorKind::Damaged | ErrorKind::Superseded => NfsStat3::Io,
         ErrorKind::Busy | ErrorKind::Full => NfsStat3::Jukebox,
         // Version 3 has neither locks nor extended attributes, so nothing in it leads to these.
         ErrorKind::NotStaged
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     /// RFC 1813 §2.6 by number, so that a wrong name in the table above shows.
-    const STATUSES: [(ErrorKind, u32); 35] = [
+    const STATUSES: [(ErrorKind, u32); 36] = [
         (ErrorKind::NotFound, 2),
         (ErrorKind::Exists, 17),
         (ErrorKind::NotDir, 20),
@@ -197,6 +197,7 @@ mod tests {
         (ErrorKind::Setup, 13),
         (ErrorKind::NameServer, 2),
         (ErrorKind::Damaged, 5),
+        (ErrorKind::Superseded, 5),
     ];
 
     #[test]

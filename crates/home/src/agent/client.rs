@@ -27,8 +27,8 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type};
 use super::verbs::{Accept, CODEC_NONE, FEATURES, Failure, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
-    BASES, CHECKS, CLAIMS, CONFIRMS, COPIES, CheckedOps, CheckedStage, ClaimArgs, CopyArgs, KEEPS, KNOWN,
-    KnownArgs, News, ORDERED, SPOOLS, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
+    BASES, CHECKS, CONFIRMS, COPIES, CheckedOps, CheckedStage, ClaimArgs, CopyArgs, KEEPS, KNOWN, KnownArgs,
+    News, ORDERED, SPOOLS, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{COPY_PLACES, KNOWN_MAX, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX};
@@ -36,10 +36,10 @@ use crate::remote::{Connection, Life, Meter, closed, lost};
 use crate::sparse::Sparse;
 use crate::ssh;
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Copied, Error, ErrorKind, Hello, Home,
-    Loc, Name, OpId, Outcome,
+    Belief, Believed, Changed, Chunk, Claimed, Class as HomeClass, Copied, Entered, Error, ErrorKind, Hello,
+    Home, Loc, Name, OpId, Outcome,
 };
-use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Turn, Walked, Watched, XattrName, Xattrs};
+use crate::{Op, Page, Placed, Result, Seen, StatFs, Status, Term, Turn, Walked, Watched, XattrName, Xattrs};
 use bytes::{Bytes, BytesMut};
 pub use keep::new_name;
 use oncrpc::xdr::Xdr;
@@ -698,13 +698,11 @@ impl Home for Session {
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
-        if self.accept.features & CLAIMS == 0 {
-            return Ok(None);
-        }
-        match self.call(Class::Data, Request::Claim(ClaimArgs { gateway, volume, lost })).await? {
-            Reply::Claim(begun) => Ok(begun),
-            other => Err(unexpected(&other)),
-        }
+        Ok(self.claim_with(ClaimArgs { gateway, volume, lost }, None).await?.known)
+    }
+
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        self.claim_with(ClaimArgs { gateway, volume, lost }, Some(term)).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

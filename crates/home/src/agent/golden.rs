@@ -7,9 +7,9 @@ use super::verbs::*;
 use crate::op::{Spooled, Staged};
 use crate::sparse::{KnownPart, Sparse, SparsePart};
 use crate::{
-    Access, Attr, Believed, Changed, Chunk, Claimed, Class, Copied, Done, Entry, Error, ErrorKind, Hello,
-    HomeId, HomePath, Kind, Loc, Mark, Name, New, Op, OpId, Outcome, Page, Payload, Piece, Placed, Seen,
-    SetAttr, SetTime, StatFs, Time, Version, Writable, Xattr, XattrHow, XattrName, Xattrs,
+    Access, Attr, Believed, Changed, Chunk, Claimed, Class, Copied, Done, Entered, Entry, Error, ErrorKind,
+    Hello, HomeId, HomePath, Kind, Loc, Mark, Name, New, Op, OpId, Outcome, Page, Payload, Piece, Placed,
+    Seen, SetAttr, SetTime, StatFs, Term, Time, Version, Writable, Xattr, XattrHow, XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Xdr, XdrError};
@@ -154,6 +154,7 @@ fn requests() -> Vec<Body> {
     let list = ListArgs { dir: known(b"d"), after: Some(name(b"last")), max: 1000 };
     let first = ListArgs { dir: loc(b""), after: None, max: 1 };
     let claim = ClaimArgs { gateway: 1, volume: 2, lost: vec![3, 4] };
+    let term = Term { known: vec![[0xab; 16], CHECK], new: *b"nobody can guess", next: 258 };
     let believed = Believed { dir: loc(b"d"), mark: 258, digest: *b"0123456789abcdef" };
     let want = XattrsArgs { at: loc(b"f"), want: XattrName::new(b"user.ab").ok() };
     let read = ReadArgs { file: known(b"f"), at: 1 << 40, len: 1 << 20 };
@@ -173,7 +174,7 @@ fn requests() -> Vec<Body> {
         body("APPLY", Request::Apply(placed())),
         body("XATTRS", Request::Xattrs(want)),
         body("LISTX", Request::Listx(list)),
-        body("CLAIM", Request::Claim(claim)),
+        body("CLAIM", Request::Claim(claim.clone())),
         body("WATCH", Request::Watch(WatchArgs { dir: loc(b"d"), max: 5, mark: 258 })),
         body("CONFIRM", Request::Confirm(vec![believed])),
         body("COPY", Request::Copy(copy)),
@@ -184,6 +185,7 @@ fn requests() -> Vec<Body> {
         body("APPLYC", Request::Applyc(CheckedOps(Some(placed())))),
         body("SPOOL", Request::Spool(op_id(2))),
         body("APPLY of what is spooled", Request::Apply(spooled())),
+        body("CLAIMT", Request::Claimt(ClaimtArgs { claim, term })),
         body("KEEP", Request::Keep(KeepArgs { name: *b"nobody can guess", heard: 258 })),
     ]
 }
@@ -252,7 +254,7 @@ fn replies() -> Vec<Body> {
         body("APPLY's answer", Reply::Apply(outcomes.clone())),
         body("XATTRS's answer", Reply::Xattrs(Xattrs { applied: 3, attr: attr(Kind::File), list })),
         body("LISTX's answer", Reply::Listx(bare_page())),
-        body("CLAIM's answer", Reply::Claim(Some(claimed))),
+        body("CLAIM's answer", Reply::Claim(Some(claimed.clone()))),
         body("CLAIM's answer with progress", Reply::Claim(Some(progress))),
         body("CLAIM's answer with the machine's start", Reply::Claim(Some(booted))),
         body("CLAIM's answer with a file system", Reply::Claim(Some(on))),
@@ -266,6 +268,7 @@ fn replies() -> Vec<Body> {
         body("WALK's answer", Reply::Walk(walked)),
         body("APPLYC's answer", Reply::Applyc(outcomes)),
         body("SPOOL's answer", Reply::Spool(258)),
+        body("CLAIMT's answer", Reply::Claimt(Entered { kept: true, known: Some(claimed) })),
         body("KEEP's answer", Reply::Keep(true)),
     ]
 }

@@ -17,7 +17,9 @@ use super::codec::{CODECS, Content, Packer};
 use super::frame::{self, Class, Frame, HEADER_LEN, Header, PREAMBLE_LEN, PreambleSearch, Type};
 use super::keep::{self, Keeper};
 use super::verbs::StatResult;
-use super::verbs::{Accept, BarePage, ClaimArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request};
+use super::verbs::{
+    Accept, BarePage, ClaimArgs, ClaimtArgs, FEATURES, Failure, ListArgs, News, Offer, Reply, Request,
+};
 use super::verbs::{
     BOOTS, CHECKS, CheckedChunk, CheckedOps, ConfirmResult, Confirmed, CopyArgs, JOINS, KEEPS, KeepArgs,
     KnownArgs, PLACES, PROGRESS, ReadArgs, WalkArgs, WalkedPage, WalkedPages, WatchArgs, WatchedPage,
@@ -30,10 +32,10 @@ use crate::limits::agent::{STATS_MAX, WALK_BYTES, WALK_FROM, WALK_TIME, WATCH_PA
 use crate::posix::{Posix, sys::Sys, watch::Kept};
 use crate::sparse::{AROUND, Sparse};
 use crate::{
-    Believed, Changed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome, Page,
-    Placed, Result, Seen,
+    Believed, Changed, Chunk, Claimed, Copied, Entered, Error, ErrorKind, Hello, Loc, Name, OpId, Outcome,
+    Page, Placed, Result, Seen,
 };
-use crate::{StatFs, XattrName, Xattrs};
+use crate::{StatFs, Term, XattrName, Xattrs};
 use bytes::Bytes;
 use jobs::{For, Job, Jobs};
 use oncrpc::xdr::{Writer, Xdr};
@@ -80,6 +82,8 @@ pub trait Serve: Send + Sync + 'static {
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>>;
     /// See [`crate::Home::claim`]. Never runs beside `apply`.
     fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>>;
+    /// See [`crate::Home::claim_in`]. Never runs beside `apply`.
+    fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: &Term) -> Result<Entered>;
     /// No operation begins from now on, not even one of a batch that runs: whoever sent it has gone, looks for what was
     /// done of it, and sends the rest by another agent.
     fn leave(&self) {}
@@ -152,6 +156,9 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         self.claim(gateway, volume, lost)
+    }
+    fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: &Term) -> Result<Entered> {
+        self.claim_in(gateway, volume, lost, term)
     }
     fn leave(&self) {
         self.leave();
@@ -344,7 +351,8 @@ impl<S: Serve> Server<S> {
             }
             Ok(request) if *greeted => {
                 let line = match request {
-                    Request::Apply(_) | Request::Applyc(_) | Request::Claim(_) => For::Change,
+                    Request::Apply(_) | Request::Applyc(_) => For::Change,
+                    Request::Claim(_) | Request::Claimt(_) => For::Change,
                     Request::Stage(_) | Request::Stagec(_) | Request::Copy(_) | Request::Spool(_) => {
                         For::Staged
                     }
@@ -419,16 +427,24 @@ impl<S: Serve> Server<S> {
         }))
     }
 
-    /// An older client would not understand all of it: one that does not know how far the operations came looks for all of them.
     fn claim(&self, a: ClaimArgs) -> Result<Option<Claimed>> {
-        let claimed = self.home.claim(a.gateway, a.volume, a.lost)?;
+        Ok(self.told(self.home.claim(a.gateway, a.volume, a.lost)?))
+    }
+
+    fn claim_in(&self, ClaimtArgs { claim: a, term }: ClaimtArgs) -> Result<Entered> {
+        let Entered { kept, known } = self.home.claim_in(a.gateway, a.volume, a.lost, &term)?;
+        Ok(Entered { kept, known: self.told(known) })
+    }
+
+    /// An older client would not understand all of it: one that does not know how far the operations came looks for all of them.
+    fn told(&self, claimed: Option<Claimed>) -> Option<Claimed> {
         let agreed = |feature| self.agreed.load(Ordering::Relaxed) & feature != 0;
-        Ok(claimed.map(|claimed| Claimed {
+        claimed.map(|claimed| Claimed {
             ran: if agreed(PROGRESS) { claimed.ran } else { 0 },
             booted: claimed.booted.filter(|_| agreed(BOOTS)),
             ran_on: claimed.ran_on.filter(|_| agreed(PLACES)),
             ..claimed
-        }))
+        })
     }
 
     fn execute(self: &Arc<Self>, id: u64, request: Request) -> Result<Reply> {
@@ -454,6 +470,7 @@ impl<S: Serve> Server<S> {
                 Reply::Stagec(home.stage(a.op, a.at, a.data)?)
             }
             Request::Claim(a) => Reply::Claim(self.claim(a)?),
+            Request::Claimt(a) => Reply::Claimt(self.claim_in(a)?),
             Request::Apply(ops) => Reply::Apply(home.apply(ops)?),
             Request::Applyc(CheckedOps(ops)) => Reply::Applyc(home.apply(ops.ok_or(ErrorKind::Damaged)?)?),
             Request::Watch(WatchArgs { dir, max, mark }) => {

@@ -3,8 +3,8 @@
 use crate::limits::agent::TEXT_MAX;
 use crate::sparse::Sparse;
 use crate::{
-    Believed, Changed, Chunk, Claimed, Copied, Error, ErrorKind, Hello, HomePath, Loc, Name, OpId, Outcome,
-    Page, Placed, Seen, StatFs, XattrName, Xattrs,
+    Believed, Changed, Chunk, Claimed, Copied, Entered, Error, ErrorKind, Hello, HomePath, Loc, Name, OpId,
+    Outcome, Page, Placed, Seen, StatFs, Term, XattrName, Xattrs,
 };
 use bytes::Bytes;
 use oncrpc::xdr::{Reader, Writer, Xdr};
@@ -48,6 +48,8 @@ pub const PLACES: u64 = 16384;
 pub const KEEPS: u64 = 32768;
 /// A feature: SPOOL and [`crate::Payload::Spooled`].
 pub const SPOOLS: u64 = 65536;
+/// A feature: CLAIMT.
+pub const TERMS: u64 = 131_072;
 /// All features that we have.
 pub const FEATURES: u64 = XATTRS
     | CLAIMS
@@ -65,7 +67,8 @@ pub const FEATURES: u64 = XATTRS
     | SUMS
     | PLACES
     | KEEPS
-    | SPOOLS;
+    | SPOOLS
+    | TERMS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -113,6 +116,8 @@ oncrpc::xdr! {
         Keep(KeepArgs) = 20,
         /// What is staged under this name is held on disk; where the feature [`SPOOLS`] is agreed on.
         Spool(OpId) = 21,
+        /// As CLAIM, in a term; where the features [`CLAIMS`] and [`TERMS`] are agreed on.
+        Claimt(ClaimtArgs) = 22,
     }
 
     /// What the server answers.
@@ -162,6 +167,8 @@ oncrpc::xdr! {
         Keep(bool) = 20,
         /// How many bytes are held from the start without a gap.
         Spool(u64) = 21,
+        /// As for CLAIM, and whether the word of the term is kept.
+        Claimt(Entered) = 22,
     }
 
     /// What the server says without having been asked.
@@ -216,6 +223,15 @@ oncrpc::xdr! {
         pub volume: u32,
         /// Operations whose outcomes are not known, ascending.
         pub lost: Vec<u64>,
+    }
+
+    /// Arguments of CLAIMT: see [`crate::Home::claim_in`].
+    #[derive(Debug, Clone, PartialEq, Eq)]
+    pub struct ClaimtArgs {
+        /// As for CLAIM.
+        pub claim: ClaimArgs,
+        /// What shows that the state directory is not behind the home.
+        pub term: Term,
     }
 
     /// Arguments of KEEP.

@@ -5,7 +5,10 @@ use super::{Linux, Posix};
 use crate::attr::StatFs;
 use crate::error::{Error, ErrorKind, Result};
 use crate::{Changed, Copied, Watched, XattrName, Xattrs};
-use crate::{Chunk, Claimed, Class, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status};
+use crate::{
+    Chunk, Claimed, Class, Entered, Hello, Home, Link, Loc, Name, OpId, Outcome, Page, Placed, Seen, Status,
+    Term,
+};
 use bytes::Bytes;
 use std::sync::Arc;
 
@@ -107,6 +110,10 @@ impl<S: Sys> Home for PosixHome<S> {
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         self.run(move |posix| posix.claim(gateway, volume, lost)).await
+    }
+
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        self.run(move |posix| posix.claim_in(gateway, volume, lost, &term)).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

@@ -42,8 +42,8 @@ pub use sys_real::{Lacks, Linux};
 use crate::attr::{Attr, StatFs};
 use crate::error::{Error, ErrorKind, Result};
 use crate::{
-    Changed, Chunk, Claimed, Copied, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen, buffers,
-    limits,
+    Changed, Chunk, Claimed, Copied, Entered, Hello, Kind, Loc, Name, OpId, Outcome, Page, Placed, Seen,
+    Term, buffers, limits,
 };
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
@@ -302,7 +302,13 @@ impl<S: Sys> Posix<S> {
 
     /// Takes over the changes of a volume; see [`crate::Home::claim`].
     pub fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
-        claim::claim(self, (gateway, volume), lost, apply::recover::recover)
+        let entered = claim::claim(self, (gateway, volume), lost, None, apply::recover::recover)?;
+        Ok(entered.known)
+    }
+
+    /// The same in a term; see [`crate::Home::claim_in`].
+    pub fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: &Term) -> Result<Entered> {
+        claim::claim(self, (gateway, volume), lost, Some(term), apply::recover::recover)
     }
 
     /// Executes operations in order; durable when it returns. Stops after the first that is not done.

@@ -11,6 +11,7 @@ mod races;
 mod rests;
 mod spools;
 mod system;
+mod terms;
 mod unfenced;
 mod unknown;
 mod users;

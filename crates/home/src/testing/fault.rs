@@ -6,8 +6,8 @@ use crate::op::{Op, OpId, Outcome, Placed};
 use crate::remote::Connection;
 use crate::sparse::Sparse;
 use crate::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Hello, Home, Link, Loc, Name, Page, Seen,
-    Status, Walked, Watched,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entered, Hello, Home, Link, Loc, Name, Page,
+    Seen, Status, Term, Walked, Watched,
 };
 use crate::{Turn, XattrName, Xattrs};
 use bytes::Bytes;
@@ -286,6 +286,10 @@ impl Home for FaultHome {
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         self.through(self.inner.claim(gateway, volume, lost)).await
+    }
+
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        self.through(self.inner.claim_in(gateway, volume, lost, term)).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

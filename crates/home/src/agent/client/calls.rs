@@ -1,11 +1,11 @@
 //! A request from its caller to its line, and the answer back.
 
 use super::super::frame::Class;
-use super::super::verbs::{CheckedStage, Reply, Request};
+use super::super::verbs::{CLAIMS, CheckedStage, ClaimArgs, ClaimtArgs, Reply, Request, TERMS};
 use super::table::Waiter;
-use super::{Shared, closed};
+use super::{Session, Shared, closed, unexpected};
 use crate::limits::agent::{BODY_MAX, LISTING};
-use crate::{Error, ErrorKind, Result, Turn};
+use crate::{Entered, Error, ErrorKind, Result, Term, Turn};
 use bytes::Bytes;
 use oncrpc::xdr::{Writer, Xdr};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -56,9 +56,28 @@ impl Shared {
     }
 }
 
+impl Session {
+    /// Claims a volume, and in a term where the agent knows what that is.
+    pub(super) async fn claim_with(&self, claim: ClaimArgs, term: Option<Term>) -> Result<Entered> {
+        if self.accept.features & CLAIMS == 0 {
+            return Ok(Entered { kept: false, known: None });
+        }
+        let request = match term.filter(|_| self.accept.features & TERMS != 0) {
+            Some(term) => Request::Claimt(ClaimtArgs { claim, term }),
+            None => Request::Claim(claim),
+        };
+        match self.call(Class::Data, request).await? {
+            Reply::Claim(known) => Ok(Entered { kept: false, known }),
+            Reply::Claimt(entered) => Ok(entered),
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
 pub(super) fn is_change(request: &Request) -> bool {
     let staging = matches!(request, Request::Stage(_) | Request::Stagec(_) | Request::Copy(_));
-    staging || matches!(request, Request::Apply(_) | Request::Applyc(_) | Request::Claim(_))
+    let claiming = matches!(request, Request::Claim(_) | Request::Claimt(_));
+    staging || claiming || matches!(request, Request::Apply(_) | Request::Applyc(_))
 }
 
 /// Takes the request back when its caller goes away.

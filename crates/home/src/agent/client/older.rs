@@ -2,8 +2,10 @@
 //! what it does not know.
 
 use super::super::server::tests::{Gated, attr};
-use super::super::verbs::{BarePage, CheckedChunk, ConfirmResult, Confirmed, JOINS, ListArgs, StatResult};
-use super::super::verbs::{WalkedPage, WalkedPages, WatchedPage};
+use super::super::verbs::{
+    BarePage, CLAIMS, CheckedChunk, ConfirmResult, Confirmed, JOINS, ListArgs, StatResult,
+};
+use super::super::verbs::{TERMS, WalkedPage, WalkedPages, WatchedPage};
 use super::tests::session_on;
 use super::*;
 use crate::agent::server::Serve;
@@ -25,6 +27,7 @@ fn needs(request: &Request) -> u64 {
     match request {
         Request::Xattrs(_) | Request::Listx(_) => XATTRS,
         Request::Claim(_) => CLAIMS,
+        Request::Claimt(_) => CLAIMS | TERMS,
         Request::Watch(_) => WATCHES,
         Request::Keep(_) => WATCHES | KEEPS,
         Request::Confirm(_) => WATCHES | CONFIRMS,
@@ -79,6 +82,10 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
         Request::Applyc(CheckedOps(ops)) => Reply::Applyc(done(&ops.expect("damaged bytes"))),
         Request::Xattrs(args) => Reply::Xattrs(home.xattrs(&args.at, args.want.as_ref())?),
         Request::Claim(_) => Reply::Claim(Some(Claimed { begun: vec![1], ..Claimed::default() })),
+        Request::Claimt(_) => {
+            let known = Some(Claimed { begun: vec![2], ..Claimed::default() });
+            Reply::Claimt(Entered { kept: true, known })
+        }
         Request::Watch(args) => {
             let page = BarePage::of(home.list(&args.dir, None, args.max)?);
             Reply::Watch(WatchedPage { page, watched: true })
@@ -170,6 +177,10 @@ async fn every_call(s: &Session, features: u64) {
         other => panic!("{other:?}"),
     }
     assert_eq!(s.claim(1, 1, vec![1]).await.unwrap().is_some(), has(CLAIMS));
+    let term = crate::Term { known: vec![[1; 16]], new: [2; 16], next: 3 };
+    let entered = s.claim_in(1, 1, vec![1], term).await.unwrap();
+    assert_eq!(entered.kept, has(CLAIMS | TERMS));
+    assert_eq!(entered.known.map(|c| c.begun == [2]), has(CLAIMS).then_some(has(TERMS)));
     s.stage(OpId { gateway: 1, volume: 1, seq: 2 }, 0, vec![1; 300_000].into()).await.unwrap();
     let part = Copied { at: 0, from: 3, len: 10, hash: [0; 32] };
     let copied = s.copy(OpId { gateway: 1, volume: 1, seq: 2 }, vec![f.clone()], vec![part]).await;

@@ -3,7 +3,7 @@
 
 use super::super::verbs::{ConfirmResult, Reply, StatResult};
 use crate::limits::{BEGUN_MAX, SYMLINK_MAX, agent::LIST_ENTRIES_MAX};
-use crate::{Attr, Claimed, Done, Kind, Outcome, Page, Time};
+use crate::{Attr, Claimed, Done, Entered, Kind, Outcome, Page, Time};
 use bytes::Bytes;
 
 /// What of the answer cannot be true, if anything. A target in a listing that is none is only dropped.
@@ -13,7 +13,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
             return None;
         }
         Reply::Keep(_) | Reply::Spool(_) => return None,
-        Reply::Claim(claimed) => {
+        Reply::Claim(claimed) | Reply::Claimt(Entered { known: claimed, .. }) => {
             let is_few = |c: &Claimed| c.begun.len().max(c.unknown.len()).max(c.torn.len()) <= BEGUN_MAX;
             let sound = |c: &Claimed| is_few(c) && c.booted.as_ref().is_none_or(is_time);
             (claimed.as_ref().is_none_or(sound), "list of operations")

@@ -1,6 +1,6 @@
 //! Tests of the agent's server over a pipe.
 
-use super::super::verbs::{CLAIMS, CODEC_NONE, CheckedStage, CopyArgs, StageArgs};
+use super::super::verbs::{CLAIMS, CODEC_NONE, CheckedStage, ClaimtArgs, CopyArgs, StageArgs};
 use super::*;
 use crate::{Access, Attr, Claimed, Copied, HomeId, HomePath, Kind, Time};
 use std::os::unix::net::UnixStream;
@@ -65,6 +65,9 @@ impl Serve for Gated {
             restarted: true,
             booted: Some(Time { sec: 5, nsec: 0 }),
         }))
+    }
+    fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, _: &Term) -> Result<Entered> {
+        Ok(Entered { kept: true, known: self.claim(gateway, volume, lost)? })
     }
     fn hello(&self) -> Result<Hello> {
         Ok(Hello {
@@ -292,6 +295,11 @@ fn how_far_operations_came_is_told_only_to_who_asked_for_it() {
             panic!("no CLAIM")
         };
         assert_eq!((claimed.ran, claimed.ran_on, claimed.booted), wanted);
+        let claim = ClaimArgs { gateway: 1, volume: 1, lost: vec![7, 8] };
+        let args = ClaimtArgs { claim, term: Term { known: vec![[1; 16]], new: [2; 16], next: 9 } };
+        send(&mut stream, Class::Data, 3, &Request::Claimt(args));
+        let in_term = Reply::from_bytes(receive(&mut stream).1).unwrap();
+        assert_eq!(in_term, Reply::Claimt(Entered { kept: true, known: Some(claimed.clone()) }));
         assert_eq!(claimed.unknown, [7, 8]);
     }
 }

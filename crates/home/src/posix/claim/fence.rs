@@ -1,4 +1,5 @@
-//! The file `fence` of a volume: whose word it has, and behind that whether anything was begun since.
+//! The file `fence` of a volume: whose word it has, and behind that whether anything was begun since. The third word is that of the
+//! gateway's [term](super::term).
 //!
 //! The same word again behind the first one tells after a power cut that nothing was begun since the claim of that word, and
 //! that all before it was durable and known. It is put there when a claim ends like that, and goes, durably, before the
@@ -12,11 +13,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use rustix::io::Errno;
 
-/// Bytes that tell one agent from all others.
+/// Bytes that tell one agent, or one claim, from all others.
 const WORD: usize = 16;
 type Word = [u8; WORD];
-/// The length of a fence that has room for both words.
+/// The length of a fence in which a claim finds room.
 const ROOM: u64 = 2 * WORD as u64;
+/// The length of one that has room for all words. Earlier ones have none for the last.
+const WHOLE: u64 = 3 * WORD as u64;
 
 /// An open fence with the word of this process.
 pub(super) struct Fence<S: Sys> {
@@ -37,10 +40,8 @@ impl<S: Sys> Fence<S> {
         let [first, second] = words(sys, &fd);
         let mut word = [0; WORD];
         sys.random(&mut word)?;
-        if size < ROOM {
-            // On a disk that is full later it has room for both.
-            sys.write(&fd, WORD as u64, &[0; WORD]).ok();
-        }
+        // On a disk that is full later it has room for all.
+        make_room(sys, &fd, size).ok();
         if sys.write(&fd, 0, &word)? != WORD {
             return Err(Errno::NOSPC);
         }
@@ -68,10 +69,7 @@ impl<S: Sys> Fence<S> {
     /// Makes one in which a claim finds room, without a word of ours.
     pub fn make(home: &Posix<S>, dir: &S::Fd) -> Sysult<()> {
         let (fd, size) = file(home, dir, b"fence")?;
-        match size < ROOM && home.sys.write(&fd, WORD as u64, &[0; WORD])? != WORD {
-            true => Err(Errno::NOSPC),
-            false => Ok(()),
-        }
+        make_room(&home.sys, &fd, size)
     }
 
     /// Whether nobody has taken over, as far as can be seen. Certain while it is locked.
@@ -118,6 +116,19 @@ impl<S: Sys> Fence<S> {
         Ok(())
     }
 
+    /// The word of the last term, where one is known.
+    pub fn term(&self, sys: &S) -> Option<Word> {
+        Some(word_at(sys, &self.fd, ROOM)).filter(|word| *word != [0; WORD])
+    }
+
+    /// Another term begins.
+    pub fn set_term(&self, sys: &S, word: Word) -> Sysult<()> {
+        match sys.write(&self.fd, ROOM, &word)? {
+            WORD => sys.sync(&self.fd),
+            _ => Err(Errno::NOSPC),
+        }
+    }
+
     fn put(&self, sys: &S, second: Word) -> Sysult<()> {
         match sys.write(&self.fd, WORD as u64, &second)? {
             WORD => Ok(()),
@@ -126,12 +137,26 @@ impl<S: Sys> Fence<S> {
     }
 }
 
-/// Both words; zeros where there is none.
+/// Puts zeros where a fence of this size has no room for words yet.
+fn make_room<S: Sys>(sys: &S, fd: &S::Fd, size: u64) -> Sysult<()> {
+    let from = match size {
+        WHOLE.. => return Ok(()),
+        ROOM.. => ROOM,
+        _ => WORD as u64,
+    };
+    let zeros = [0; 2 * WORD];
+    let zeros = &zeros[..(WHOLE - from) as usize];
+    if sys.write(fd, from, zeros)? == zeros.len() { Ok(()) } else { Err(Errno::NOSPC) }
+}
+
+/// The first two words; zeros where there is none.
 fn words<S: Sys>(sys: &S, fd: &S::Fd) -> [Word; 2] {
-    [0, WORD].map(|at| {
-        let mut word = [0; WORD];
-        if sys.read(fd, at as u64, &mut word) == Ok(WORD) { word } else { [0; WORD] }
-    })
+    [0, WORD as u64].map(|at| word_at(sys, fd, at))
+}
+
+fn word_at<S: Sys>(sys: &S, fd: &S::Fd, at: u64) -> Word {
+    let mut word = [0; WORD];
+    if sys.read(fd, at, &mut word) == Ok(WORD) { word } else { [0; WORD] }
 }
 
 /// Locks a fence. While somebody else holds it, who is asked to leave by the word in it, `meanwhile` gets the number of

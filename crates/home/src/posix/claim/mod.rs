@@ -5,7 +5,7 @@
 //! - `fence` holds a random word of the agent that took over last, and is locked (flock(2)) while a batch runs. Who
 //!   takes over writes its word first, so that the agent before it stops at its next operation, and then waits for the
 //!   lock. An agent of this machine that does not give it back is ended. After that nothing of it has an effect. It tells, too,
-//!   whether anything was begun since; see [`fence`].
+//!   whether anything was begun since, and the word of the [term] in which that was; see [`fence`].
 //! - `log` has a [`Record`] before and after each operation: it tells exactly what an agent that was killed had done. It is
 //!   synced when a batch has become durable, before a file is overwritten in place and before a staging directory is made
 //!   outside the account's cache directory: after the machine was restarted it tells what was durable, which files are neither
@@ -17,8 +17,10 @@
 //! begins nothing more.
 
 mod fence;
+mod log;
 mod progress;
 mod record;
+mod term;
 mod unfenced;
 
 use super::account::{cache_dir, keep_token};
@@ -28,15 +30,18 @@ use super::{Posix, failed, lock};
 use crate::attr::{Attr, HomeId, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
-use crate::{Claimed, Done, OpId, Outcome};
+use crate::op::Term;
+use crate::{Claimed, Done, Entered, OpId, Outcome};
 use bytes::Bytes;
 use fence::Fence;
+use log::{Log, zero};
 use progress::Progress;
 pub(super) use record::{Ended, Image, Intent, Run, Stage, Swap, TakeOut};
 use record::{HEAD, Record, Unknown, decode, encode, in_place};
 use rustix::io::Errno;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use term::{Refused, Taken};
 pub(super) use unfenced::{enter_unfenced, is_fenced_since};
 
 /// A gateway and a volume of it.
@@ -47,6 +52,8 @@ pub(super) struct Claim<S: Sys> {
     volume: Volume,
     dir: S::Fd,
     fence: Fence<S>,
+    /// Whether the fence has the word of the gateway's term.
+    keeps_term: bool,
     boot: Vec<u8>,
     log: Option<Log<S>>,
     /// A log that tells nothing of this process, until there is one that does.
@@ -96,27 +103,29 @@ pub(super) struct Leftovers {
     pub unlogged: Option<Vec<u8>>,
 }
 
-/// The open log. Behind its end are zeros: on a full disk it still has room for what is refused.
-struct Log<S: Sys> {
-    fd: S::Fd,
-    end: u64,
-    size: u64,
-}
-
 /// Takes over a volume, after `recover` has mended what an earlier agent left. See [`crate::Home::claim`].
 pub(super) fn claim<S: Sys>(
     home: &Posix<S>,
     volume: Volume,
     lost: Vec<u64>,
+    term: Option<&Term>,
     recover: impl FnOnce(&Posix<S>, Leftovers),
-) -> Result<Option<Claimed>> {
+) -> Result<Entered> {
     let _no_batch_runs = lock(&home.applying);
     let mut claims = lock(&home.claims);
     claims.remove(&volume);
     lock(&home.unfenced).remove(&volume);
     // Without it the next agent would have another one.
     keep_token(home).ok();
-    let mut claim = match Claim::take(home, volume, &lost, recover) {
+    let taken = match Claim::take(home, volume, (&lost, term), recover) {
+        Ok(claim) => Ok(claim),
+        Err(Refused::Superseded) => {
+            let text = "the home has later changes of this state directory than it knows of itself";
+            return Err(Error::new(ErrorKind::Superseded, text));
+        }
+        Err(Refused::Sys(e)) => Err(e),
+    };
+    let mut claim = match taken {
         Ok(claim) => claim,
         Err(Errno::AGAIN) => {
             let text = "an earlier agent is still at work there and cannot be ended";
@@ -129,7 +138,7 @@ pub(super) fn claim<S: Sys>(
         Err(e) => {
             unfenced::go_on(home, volume, e);
             make_durable(home, &lost)?;
-            return Ok(None);
+            return Ok(Entered { kept: false, known: None });
         }
     };
     // The gateway has asked for those that it goes on with.
@@ -147,9 +156,9 @@ pub(super) fn claim<S: Sys>(
         memo.done(op, &ended.outcome, ended.left());
     }
     claim.left.iter().for_each(|version| memo.left_in_part(*version));
-    let known = claim.known(lost);
+    let (kept, known) = (claim.keeps_term, claim.known(lost));
     claims.insert(volume, claim);
-    Ok(known)
+    Ok(Entered { kept, known })
 }
 
 /// The gateway looks for what was done of these without a log, and takes what it finds for done for good: whoever did it may
@@ -197,9 +206,9 @@ impl<S: Sys> Claim<S> {
     fn take(
         home: &Posix<S>,
         volume: Volume,
-        lost: &[u64],
+        (lost, term): (&[u64], Option<&Term>),
         recover: impl FnOnce(&Posix<S>, Leftovers),
-    ) -> Sysult<Claim<S>> {
+    ) -> Taken<Claim<S>> {
         let sys = &home.sys;
         let dir = volume_dir(home, volume)?;
         let (fence, rested) = Fence::take(home, &dir)?;
@@ -207,6 +216,7 @@ impl<S: Sys> Claim<S> {
             volume,
             dir,
             fence,
+            keeps_term: false,
             boot: sys.boot_id(),
             log: None,
             earlier: None,
@@ -226,7 +236,11 @@ impl<S: Sys> Claim<S> {
             unknown: BTreeMap::new(),
             progress: None,
         };
-        let ready = claim.start(home, recover, rested);
+        let ready = claim.start(home, term, recover, rested);
+        if rested && matches!(ready, Err(Refused::Superseded)) {
+            // Nothing was begun.
+            claim.fence.rest(sys);
+        }
         if ready.is_ok() && lost.is_empty() && !claim.complete {
             // The answer tells nothing that could be lost with it.
             claim.unknown.clear();
@@ -259,13 +273,15 @@ impl<S: Sys> Claim<S> {
     fn start(
         &mut self,
         home: &Posix<S>,
+        term: Option<&Term>,
         recover: impl FnOnce(&Posix<S>, Leftovers),
         rested: bool,
-    ) -> Sysult<()> {
+    ) -> Taken<()> {
         if !self.holds(home) {
             // Somebody else took over meanwhile.
-            return Err(Errno::AGAIN);
+            return Err(Errno::AGAIN.into());
         }
+        self.check_word(home, term)?;
         self.progress = Progress::open(home, &self.dir).ok();
         let (fd, size) = file(home, &self.dir, b"log")?;
         let mut bytes = vec![0; size.min(limits::LOG_BYTES_MAX) as usize];
@@ -281,6 +297,7 @@ impl<S: Sys> Claim<S> {
             true => decode(Bytes::from(bytes)),
             false => (vec![Record::Taken(Bytes::from(self.boot.clone()))], size),
         };
+        self.begin_term(home, term, &records)?;
         let mut taken =
             records.iter().rev().filter_map(|r| if let Record::Taken(boot) = r { Some(boot) } else { None });
         let (is_whole, last) = (size <= limits::LOG_BYTES_MAX, taken.clone().next());
@@ -710,53 +727,6 @@ impl<S: Sys> Claim<S> {
         sys.truncate(&log.fd, 0).ok();
         sys.unlink(&self.dir, b"log", false).ok();
     }
-}
-
-impl<S: Sys> Log<S> {
-    /// Whether there is room behind so many more bytes for what is refused; made if need be, as long as the disk has any.
-    fn has_room(&mut self, sys: &S, bytes: usize) -> bool {
-        let wanted = self.end + bytes as u64 + limits::LOG_RESERVE / 2;
-        let more = bytes as u64 + limits::LOG_RESERVE;
-        if wanted > self.size && zero(sys, &self.fd, self.size, more).is_ok() {
-            self.size += more;
-        }
-        wanted <= self.size
-    }
-
-    fn append(&mut self, sys: &S, bytes: &[u8]) -> Sysult<()> {
-        let end = self.end + bytes.len() as u64;
-        self.has_room(sys, bytes.len());
-        write_all(sys, &self.fd, self.end, bytes)?;
-        (self.end, self.size) = (end, self.size.max(end));
-        Ok(())
-    }
-
-    /// Removes what is behind the last whole record, and keeps the room that is in reserve.
-    fn clear_rest(&mut self, sys: &S) -> Sysult<()> {
-        let reserve = (self.size - self.end).min(2 * limits::LOG_RESERVE);
-        if self.size > self.end + reserve {
-            self.size = self.end + reserve;
-            sys.truncate(&self.fd, self.size)?;
-        }
-        zero(sys, &self.fd, self.end, reserve)
-    }
-}
-
-fn zero<S: Sys>(sys: &S, fd: &S::Fd, at: u64, len: u64) -> Sysult<()> {
-    write_all(sys, fd, at, &vec![0; len as usize])
-}
-
-fn write_all<S: Sys>(sys: &S, fd: &S::Fd, mut at: u64, mut bytes: &[u8]) -> Sysult<()> {
-    while !bytes.is_empty() {
-        match sys.write(fd, at, bytes)? {
-            0 => return Err(Errno::NOSPC),
-            n => {
-                at += n as u64;
-                bytes = &bytes[n..];
-            }
-        }
-    }
-    Ok(())
 }
 
 /// A directory of ours; made if need be.

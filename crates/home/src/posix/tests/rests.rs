@@ -28,7 +28,7 @@ fn what_never_entered_was_not_begun_though_the_power_failed() {
         );
         let fence = std::fs::read(kept(&place, "fence")).unwrap();
         let ino = std::fs::metadata(kept(&place, "fence")).unwrap().ino();
-        assert_eq!((fence.len(), next.sys.synced(ino)), (32, Some(fence)), "it is told durably");
+        assert_eq!((fence.len(), next.sys.synced(ino)), (48, Some(fence)), "it is told durably");
     }
     let next = place.open(booted(4));
     next.claim(GATEWAY, VOLUME, lost.clone()).unwrap();
