@@ -16,8 +16,9 @@ use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
 use home::{
-    Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, Op,
-    OpId, Outcome, Page, Payload, Piece, Placed, Result, Seen, Status, Watched, XattrName, Xattrs,
+    Changed, Chunk, Claimed, Class, Copied, Entered, Error, ErrorKind, Hello, Home, HomePath, Link, Loc,
+    Name, Op, OpId, Outcome, Page, Payload, Piece, Placed, Result, Seen, Status, Term, Watched, XattrName,
+    Xattrs,
 };
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -512,6 +513,29 @@ impl Line {
         answer
     }
 
+    /// Claims a volume, in a term or without one.
+    async fn claim_by(
+        &self,
+        volume: (u64, u32),
+        lost: &[u64],
+        claim: impl FnOnce(&Posix<SimSys>) -> Result<Entered> + Send + 'static,
+    ) -> Result<Entered> {
+        let agent = self.net.agent().await?;
+        let control = agent.control.clone();
+        let claim = move |posix: &Posix<SimSys>| {
+            control.plan.lock().phase = CLAIMING;
+            let claimed = claim(posix);
+            control.plan.lock().phase = "";
+            claimed
+        };
+        let entered = self.work(&agent, (4, SELDOM_CLAIM), claim).await?;
+        self.net.claims.fetch_add(1, Ordering::Relaxed);
+        self.net.say(format!("claimed; lost {lost:?}; begun {:?}", entered.known));
+        agent.claims.lock().insert(volume);
+        self.claims.lock().insert(volume);
+        Ok(entered)
+    }
+
     async fn there(&self, agent: &Agent) -> Result<()> {
         self.net.delay().await;
         self.living().await?;
@@ -611,20 +635,18 @@ impl Home for Line {
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
-        let agent = self.net.agent().await?;
-        let (ask, control) = (lost.clone(), agent.control.clone());
+        let (ask, at) = (lost.clone(), (gateway, volume));
         let claim = move |posix: &Posix<SimSys>| {
-            control.plan.lock().phase = CLAIMING;
-            let claimed = posix.claim(gateway, volume, ask);
-            control.plan.lock().phase = "";
-            claimed
+            let known = posix.claim(gateway, volume, ask)?;
+            Ok(Entered { kept: false, known })
         };
-        let begun = self.work(&agent, (4, SELDOM_CLAIM), claim).await?;
-        self.net.claims.fetch_add(1, Ordering::Relaxed);
-        self.net.say(format!("claimed; lost {lost:?}; begun {begun:?}"));
-        agent.claims.lock().insert((gateway, volume));
-        self.claims.lock().insert((gateway, volume));
-        Ok(begun)
+        Ok(self.claim_by(at, &lost, claim).await?.known)
+    }
+
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        let (ask, at) = (lost.clone(), (gateway, volume));
+        let claim = move |posix: &Posix<SimSys>| posix.claim_in(gateway, volume, ask, &term);
+        self.claim_by(at, &lost, claim).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

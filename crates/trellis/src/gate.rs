@@ -13,9 +13,9 @@ use bytes::Bytes;
 use home::remote::{Connection, Connector, Meter, RemoteHome};
 use home::sparse::Sparse;
 use home::{
-    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Error, ErrorKind, Hello, Home, HomePath, Link,
-    Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Turn, Walked, Watched, XattrName,
-    Xattrs,
+    Belief, Believed, Changed, Chunk, Claimed, Class, Copied, Entered, Error, ErrorKind, Hello, Home,
+    HomePath, Link, Loc, Name, OpId, Outcome, Page, Placed, Result, Seen, StatFs, Status, Term, Turn, Walked,
+    Watched, XattrName, Xattrs,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -370,6 +370,11 @@ impl Home for Gate {
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let _call = self.call();
         self.inner.home.claim(gateway, volume, lost).await
+    }
+
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        let _call = self.call();
+        self.inner.home.claim_in(gateway, volume, lost, term).await
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

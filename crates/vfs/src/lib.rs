@@ -353,6 +353,9 @@ impl Vfs {
         if volume.mode_of(oid.id).is_read_only() {
             return Err(Error::new(ErrorKind::ReadOnly, "its mode is ro"));
         }
+        if let Some(why) = volume.superseded() {
+            return Err(Error::new(ErrorKind::ReadOnly, why));
+        }
         Ok(volume)
     }
 
@@ -368,7 +371,10 @@ impl Vfs {
             let attr = volume::Volume::attr_of(&mut volume.tree.lock(), oid.id)?;
             perm::check_writable(&attr)
         };
-        self.mode_of(oid).is_read_only() || home_says().is_err_and(|e| e.kind == ErrorKind::ReadOnly)
+        let is_kept = || self.volume(oid).is_ok_and(|volume| volume.is_superseded());
+        self.mode_of(oid).is_read_only()
+            || is_kept()
+            || home_says().is_err_and(|e| e.kind == ErrorKind::ReadOnly)
     }
 
     /// Now, by the engine's own clock, for [`Ctx::since`].

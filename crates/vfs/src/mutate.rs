@@ -169,7 +169,9 @@ impl Volume {
                     return if ticket.names { self.journalled(self.lane.last()).await } else { Ok(()) };
                 }
                 // Without a journal nothing more goes home, nor does what waits for something that was refused.
-                let held = self.lane.poisoned().is_some() || self.tree.lock().queue.is_stuck(ticket.seq);
+                let held = self.lane.poisoned().is_some()
+                    || self.is_superseded()
+                    || self.tree.lock().queue.is_stuck(ticket.seq);
                 if held || self.is_given_up() {
                     self.abandon(ticket.seq);
                 }

@@ -1,11 +1,13 @@
 //! A volume: one account on one host. Its trouble holds back nobody else.
 
 mod account;
+mod claim;
 mod modes;
 mod sent;
 pub mod space;
 
 pub use account::Stranger;
+use claim::Claims;
 pub use modes::{Alarm, offline};
 
 use crate::alike::Alike;
@@ -174,8 +176,8 @@ pub struct Volume {
     pub hello: Mutex<Option<Hello>>,
     /// What the store keeps. Held while the store is written, so never taken under the tree's lock.
     pub record: Mutex<VolumeRecord>,
-    /// Why nothing is sent to the home, if so.
-    pub suspended: Mutex<Option<String>>,
+    /// Why nothing is sent to the home while another account may answer.
+    suspended: Mutex<Option<String>>,
     /// Who answers there then.
     stranger: Mutex<Option<Hello>>,
     /// Folders in which nothing may be changed.
@@ -188,6 +190,8 @@ pub struct Volume {
     pub claimed: AtomicBool,
     /// When the home's machine was started again, as it told when the volume was claimed: see [`home::Claimed`].
     pub booted: Mutex<Option<Time>>,
+    /// See [`claim`].
+    claims: Claims,
     /// See [`sent`].
     was_sent: AtomicBool,
     /// It was claimed before: the account may be another one by now.
@@ -223,7 +227,9 @@ impl Volume {
             home.expect(home::Class::Posix);
         }
         let data = DataLog::open(&shared.env, id, shared.budget.clone()).map_err(local)?;
+        let claims = Claims::open(&shared.env, id)?;
         let (lane, records) = shared.journal.open_lane(id, data.clone()).map_err(local)?;
+        claims.sends_up_to(lane.last());
         let mut tree = Tree::open(id, shared.store.clone())?;
         tree.nameless.gateway = shared.gateway;
         if shared.spool_from.is_some() {
@@ -237,7 +243,6 @@ impl Volume {
         tree.notes = Notes::new(id, shared.gateway, shared.watchers.clone());
         let guard = Guard::kept(&*shared.store, id, &policy.options.protect)?;
         let hello = account::kept_hello(&*shared.store, id)?;
-        let space = space::Space::open(kept(&*shared.store, &space_key(id))?);
         let volume = Arc::new(Volume {
             id,
             account,
@@ -258,10 +263,11 @@ impl Volume {
             suspended: Mutex::new(None),
             stranger: Mutex::new(None),
             guard: Mutex::new(Arc::new(guard)),
-            space: Mutex::new(space),
+            space: Mutex::new(space::Space::open(kept(&*shared.store, &space_key(id))?)),
             scarce: tokio::sync::Mutex::default(),
             claimed: AtomicBool::new(false),
             booted: Mutex::default(),
+            claims,
             was_sent: AtomicBool::new(was_sent),
             claims_again: AtomicBool::new(false),
             wake: Notify::new(),
@@ -412,7 +418,7 @@ impl Volume {
             alarm: self.alarm(),
             copies,
             parked,
-            suspended: self.suspended.lock().clone(),
+            suspended: self.suspension(),
             journal: self.lane.poisoned(),
             walks: self.walks.status(),
         }

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use home::attr::StatFs;
 use home::posix::Posix;
 use home::{
-    Changed, Chunk, Claimed, Class, Copied, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId, Outcome,
-    Page, Placed, Result, Seen, Status, Watched, XattrName, Xattrs,
+    Changed, Chunk, Claimed, Class, Copied, Entered, ErrorKind, Hello, Home, HomePath, Link, Loc, Name, OpId,
+    Outcome, Page, Placed, Result, Seen, Status, Term, Watched, XattrName, Xattrs,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -184,6 +184,14 @@ impl Direct {
         Err(lost())
     }
 
+    /// A volume was claimed over this connection.
+    fn is_claimed(&self, volume: (u64, u32)) -> Result<()> {
+        let agent = self.agent()?;
+        agent.claims.lock().insert(volume);
+        self.claims.lock().insert(volume);
+        Ok(())
+    }
+
     fn is_asked(&self, agent: &Arc<Agent>) -> bool {
         self.agent.lock().as_ref().is_some_and(|current| Arc::ptr_eq(current, agent))
     }
@@ -244,10 +252,13 @@ impl Home for Direct {
     }
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
         let known = self.work(move |posix| posix.claim(gateway, volume, lost)).await?;
-        let agent = self.agent()?;
-        agent.claims.lock().insert((gateway, volume));
-        self.claims.lock().insert((gateway, volume));
+        self.is_claimed((gateway, volume))?;
         Ok(known)
+    }
+    async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
+        let entered = self.work(move |posix| posix.claim_in(gateway, volume, lost, &term)).await?;
+        self.is_claimed((gateway, volume))?;
+        Ok(entered)
     }
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         let agent = self.worker().await?;

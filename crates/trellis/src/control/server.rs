@@ -303,7 +303,7 @@ impl Control {
             return Ok(Reply::Done);
         }
         let stranger = self.vfs.in_doubt(known.volume)?.ok_or_else(|| {
-            let why = "the account is not in doubt (its home is not suspended): there is nothing to confirm";
+            let why = "the account is not in doubt: there is nothing to confirm";
             Error::new(ErrorKind::Invalid, why)
         })?;
         let home = Box::new(super::report::HomeReport::from(&known));

@@ -12,6 +12,7 @@
 //! - `writer`: the end of a lane on disk. `space`: what is held there, and for whom.
 //! - `lane`: buffering, waiting, poison.
 //! - `recover`: reading it all back; tells a torn tail from damage.
+//! - `terms`: words of claims, by which a home tells an earlier state of all this.
 
 #[cfg(test)]
 mod golden;
@@ -20,12 +21,14 @@ pub mod record;
 mod recover;
 mod segment;
 mod space;
+mod terms;
 #[cfg(test)]
 mod tests;
 mod writer;
 
 pub use lane::Lane;
 pub use record::{Amend, Binding, Body, Change, Extent, Fate, Place, Retire, Stored};
+pub use terms::Terms;
 
 use crate::data::DataLog;
 use crate::env::{Clock, Ended, Env, Error, Result};

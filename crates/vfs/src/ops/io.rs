@@ -435,6 +435,9 @@ impl Volume {
             if let Some(why) = self.lane.poisoned() {
                 return Err(Error::new(ErrorKind::Io, why));
             }
+            if let Some(why) = self.superseded() {
+                return Err(Error::new(ErrorKind::Io, why));
+            }
             if self.is_given_up() {
                 return Err(self.out_of_reach(None));
             }

@@ -173,8 +173,8 @@ impl Volume {
             }
         };
         tokio::time::timeout(limits::HOLD, wait).await.unwrap_or_else(|_| {
-            let kind = if self.is_given_up() { ErrorKind::Io } else { ErrorKind::Busy };
-            Err(Error::new(kind, why))
+            let is_over = self.is_given_up() || self.is_superseded();
+            Err(Error::new(if is_over { ErrorKind::Io } else { ErrorKind::Busy }, why))
         })
     }
 

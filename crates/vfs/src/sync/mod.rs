@@ -119,7 +119,7 @@ impl Volume {
                 stuck
             };
             // Everything that is left waits for a decision on what the home refused.
-            let of_no_use = stuck || !self.connects() || self.suspended.lock().is_some();
+            let of_no_use = stuck || !self.connects() || self.suspension().is_some();
             if of_no_use || outcomes.changed().await.is_err() {
                 return false;
             }

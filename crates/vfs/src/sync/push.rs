@@ -30,7 +30,7 @@ pub async fn run(volume: Weak<Volume>) {
             tree.queue.end_writing(now);
             tree.queue.patience(now)
         };
-        match patience.filter(|_| volume.connects()) {
+        match patience.filter(|_| volume.connects() && !volume.is_superseded()) {
             None => {
                 volume.claim_ahead().await;
                 let _ = tokio::time::timeout(Duration::from_secs(1), volume.wake.notified()).await;
@@ -64,7 +64,8 @@ pub async fn run(volume: Weak<Volume>) {
                     volume.abandon_unawaited();
                 }
                 // A home that is out of reach says so in its state; anything else would be seen nowhere.
-                match crate::fetch::is_out_of_reach(&e) || e.kind == ErrorKind::NotStaged {
+                let is_told = matches!(e.kind, ErrorKind::NotStaged | ErrorKind::Superseded);
+                match crate::fetch::is_out_of_reach(&e) || is_told {
                     true => tracing::debug!(account = %volume.account, "changes wait: {e}"),
                     false => tracing::warn!(account = %volume.account, "changes wait: {e}"),
                 }
@@ -169,7 +170,9 @@ impl Volume {
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
-        self.tree.lock().queue.begin(ready.iter().flat_map(|r| r.group.seqs.clone()));
+        let numbers = ready.iter().flat_map(|r| r.group.seqs.clone());
+        self.sends_up_to(numbers.clone().max().unwrap_or(0));
+        self.tree.lock().queue.begin(numbers);
         if hello.stages {
             self.stage_ahead(&ready.iter().map(|r| &r.group).collect::<Vec<_>>(), ahead);
         }

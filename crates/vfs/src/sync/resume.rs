@@ -145,7 +145,7 @@ impl Volume {
         };
         // Until the look is over: one that fails is repeated.
         self.claimed.store(false, Ordering::Relaxed);
-        let known = self.home.claim(self.shared.gateway, self.id, lost).await?;
+        let known = self.claim(lost).await?;
         *self.booted.lock() = known.as_ref().and_then(|known| known.booted);
         let (executed, torn, look) = {
             let queue = &mut self.tree.lock().queue;
