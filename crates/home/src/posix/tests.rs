@@ -12,6 +12,7 @@ mod rests;
 mod spools;
 mod system;
 mod terms;
+mod torn;
 mod unfenced;
 mod unknown;
 mod users;
