@@ -179,7 +179,7 @@ impl fmt::Display for ErrorKind {
             ErrorKind::NotClaimed => "another agent writes for the volume",
             ErrorKind::Setup => "the way to the home has to be put right",
             ErrorKind::NameServer => "no name server answers",
-            ErrorKind::Damaged => "bytes arrived damaged",
+            ErrorKind::Damaged => "bytes are damaged",
             ErrorKind::Superseded => "the state directory is an earlier one",
             ErrorKind::Full => "no room here until the home has what is unsent",
         })

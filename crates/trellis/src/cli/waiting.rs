@@ -100,7 +100,7 @@ fn reason(home: &HomeReport) -> String {
         },
         ("down", _) => format!("not reachable: {why}"),
         ("suspended", _) => why.to_owned(),
-        (_, Some(parked)) => format!("the home refused: {} ({}); it is tried again", parked.what, parked.why),
+        (_, Some(parked)) => format!("{}; it is tried again", parked.refusal()),
         ("connecting", _) => "connecting".into(),
         _ => "being sent".into(),
     }

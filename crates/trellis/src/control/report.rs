@@ -248,6 +248,13 @@ impl ParkedReport {
             if self.count > 1 { format!(" ({})", show::count(self.count, "change")) } else { String::new() };
         format!("{}{many}: {}", self.what, self.why)
     }
+
+    /// Why it is not at its home, for a person.
+    pub fn refusal(&self) -> String {
+        let is_damage = self.why == ErrorKind::Damaged.to_string();
+        let by = if is_damage { "cannot be read here" } else { "the home refused" };
+        format!("{by}: {} ({})", self.what, self.why)
+    }
 }
 
 /// A conflict that nobody has settled.
@@ -489,6 +496,10 @@ fn help(why: ErrorKind) -> &'static str {
             "parked changes are kept: make room or give the permission at the home, and they go there by themselves; or \
              see `trellis retry`, `trellis export` and `trellis discard`"
         }
+        E::Damaged => {
+            "parked, because bytes of it cannot be read from the cache on this machine: look at its disk, then `trellis retry`; \
+             `trellis export` saves what is left of the files, and `trellis discard` gives the change up"
+        }
         E::NotFound | E::Stale => {
             "parked, because what is to be changed, or its folder, is not at the home any more: where somebody has moved \
              it, move it back, and the change goes there by itself; else `trellis export` saves the files as they are \
@@ -513,7 +524,7 @@ pub fn left_over(volumes: &[VolumeStatus], kept_back: &[vfs::Unsent]) -> Vec<Uns
     unsent
         .map(|v| {
             let home = HomeReport::from(v);
-            let refused = home.parked.first().map(|p| format!("the home refused: {} ({})", p.what, p.why));
+            let refused = home.parked.first().map(ParkedReport::refusal);
             let why = home.reason.or(refused).unwrap_or_else(|| "there was no time to send it".into());
             UnsentReport { account: home.account, ops: home.unsent_ops, bytes: home.unsent_bytes, why }
         })

@@ -354,7 +354,7 @@ impl Volume {
                 }
                 Err(e) if e.kind == ErrorKind::Io && self.is_damaged(one) => {
                     tracing::error!(account = %self.account, "{e}");
-                    self.give_up(&mut self.tree.lock(), &one.group, e.kind);
+                    self.give_up(&mut self.tree.lock(), &one.group, ErrorKind::Damaged);
                     break;
                 }
                 Err(e) => return Err(e),
@@ -379,7 +379,7 @@ impl Volume {
             _ if crate::fetch::is_out_of_reach(&e) => return Err(e),
             ErrorKind::Io if self.is_damaged(one) => {
                 tracing::error!(account = %self.account, "{e}");
-                self.give_up(&mut self.tree.lock(), &one.group, e.kind);
+                self.give_up(&mut self.tree.lock(), &one.group, ErrorKind::Damaged);
             }
             _ => {
                 ahead.spooling.forget(object);

@@ -251,7 +251,9 @@ impl Volume {
         for change in refused {
             let what = Some(describe(tree, &change));
             if let Some(what) = what.as_ref().filter(|_| said != what) {
-                tracing::warn!(account = %self.account, "the home refused: {what}: {kind}");
+                let who =
+                    if kind == ErrorKind::Damaged { "damage here keeps back" } else { "the home refused" };
+                tracing::warn!(account = %self.account, "{who}: {what}: {kind}");
             }
             said = what;
             if let (Op::Write { .. }, Ok(inode)) = (&change.op, tree.get(change.object)) {
