@@ -240,6 +240,7 @@ async fn warm_answers_ask_nobody() {
     let e = world.start().await;
     let lab = e.lab().await;
     e.names(lab).await;
+    world.claimed().await;
     let calls = world.fault.calls();
     for i in 0..50 {
         e.find(&format!("/lab/f{i}")).await.unwrap();

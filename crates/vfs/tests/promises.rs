@@ -301,7 +301,7 @@ async fn the_first_bytes_go_home_while_it_is_claimed() {
     let lab = e.lab().await;
     e.names(lab).await;
     // It is claimed ahead, and that is over: what is written meanwhile would wait for it.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    world.claimed().await;
     let trip = Duration::from_secs(2);
     world.fault(Fault::Delay(trip));
     let content = vec![7; 1 << 20];

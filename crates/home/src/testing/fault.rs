@@ -67,6 +67,7 @@ pub struct FaultHome {
     fault: watch::Sender<Fault>,
     calls: AtomicU64,
     refused: AtomicU64,
+    claims: AtomicU64,
     after_conflict: Mutex<Option<Fault>>,
 }
 
@@ -78,6 +79,7 @@ impl FaultHome {
             fault: watch::channel(Fault::None).0,
             calls: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            claims: AtomicU64::new(0),
             after_conflict: Mutex::new(None),
         }
     }
@@ -100,6 +102,11 @@ impl FaultHome {
     /// How many batches of changes were refused.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// How many claims were answered, whatever they were told.
+    pub fn claims(&self) -> u64 {
+        self.claims.load(Ordering::Relaxed)
     }
 
     async fn no_late_names(&self) {
@@ -285,11 +292,15 @@ impl Home for FaultHome {
     }
 
     async fn claim(&self, gateway: u64, volume: u32, lost: Vec<u64>) -> Result<Option<Claimed>> {
-        self.through(self.inner.claim(gateway, volume, lost)).await
+        let claimed = self.through(self.inner.claim(gateway, volume, lost)).await;
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        claimed
     }
 
     async fn claim_in(&self, gateway: u64, volume: u32, lost: Vec<u64>, term: Term) -> Result<Entered> {
-        self.through(self.inner.claim_in(gateway, volume, lost, term)).await
+        let entered = self.through(self.inner.claim_in(gateway, volume, lost, term)).await;
+        self.claims.fetch_add(1, Ordering::Relaxed);
+        entered
     }
 
     async fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {

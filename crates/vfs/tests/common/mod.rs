@@ -157,6 +157,13 @@ impl World {
         self.fault.set(fault);
     }
 
+    /// Waits until the home was claimed, which happens ahead of the first change.
+    pub async fn claimed(&self) {
+        while self.fault.claims() == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// Another program writes a file at the home.
     pub fn write(&self, path: &str, data: &[u8]) {
         self.memory.write(&HomePath::parse(path.as_bytes()).unwrap(), data);
