@@ -219,6 +219,18 @@ pub struct Parked {
     pub all: Vec<u64>,
 }
 
+impl Parked {
+    /// Whether it waits because bytes of it cannot be read here: the home was not asked.
+    pub fn is_damaged(&self) -> bool {
+        self.kind == ErrorKind::Damaged
+    }
+
+    /// Who keeps it from its home, for a person.
+    pub fn by(is_damaged: bool) -> &'static str {
+        if is_damaged { "damage here keeps back" } else { "the home refused" }
+    }
+}
+
 /// An object with changes that cannot go home, because the home refused one.
 #[derive(Debug, Clone)]
 pub struct Held {

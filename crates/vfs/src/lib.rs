@@ -371,9 +371,9 @@ impl Vfs {
             let attr = volume::Volume::attr_of(&mut volume.tree.lock(), oid.id)?;
             perm::check_writable(&attr)
         };
-        let is_kept = || self.volume(oid).is_ok_and(|volume| volume.is_superseded());
+        let is_behind = || self.volume(oid).is_ok_and(|volume| volume.is_superseded());
         self.mode_of(oid).is_read_only()
-            || is_kept()
+            || is_behind()
             || home_says().is_err_and(|e| e.kind == ErrorKind::ReadOnly)
     }
 

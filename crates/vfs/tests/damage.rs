@@ -7,10 +7,11 @@ mod common;
 use common::{Engine, UID};
 use home::memory::MemoryHome;
 use home::testing::{Fault, FaultHome};
-use home::{ErrorKind, Name};
+use home::{ErrorKind, Home, HomePath, Loc, Name};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
+use vfs::env::Disk;
 use vfs::env::testing::{SimDisk, env};
 use vfs::store::MemStore;
 use vfs::{Config, Cred, Mode, Mount, MountOptions, Namespace, Start, Unsent, Vfs};
@@ -110,6 +111,32 @@ async fn a_damaged_journal_keeps_no_other_home_from_being_served() {
     assert_eq!(refused.kind, ErrorKind::Io);
     assert!(refused.detail.contains("damaged"), "{refused}");
     kept_back(&e, "damaged").await;
+}
+
+/// Bytes in the cache that the home does not have yet: what cannot be read keeps nothing else, and is no refusal of the home.
+#[tokio::test]
+async fn unsent_bytes_that_are_damaged_are_told_as_damage_here() {
+    let mut lab = Lab::new();
+    let e = lab.start(1).await;
+    let a = e.find("/a").await.unwrap();
+    e.names(a).await;
+    lab.hosts.ways[0].set(Fault::Unreachable);
+    let long = e.create(a, "long").await.unwrap();
+    e.write(long, 0, &vec![7; 1 << 20]).await.unwrap();
+    let short = e.create(a, "short").await.unwrap();
+    e.write(short, 0, b"whole").await.unwrap();
+    let data = format!("data/{:08x}", a.volume);
+    for segment in lab.disk.list(&data).unwrap() {
+        lab.disk.flip_bit(&format!("{data}/{segment}"), 1 << 19);
+    }
+    lab.hosts.ways[0].set(Fault::None);
+    let unsent = e.vfs.sync(None, Duration::from_secs(5)).await.unwrap_err();
+    assert_eq!((unsent.len(), unsent[0].account.as_str()), (1, "ann@a:22"));
+    assert_eq!(unsent[0].why, "damage here keeps back: write to /long (bytes are damaged)");
+    let parked = e.vfs.status().volumes.into_iter().find(|v| v.volume == a.volume).unwrap().parked;
+    assert!(parked.len() == 1 && parked[0].is_damaged(), "{parked:?}");
+    let at = Loc { path: HomePath::parse(b"short").unwrap(), id: None };
+    assert_eq!(Home::read(&lab.homes[0], &at, 0, 9).await.unwrap().data, "whole");
 }
 
 #[tokio::test]

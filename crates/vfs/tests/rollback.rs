@@ -68,6 +68,15 @@ async fn once(world: &mut World, root: &Path, work: impl AsyncFnOnce(&Engine)) {
     reconnect(world, root);
 }
 
+/// One that has claimed its home and runs, and a copy that was made meanwhile.
+async fn copied_while_it_runs(root: &Path) -> (World, Engine, World) {
+    let gateway = world(root);
+    let one = gateway.start().await;
+    put(&one, "f", "first").await;
+    let twin = copy(&gateway, root, &[]);
+    (gateway, one, twin)
+}
+
 /// Gives a file this content, which is at home then.
 async fn put(e: &Engine, name: &str, text: &str) {
     let lab = e.lab().await;
@@ -230,10 +239,7 @@ async fn a_copy_that_was_made_within_a_claim_is_told_by_what_was_sent_since() {
     for waits in [false, true] {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
-        let gateway = world(root);
-        let one = gateway.start().await;
-        put(&one, "f", "first").await;
-        let twin = copy(&gateway, root, &[]);
+        let (_gateway, one, twin) = copied_while_it_runs(root).await;
         put(&one, "f", "second").await;
         put(&one, "g", "second").await;
         let two = {
@@ -262,10 +268,7 @@ async fn a_copy_that_was_made_within_a_claim_is_told_by_what_was_sent_since() {
 async fn who_was_overtaken_by_a_copy_of_itself_stops() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let gateway = world(root);
-    let one = gateway.start().await;
-    put(&one, "f", "first").await;
-    let twin = copy(&gateway, root, &[]);
+    let (_gateway, one, twin) = copied_while_it_runs(root).await;
     let two = twin.start().await;
     put(&two, "f", "of two").await;
     let file = one.find("/lab/f").await.unwrap();

@@ -425,6 +425,7 @@ mod tests {
                     why: "permission denied".into(),
                     count: 1 + u64::from(seq == 9) * 95,
                     help: "give the permission".into(),
+                    damaged: false,
                 })
                 .collect(),
             round_trips: 7,

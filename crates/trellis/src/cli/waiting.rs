@@ -166,7 +166,7 @@ mod tests {
         let full = report(|h| {
             h.state = "up".into();
             let (what, why, help) = ("write x".into(), "no space".into(), String::new());
-            h.parked.push(ParkedReport { seq: 1, what, why, count: 1, help });
+            h.parked.push(ParkedReport { seq: 1, what, why, count: 1, help, damaged: false });
         });
         let said = Told::default().lines(&full, None, Instant::now());
         assert!(said[0].contains("the home refused: write x (no space)"), "{said:?}");

@@ -219,6 +219,9 @@ pub struct ParkedReport {
     /// What a person can do; empty where `why` says it.
     #[serde(default)]
     pub help: String,
+    /// It waits because bytes of it cannot be read here: the home was not asked.
+    #[serde(default)]
+    pub damaged: bool,
 }
 
 fn one() -> u64 {
@@ -251,9 +254,7 @@ impl ParkedReport {
 
     /// Why it is not at its home, for a person.
     pub fn refusal(&self) -> String {
-        let is_damage = self.why == ErrorKind::Damaged.to_string();
-        let by = if is_damage { "cannot be read here" } else { "the home refused" };
-        format!("{by}: {} ({})", self.what, self.why)
+        format!("{}: {} ({})", vfs::Parked::by(self.damaged), self.what, self.why)
     }
 }
 
@@ -476,6 +477,7 @@ impl From<&vfs::Parked> for ParkedReport {
             why,
             count: p.all.len() as u64,
             help: help.to_owned(),
+            damaged: p.is_damaged(),
         }
     }
 }
@@ -599,7 +601,7 @@ mod tests {
             "names": ["lab", "scp:lab:"], "account": "ann@lab:22", "volume": 7, "mode": "wb", "modes": [], "conflict_policies": [], "class": "sftp",
             "state": "down", "reason": "no route", "login": null, "master": null, "clock_ahead_s": null, "expires": [], "weaker": ["second times"], "staleness_s": 0.5, "freshness": "polled",
             "kept": false, "unsent_ops": 4, "unsent_bytes": 5, "oldest_s": 6.0, "conflicts": 0, "alarm": null, "conflict_copies": 0,
-            "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted", "count": 3, "help": help(ErrorKind::Perm)}],
+            "parked": [{"seq": 9, "what": "remove x", "why": "operation not permitted", "count": 3, "help": help(ErrorKind::Perm), "damaged": false}],
             "round_trips": 1, "damaged": 0, "bytes_in": 2, "bytes_out": 3, "journal": null,
             "walks": {"crawls": 1, "asked": 2, "directories": 3, "names": 4, "used": 2},
         });
@@ -683,6 +685,10 @@ mod tests {
         let left = left_over(&[late, volume(Link::Up, None), volume(Link::Down("gone".into()), None)], &[]);
         assert_eq!(left[0].why, "there was no time to send it");
         assert!(left[1].why.starts_with("the home refused: remove x ("), "{}", left[1].why);
+        let mut damaged = volume(Link::Up, None);
+        damaged.parked[0].kind = ErrorKind::Damaged;
+        let why = left_over(&[damaged], &[]).remove(0).why;
+        assert_eq!(why, "damage here keeps back: remove x (bytes are damaged)");
         assert_eq!(left[2].why, "gone");
         let sent = VolumeStatus { unsent_ops: 0, ..volume(Link::Up, None) };
         assert!(left_over(&[sent], &[]).is_empty());

@@ -154,7 +154,9 @@ impl Volume {
             (_, Some(parked), _) if parked.stopped.is_some() => {
                 format!("stopped at a conflict: {}: `trellis conflicts` shows it", parked.what)
             }
-            (_, Some(parked), _) => format!("the home refused: {} ({})", parked.what, parked.kind),
+            (_, Some(parked), _) => {
+                format!("{}: {} ({})", crate::Parked::by(parked.is_damaged()), parked.what, parked.kind)
+            }
             (_, _, home::Link::Down(why)) => why.clone(),
             _ => "not all could be sent in time".to_owned(),
         };

@@ -251,9 +251,8 @@ impl Volume {
         for change in refused {
             let what = Some(describe(tree, &change));
             if let Some(what) = what.as_ref().filter(|_| said != what) {
-                let who =
-                    if kind == ErrorKind::Damaged { "damage here keeps back" } else { "the home refused" };
-                tracing::warn!(account = %self.account, "{who}: {what}: {kind}");
+                let by = crate::Parked::by(kind == ErrorKind::Damaged);
+                tracing::warn!(account = %self.account, "{by}: {what}: {kind}");
             }
             said = what;
             if let (Op::Write { .. }, Ok(inode)) = (&change.op, tree.get(change.object)) {

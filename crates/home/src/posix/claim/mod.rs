@@ -117,25 +117,21 @@ pub(super) fn claim<S: Sys>(
     lock(&home.unfenced).remove(&volume);
     // Without it the next agent would have another one.
     keep_token(home).ok();
-    let taken = match Claim::take(home, volume, (&lost, term), recover) {
-        Ok(claim) => Ok(claim),
+    let mut claim = match Claim::take(home, volume, (&lost, term), recover) {
+        Ok(claim) => claim,
         Err(Refused::Superseded) => {
             let text = "the home has later changes of this state directory than it knows of itself";
             return Err(Error::new(ErrorKind::Superseded, text));
         }
-        Err(Refused::Sys(e)) => Err(e),
-    };
-    let mut claim = match taken {
-        Ok(claim) => claim,
-        Err(Errno::AGAIN) => {
+        Err(Refused::Sys(Errno::AGAIN)) => {
             let text = "an earlier agent is still at work there and cannot be ended";
             return Err(Error::new(ErrorKind::Unreachable, text));
         }
-        Err(e @ (Errno::IO | Errno::NOMEM | Errno::MFILE | Errno::NFILE)) => {
+        Err(Refused::Sys(e @ (Errno::IO | Errno::NOMEM | Errno::MFILE | Errno::NFILE))) => {
             return Err(failed(e, "take over the volume at the home"));
         }
         // Full, read-only, not ours, without locks: what will not pass by itself does not stop a volume.
-        Err(e) => {
+        Err(Refused::Sys(e)) => {
             unfenced::go_on(home, volume, e);
             make_durable(home, &lost)?;
             return Ok(Entered { kept: false, known: None });
