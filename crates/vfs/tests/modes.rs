@@ -274,6 +274,7 @@ async fn in_cto_who_opens_a_file_sees_what_the_home_has() {
     assert_eq!(e.vfs.open_file(e.ctx(), f, read).await.unwrap_err().kind, ErrorKind::Stale);
     world.write("g", b"new");
     assert!(e.vfs.lookup(looks, lab, b"g").await.is_ok(), "a name that was free is asked for, too");
+    world.claimed().await;
     let calls = world.fault.calls();
     for _ in 0..9 {
         e.vfs.getattr(looks, lab).await.unwrap();
@@ -303,6 +304,7 @@ async fn owned_asks_for_nothing_twice_and_keeps_both_when_that_was_wrong() {
     world.write("mine/f", b"theirs");
     world.write("mine/new", b"theirs");
     world.write("g", b"theirs");
+    world.claimed().await;
     let calls = world.fault.calls();
     assert_eq!(e.read(f).await.unwrap(), b"one");
     assert_eq!(e.names(mine).await, ["f"]);
@@ -357,6 +359,7 @@ async fn offline_serves_what_is_known_and_keeps_what_is_changed() {
     let f = e.find("/lab/f").await.unwrap();
     assert_eq!(e.read(f).await.unwrap(), b"known");
 
+    world.claimed().await;
     e.vfs.set_mode(volume, Mode::Offline).unwrap();
     let calls = world.fault.calls();
     let failed = async |work: vfs::Result<Vec<u8>>| work.unwrap_err().kind;

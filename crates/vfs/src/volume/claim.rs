@@ -42,6 +42,10 @@ impl Volume {
         let (terms, env) = (self.claims.terms.clone(), self.env.clone());
         let term = self.env.lend(move || terms.next(&env)).await;
         let term = term.map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?.map_err(local)?;
+        if !self.connects() {
+            // It was made so meanwhile.
+            return Err(self.offline());
+        }
         let (gateway, next) = (self.shared.gateway, self.claims.sent_last.load(Ordering::Relaxed) + 1);
         let Some((known, new)) = term else {
             return self.home.claim(gateway, self.id, lost).await;
