@@ -248,6 +248,8 @@ fn what_was_mended_at_seldom_steps_stays_mended() {
     hold(150, &[(&[&HOME[..], &[Seldom, FullDisks]].concat(), &[2274, 2947])]);
     // A long file that a power cut had left half written, begun again by an agent that was killed.
     hold(100, &[(&[&HOME[..], &[Seldom]].concat(), &[900322])]);
+    // What another program has under the name that a refused move was to give a file of which no identity is known.
+    hold(100, &[(&[&HOME[..], &[FullDisks, Trouble::Outsider]].concat(), &[900092])]);
     // An agent that had come to a full home, and so without a fence, was left behind.
     hold(100, &[(&[&HOME[..], &[Seldom, FullDisks]].concat(), &[1561])]);
 }

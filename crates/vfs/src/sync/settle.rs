@@ -405,8 +405,9 @@ impl Volume {
         })
     }
 
-    /// Whether what is somewhere may be the object of an operation: by its identity, where that is known, or by the time of an
-    /// unsent change, which may have given it another one.
+    /// Whether what is somewhere is the object of an operation: by its identity, or, of a file, by the time of an unsent change, which
+    /// may have given it another one. Of a directory whose identity is not known, anything may be it; a file would be changed
+    /// and removed as ours.
     fn is_of_object(&self, one: &Ready) -> Result<impl Fn(&Attr) -> bool + use<>> {
         let mut tree = self.tree.lock();
         let id = self.object(&tree, one)?;
@@ -414,8 +415,9 @@ impl Volume {
         let own = tree.queue.iter().filter(|(_, p)| p.change.object == id);
         let own: Vec<Time> = own.filter_map(|(_, p)| p.change.after.map(|after| after.mtime)).collect();
         Ok(move |attr: &Attr| {
-            let is_unknown = known.ino == 0 || attr.id.ino == 0;
-            is_unknown || attr.id == known || attr.kind == home::Kind::File && own.contains(&attr.mtime)
+            let is_file = attr.kind == home::Kind::File;
+            let is_unknown = attr.id.ino == 0 || known.ino == 0 && !is_file;
+            is_unknown || attr.id == known || is_file && own.contains(&attr.mtime)
         })
     }
 
