@@ -137,6 +137,29 @@ async fn whoever_waits_for_the_home_does_not_wait_for_the_writer() {
     assert!(world.at_home("f").await.unwrap() == whole(1));
 }
 
+/// It would lie on the home's disk besides until somebody claims again: who has a quota there may have no room left for the file.
+#[tokio::test]
+async fn what_is_added_to_a_file_that_went_home_is_not_held_there_twice() {
+    let world = world();
+    let e = world.start().await;
+    let (file, open) = begin(&e).await;
+    let before = world.memory.counters();
+    for n in 0..8 {
+        write(&e, file, n).await;
+    }
+    e.sync().await;
+    assert!(world.at_home("f").await.unwrap() == whole(8));
+    for n in 8..12 {
+        write(&e, file, n).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    e.vfs.close_file(open);
+    e.sync().await;
+    is_at_home(&world, 12).await;
+    let staged = world.memory.counters().bytes_staged - before.bytes_staged;
+    assert_eq!(staged, whole(12).len() as u64);
+}
+
 #[tokio::test]
 async fn what_was_staged_before_a_connection_was_lost_does_not_travel_again() {
     let world = world();

@@ -182,6 +182,7 @@ impl Queue {
     /// those of [`Queue::lost`].
     pub fn begin(&mut self, seqs: impl IntoIterator<Item = u64>) {
         self.under_way = seqs.into_iter().collect();
+        self.end_sent();
     }
 
     /// After a restart: operations that may have been executed. A batch takes them in order until it is full, and

@@ -62,6 +62,11 @@ impl Queue {
         self.writing.retain(|_, writing| writing.end() > now);
     }
 
+    /// Forgets those that may be at the home by now: what is written to them from then on is added to what is there.
+    pub(super) fn end_sent(&mut self) {
+        self.writing.retain(|_, writing| !self.under_way.contains(&writing.first));
+    }
+
     /// What was written to a file so far was made stable, or it was closed: perhaps only to be opened again.
     pub fn committed(&mut self, object: u64) {
         if let Some(writing) = self.writing.get_mut(&object) {
