@@ -32,6 +32,8 @@ pub const FENCE_ATTEMPTS: u32 = 1000;
 pub const FENCE_PATIENCE: u32 = 100;
 /// The pause.
 pub const FENCE_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+/// How often it is asked whether a file has a writer before that is taken to be one, with the same pause before each further time.
+pub const WRITER_ATTEMPTS: u32 = 3;
 /// How often a name is made that somebody takes away each time before it is seen.
 pub const CREATE_ATTEMPTS: u32 = 8;
 /// Files of which the state that we left them in is remembered.

@@ -4,6 +4,7 @@ use super::super::sys::{Mode, Stamp, Sys, Sysult};
 use super::{Act, Batch, Fail};
 use crate::attr::{Attr, HomeId, Kind, Version};
 use crate::error::ErrorKind;
+use crate::limits;
 use crate::op::{Done, Payload, Piece, Placed};
 use crate::posix::resolve::Found;
 use crate::posix::spool::{self, Data};
@@ -173,7 +174,7 @@ impl<S: Sys> Batch<'_, S> {
         let (fd, kept) = match self.take_open(old.id) {
             Some(fd) => (fd, true),
             None => {
-                if guarded && old.size > 0 && self.has_writer(&target.file.fd) {
+                if guarded && old.size > 0 && self.keeps_a_writer(&target.file.fd) {
                     return Err(Fail::Conflict(Some(old)));
                 }
                 (self.open_for_writing(&target.file, way)?, false)
@@ -209,7 +210,7 @@ impl<S: Sys> Batch<'_, S> {
             self.sync_early(target.file.attr.id.fs, self.sys().sync(&fd))?;
         }
         drop(fd);
-        if self.has_writer(&target.file.fd) {
+        if self.keeps_a_writer(&target.file.fd) {
             return Err(Fail::Conflict(Some(target.file.attr)));
         }
         let fd = self.open_for_writing(&target.file, Way::Only)?;
@@ -389,6 +390,18 @@ impl<S: Sys> Batch<'_, S> {
             _ => Err(e),
         });
         opened.is_ok_and(|fd| self.sys().probe_writers(&fd) == Err(Errno::AGAIN))
+    }
+
+    /// Whether somebody has the file open for writing for longer than a moment. Who has closed it may have started a program
+    /// meanwhile, which has it open until it runs; nothing of ours is there yet that such a writer could meet.
+    fn keeps_a_writer(&self, fd: &S::Fd) -> bool {
+        let again = (1..limits::WRITER_ATTEMPTS).all(|_| {
+            self.has_writer(fd) && {
+                self.sys().pause();
+                true
+            }
+        });
+        again && self.has_writer(fd)
     }
 
     /// Applies pieces in order.

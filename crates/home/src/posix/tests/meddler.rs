@@ -54,6 +54,8 @@ pub struct Meddler {
     ticks_once: AtomicBool,
     /// No byte can be written any more, and no link made, once the event has happened.
     is_full: AtomicBool,
+    /// What another program does while we wait for a moment.
+    meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// All file systems are mounted for reading alone, and the mount table has changed since it was waited for.
     remounted: Mutex<(bool, bool)>,
 }
@@ -79,6 +81,7 @@ impl Meddler {
             written: AtomicI64::new(0),
             ticks_once: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
+            meanwhile: Mutex::default(),
             remounted: Mutex::default(),
         }
     }
@@ -113,6 +116,11 @@ impl Meddler {
     pub fn after(&self, calls: usize, event: Event) {
         *self.event.lock().unwrap() = Some(event);
         self.countdown.store(calls as i64, Ordering::SeqCst);
+    }
+
+    /// When we wait for a moment next, another program does something.
+    pub fn meanwhile(&self, act: impl FnOnce() + Send + 'static) {
+        *self.meanwhile.lock().unwrap() = Some(Box::new(act));
     }
 
     /// Before the call number `calls` another program does something, by which it takes the last room there is.
@@ -269,6 +277,7 @@ impl Sys for Meddler {
     }
     fn pause(&self) {
         self.linux.pause();
+        self.meanwhile.lock().unwrap().take().into_iter().for_each(|act| act());
     }
     fn lease(&self, fd: &OwnedFd) -> Sysult<()> {
         self.call()?;

@@ -583,6 +583,29 @@ fn what_somebody_has_open_for_writing_is_not_replaced() {
     }
 }
 
+/// A program that was started by who has closed the file has it open until it runs.
+#[test]
+fn who_has_it_open_for_a_moment_is_not_in_the_way() {
+    let place = Place::new();
+    place.write("w/f", b"base");
+    let home = place.open(Meddler::new(Lacks::default()));
+    let append = |at| write("w/f", Some(version(&home, "w/f")), at, b" and ours");
+    let opened = || OpenOptions::new().append(true).open(place.path("w/f")).unwrap();
+    let writer = opened();
+    home.sys.meanwhile(move || drop(writer));
+    assert!(matches!(one(&home, placed(append(4))), Outcome::Done(_)));
+    assert_eq!(place.read("w/f"), b"base and ours");
+    let mut writer = opened();
+    home.sys.meanwhile(move || writer.write_all(b" and theirs").unwrap());
+    let outcome = one(&home, placed(append(13)));
+    assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
+    let writer = opened();
+    let outcome = one(&home, placed(append(24)));
+    assert!(matches!(outcome, Outcome::Conflict(Some(_))), "{outcome:?}");
+    drop(writer);
+    assert_eq!(place.read("w/f"), b"base and ours and theirs");
+}
+
 /// Our copy had the name for a moment, in which somebody wrote to it, and no name is to be had beside it.
 #[test]
 fn what_somebody_wrote_to_our_copy_stays_where_it_cannot_be_put_beside() {
