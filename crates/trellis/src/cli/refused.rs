@@ -48,7 +48,8 @@ pub struct RetryArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  trellis export saved ann@lab        saved/data/x is what ann@lab/data/x is here
+  trellis export saved                what waits here of the one home that has refused something
+  trellis export saved ann@lab        of this one: saved/data/x is what ann@lab/data/x is here
 
 Files, directories and symbolic links whose changes wait because the home refused one are copied as they are here,
 with times and permission bits. Directories on the way there of which no change waits are made for you alone (0700).
@@ -61,8 +62,8 @@ pub struct ExportArgs {
     #[arg(value_name = "DIR")]
     into: OsString,
 
-    /// The home, or any path of it
-    path: OsString,
+    /// The home, or any path of it [default: the only one that has refused something]
+    path: Option<OsString>,
 }
 
 /// Arguments of `discard`.
@@ -134,17 +135,47 @@ pub(super) async fn discard(args: DiscardArgs) -> Done {
     if args.json {
         return super::json::line(&given_up);
     }
-    let text: String = given_up.iter().map(|p| format!("given up: {}\n", line(p))).collect();
-    Ok(stdout().write_all(text.as_bytes())?)
+    Ok(stdout().write_all(told(&given_up).as_bytes())?)
 }
 
-fn line(refused: &ParkedReport) -> String {
-    format!("{} {}", refused.seq, show::message(&refused.what))
+/// A line for each thing that was given up; writes to one file are one.
+fn told(given_up: &[ParkedReport]) -> String {
+    let mut lines: Vec<(&ParkedReport, u64)> = Vec::new();
+    for one in given_up {
+        match lines.iter_mut().find(|(first, _)| first.what == one.what) {
+            Some((_, count)) => *count += one.count,
+            None => lines.push((one, one.count)),
+        }
+    }
+    let line = |(first, count): (&ParkedReport, u64)| {
+        let more = if count > 1 { format!(", and {} more like it", count - 1) } else { String::new() };
+        format!("given up: {} {}{more}\n", first.seq, show::message(&first.what))
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// The home that has refused something, where only one has.
+async fn the_one_that_refused(client: &mut Client) -> Result<OsString, Failure> {
+    let Reply::Status(report) = client.ask(Request::Status).await? else { return Err(unexpected().into()) };
+    let refused = report.homes.iter().filter(|home| home.refused() > 0);
+    let names: Vec<&str> = refused.filter_map(|home| home.names.first()).map(String::as_str).collect();
+    match &names[..] {
+        [] => Err("no home has refused anything".to_owned().into()),
+        [name] => Ok(name.into()),
+        several => {
+            let several: Vec<_> = several.iter().map(|name| show::message(name)).collect();
+            Err(format!("name one of the homes that have refused something: {}", several.join(", ")).into())
+        }
+    }
 }
 
 pub(super) async fn export(args: ExportArgs) -> Done {
     let mut server = reach(&args.state).await?;
-    let path = Raw(tree_path(&mut server, &args.path).await?);
+    let of = match args.path {
+        Some(path) => path,
+        None => the_one_that_refused(&mut server.client).await?,
+    };
+    let path = Raw(tree_path(&mut server, &of).await?);
     let Server { client, by } = server;
     let By::Here(state) = by else {
         return Err("the server is on another machine: run this there".to_owned().into());
@@ -164,7 +195,7 @@ pub(super) async fn export(args: ExportArgs) -> Done {
             let (objects, next) = match client.ask(request).await {
                 Ok(Reply::Held { objects, next }) => (objects, next),
                 Ok(_) => return Err(unexpected().into()),
-                Err(e) => return Err(named(args.path.as_bytes(), &e)),
+                Err(e) => return Err(named(of.as_bytes(), &e)),
             };
             for (path, object) in objects.into_iter().filter(|(path, _)| seen.insert(path.0.clone())) {
                 found += 1;
@@ -179,7 +210,7 @@ pub(super) async fn export(args: ExportArgs) -> Done {
         match (shared.failed(), found) {
             (true, _) => Err(Failure::Failed(None)),
             (_, 0) => {
-                Err(format!("{}: this home has refused nothing", show::text(args.path.as_bytes())).into())
+                Err(format!("{}: this home has refused nothing", show::text(of.as_bytes())).into())
             }
             _ => Ok(()),
         }
@@ -238,6 +269,16 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn writes_to_one_file_are_one_line() {
+        let one = |seq, what: &str, count| {
+            let json = serde_json::json!({"seq": seq, "what": what, "why": "", "count": count});
+            serde_json::from_value::<ParkedReport>(json).unwrap()
+        };
+        let all = [one(3, "write to a", 1), one(4, "write to b", 1), one(5, "write to a", 2)];
+        assert_eq!(told(&all), "given up: 3 write to a, and 2 more like it\ngiven up: 4 write to b\n");
+    }
 
     /// Also where nobody may write to them, and what is in one is told later.
     #[tokio::test]

@@ -172,9 +172,10 @@ fn decided(
         })
     };
     fails(&["export", "none", "ann@lab"], "has refused nothing")?;
+    fails(&["export", "none"], "no home has refused anything")?;
     refuse("wanted")?;
     fails(&["retry", "ann@lab", "--timeout", "20"], "not everything is at its home")?;
-    server.run(&["export", "saved", "ann@lab"])?;
+    server.run(&["export", "saved"])?;
     let saved = home.join("saved").join(locked.strip_prefix("/")?);
     ensure!(fs::read(saved.join("wanted"))? == b"refused" && fs::read_dir(&saved)?.count() == 1);
     fails(&["export", "saved", "ann@lab"], "new or empty directory")?;
