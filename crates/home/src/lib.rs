@@ -581,6 +581,13 @@ pub trait Home: Send + Sync {
         Err(ErrorKind::Unsupported.into())
     }
 
+    /// Holds nothing any more of what it was asked to hold as `op`: no operation will refer to it. Who gets no answer need not ask again: the
+    /// next claim removes it as well.
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        let _ = op;
+        Ok(())
+    }
+
     /// Whether there are spools, as the home said when it was connected last.
     fn spools(&self) -> bool {
         false

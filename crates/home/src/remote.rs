@@ -682,6 +682,10 @@ impl Home for RemoteHome {
         self.same_account().await?.spool(op).await
     }
 
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        self.same_account().await?.unspool(op).await
+    }
+
     fn spools(&self) -> bool {
         let state = self.shared.state.lock();
         state.foreign.is_none() && state.spools

@@ -625,6 +625,14 @@ impl Home for Line {
         self.ask(move |posix| posix.spool(op)).await
     }
 
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        self.ask(move |posix| {
+            posix.unspool(op);
+            Ok(())
+        })
+        .await
+    }
+
     fn spools(&self) -> bool {
         true
     }

@@ -359,6 +359,11 @@ impl Home for Gate {
         self.inner.home.spool(op).await
     }
 
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        let _call = self.call();
+        self.inner.home.unspool(op).await
+    }
+
     fn spools(&self) -> bool {
         self.inner.home.spools()
     }

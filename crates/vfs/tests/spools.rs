@@ -161,6 +161,24 @@ async fn what_is_added_to_a_file_that_went_home_is_not_held_there_twice() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_removed_before_it_went_home_keeps_no_room_there() {
+    let world = world();
+    let e = world.start().await;
+    let lab = e.lab().await;
+    let file = e.create(lab, "g").await.unwrap();
+    for n in 0..12 {
+        write(&e, file, n).await;
+    }
+    until("staged", || world.memory.counters().bytes_staged > 4 << 20).await;
+    e.vfs.remove(e.ctx(), lab, b"g").await.unwrap();
+    // The last change of a directory goes home.
+    e.create(lab, "h").await.unwrap();
+    until("given up", || world.memory.counters().unspool == 1).await;
+    e.sync().await;
+    assert_eq!(world.at_home("g").await, None);
+}
+
+#[tokio::test]
 async fn what_was_staged_before_a_connection_was_lost_does_not_travel_again() {
     let world = world();
     let e = world.start().await;

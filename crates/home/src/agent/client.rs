@@ -28,7 +28,7 @@ use super::frame::{self, Class, Frame, HEADER_LEN, Header, PreambleSearch, Type}
 use super::verbs::{Accept, CODEC_NONE, FEATURES, Failure, Offer, ReadArgs, Reply, Request, StageArgs};
 use super::verbs::{
     BASES, CHECKS, CONFIRMS, COPIES, CheckedOps, CheckedStage, ClaimArgs, CopyArgs, KEEPS, KNOWN, KnownArgs,
-    News, ORDERED, SPOOLS, SUMS, WALKS, WATCHES, XATTRS, XattrsArgs,
+    News, ORDERED, SPOOLS, SUMS, UNSPOOLS, WALKS, WATCHES, XATTRS, XattrsArgs,
 };
 use super::verbs::{ConfirmResult, Confirmed, WatchedPage};
 use crate::limits::agent::{COPY_PLACES, KNOWN_MAX, PACK_FROM, READ_MAX, REQUESTS_MAX, STAGE_MAX};
@@ -691,6 +691,16 @@ impl Home for Session {
 
     fn spools(&self) -> bool {
         self.accept.features & SPOOLS != 0
+    }
+
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        if !self.spools() || self.accept.features & UNSPOOLS == 0 {
+            return Ok(());
+        }
+        match self.call(Class::Data, Request::Unspool(op)).await? {
+            Reply::Unspool(_) => Ok(()),
+            other => Err(unexpected(&other)),
+        }
     }
 
     fn copies(&self) -> bool {

@@ -184,6 +184,7 @@ fn requests() -> Vec<Body> {
         body("WALK", Request::Walk(walk)),
         body("APPLYC", Request::Applyc(CheckedOps(Some(placed())))),
         body("SPOOL", Request::Spool(op_id(2))),
+        body("UNSPOOL", Request::Unspool(op_id(2))),
         body("APPLY of what is spooled", Request::Apply(spooled())),
         body("CLAIMT", Request::Claimt(ClaimtArgs { claim, term })),
         body("KEEP", Request::Keep(KeepArgs { name: *b"nobody can guess", heard: 258 })),
@@ -268,6 +269,7 @@ fn replies() -> Vec<Body> {
         body("WALK's answer", Reply::Walk(walked)),
         body("APPLYC's answer", Reply::Applyc(outcomes)),
         body("SPOOL's answer", Reply::Spool(258)),
+        body("UNSPOOL's answer", Reply::Unspool(true)),
         body("CLAIMT's answer", Reply::Claimt(Entered { kept: true, known: Some(claimed) })),
         body("KEEP's answer", Reply::Keep(true)),
     ]

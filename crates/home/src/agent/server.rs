@@ -76,6 +76,11 @@ pub trait Serve: Send + Sync + 'static {
         let _ = op;
         Err(ErrorKind::Unsupported.into())
     }
+    /// See [`crate::Home::unspool`]. Never runs beside `stage`. Answers whether there was anything.
+    fn unspool(&self, op: OpId) -> bool {
+        let _ = op;
+        false
+    }
     /// See [`crate::Home::copy`]. Never runs beside `stage`. Answers as that does.
     fn copy(&self, op: OpId, places: &[Loc], parts: &[Copied]) -> Result<u64>;
     /// See [`crate::Home::apply`]. Only one runs at a time.
@@ -150,6 +155,9 @@ impl<S: Sys> Serve for Posix<S> {
     }
     fn spool(&self, op: OpId) -> Result<u64> {
         self.spool(op)
+    }
+    fn unspool(&self, op: OpId) -> bool {
+        self.unspool(op)
     }
     fn apply(&self, ops: Vec<Placed>) -> Result<Vec<Outcome>> {
         self.apply(ops)
@@ -353,9 +361,8 @@ impl<S: Serve> Server<S> {
                 let line = match request {
                     Request::Apply(_) | Request::Applyc(_) => For::Change,
                     Request::Claim(_) | Request::Claimt(_) => For::Change,
-                    Request::Stage(_) | Request::Stagec(_) | Request::Copy(_) | Request::Spool(_) => {
-                        For::Staged
-                    }
+                    Request::Stage(_) | Request::Stagec(_) | Request::Copy(_) => For::Staged,
+                    Request::Spool(_) | Request::Unspool(_) => For::Staged,
                     _ => For::Read,
                 };
                 let pack = self.packer.may_answer_packed(&header);
@@ -461,6 +468,7 @@ impl<S: Serve> Server<S> {
             Request::Stage(a) => Reply::Stage(home.stage(a.op, a.at, a.data)?),
             Request::Copy(a) => Reply::Copy(self.copy(&a)?),
             Request::Spool(op) => Reply::Spool(home.spool(op)?),
+            Request::Unspool(op) => Reply::Unspool(home.unspool(op)),
             Request::Readc(a) => {
                 Reply::Readc(CheckedChunk::of(home.read(&a.file, a.at, a.len.min(READ_MAX))?))
             }

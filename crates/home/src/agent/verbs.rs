@@ -50,6 +50,8 @@ pub const KEEPS: u64 = 32768;
 pub const SPOOLS: u64 = 65536;
 /// A feature: CLAIMT.
 pub const TERMS: u64 = 131_072;
+/// A feature: UNSPOOL, with SPOOL.
+pub const UNSPOOLS: u64 = 262_144;
 /// All features that we have.
 pub const FEATURES: u64 = XATTRS
     | CLAIMS
@@ -68,7 +70,8 @@ pub const FEATURES: u64 = XATTRS
     | PLACES
     | KEEPS
     | SPOOLS
-    | TERMS;
+    | TERMS
+    | UNSPOOLS;
 
 oncrpc::xdr! {
     /// What the client asks.
@@ -118,6 +121,8 @@ oncrpc::xdr! {
         Spool(OpId) = 21,
         /// As CLAIM, in a term; where the features [`CLAIMS`] and [`TERMS`] are agreed on.
         Claimt(ClaimtArgs) = 22,
+        /// What was held on disk under this name is not needed any more; where the feature [`UNSPOOLS`] is agreed on.
+        Unspool(OpId) = 23,
     }
 
     /// What the server answers.
@@ -169,6 +174,8 @@ oncrpc::xdr! {
         Spool(u64) = 21,
         /// As for CLAIM, and whether the word of the term is kept.
         Claimt(Entered) = 22,
+        /// Whether there was anything.
+        Unspool(bool) = 23,
     }
 
     /// What the server says without having been asked.

@@ -64,6 +64,8 @@ pub struct Counters {
     pub bytes_staged: u64,
     /// See [`Home::spool`](crate::Home::spool).
     pub spool: u64,
+    /// See [`Home::unspool`](crate::Home::unspool).
+    pub unspool: u64,
     /// Calls of [`Home::stage`] and [`Home::copy`] with other bytes than the same name had at this position before: over
     /// several pipes those might arrive after these.
     pub mixed: u64,
@@ -580,6 +582,13 @@ impl Home for MemoryHome {
             return Err(ErrorKind::Unsupported.into());
         }
         Ok(state.staged.contiguous(op))
+    }
+
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        let mut state = self.state.lock();
+        state.counters.unspool += 1;
+        state.staged.forget(op);
+        Ok(())
     }
 
     fn spools(&self) -> bool {

@@ -104,6 +104,14 @@ impl<S: Sys> Home for PosixHome<S> {
         self.run(move |posix| posix.spool(op)).await
     }
 
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        self.run(move |posix| {
+            posix.unspool(op);
+            Ok(())
+        })
+        .await
+    }
+
     fn spools(&self) -> bool {
         true
     }

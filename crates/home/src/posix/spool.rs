@@ -265,7 +265,7 @@ impl<S: Sys> Posix<S> {
         });
         let whole = read.is_ok() && *hasher.finalize().as_bytes() == *hash;
         if !whole {
-            self.forget_spool(range.op);
+            self.unspool(range.op);
         }
         whole
     }
@@ -286,13 +286,13 @@ impl<S: Sys> Posix<S> {
         taken.map(|spool| (Taken { op, len: spool.len }, moved))
     }
 
-    /// Removes a spool, if there is one of this name.
-    pub(super) fn forget_spool(&self, op: OpId) {
+    /// Removes a spool, if there is one of this name; see [`crate::Home::unspool`]. Answers whether there was.
+    pub fn unspool(&self, op: OpId) -> bool {
         let forgotten = lock(&self.spools).0.remove(&op);
-        let Some(spool) = forgotten else { return };
-        if self.open_spool((&spool.dir, &spool.name), &spool.fd).is_some() {
-            self.sys.unlink(&spool.dir, &spool.name, false).ok();
-        }
+        let is_there = |spool: &Spool<S>| self.open_spool((&spool.dir, &spool.name), &spool.fd).is_some();
+        forgotten
+            .filter(is_there)
+            .is_some_and(|spool| self.sys.unlink(&spool.dir, &spool.name, false).is_ok())
     }
 
     /// What has a name, if that is a spool of this process.

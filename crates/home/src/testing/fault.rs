@@ -283,6 +283,10 @@ impl Home for FaultHome {
         self.through(self.inner.spool(op)).await
     }
 
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        self.through(self.inner.unspool(op)).await
+    }
+
     fn spools(&self) -> bool {
         self.inner.spools()
     }

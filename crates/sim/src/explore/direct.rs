@@ -247,6 +247,13 @@ impl Home for Direct {
     async fn spool(&self, op: OpId) -> Result<u64> {
         self.work(move |posix| posix.spool(op)).await
     }
+    async fn unspool(&self, op: OpId) -> Result<()> {
+        self.work(move |posix| {
+            posix.unspool(op);
+            Ok(())
+        })
+        .await
+    }
     fn spools(&self) -> bool {
         self.how.spools
     }

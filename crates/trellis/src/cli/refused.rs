@@ -209,9 +209,7 @@ pub(super) async fn export(args: ExportArgs) -> Done {
         finish(copy, dirs).await;
         match (shared.failed(), found) {
             (true, _) => Err(Failure::Failed(None)),
-            (_, 0) => {
-                Err(format!("{}: this home has refused nothing", show::text(of.as_bytes())).into())
-            }
+            (_, 0) => Err(format!("{}: this home has refused nothing", show::text(of.as_bytes())).into()),
             _ => Ok(()),
         }
     };

@@ -30,6 +30,7 @@ pub async fn run(volume: Weak<Volume>) {
             tree.queue.end_writing(now);
             tree.queue.patience(now)
         };
+        volume.give_up_spools(&mut ahead.spooling);
         match patience.filter(|_| volume.connects() && !volume.is_superseded()) {
             None => {
                 volume.claim_ahead().await;

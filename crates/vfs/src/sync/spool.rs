@@ -13,7 +13,7 @@ use crate::volume::Volume;
 use bytes::Bytes;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use home::op::{Spooled, Staged};
-use home::{Error, ErrorKind, Op, OpId, Payload, Piece, Placed, Result};
+use home::{Error, ErrorKind, Link, Op, OpId, Payload, Piece, Placed, Result};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -169,10 +169,24 @@ impl Spooling {
         self.files.retain(|(id, _), _| *id != object);
     }
 
-    /// Nothing is staged so for a while.
+    /// Nothing is staged so for a while. An operation may wait for its turn with what is not on its way any more.
     pub fn pause(&mut self, volume: &Volume) {
         self.paused = Some(volume.env.clock.instant() + limits::SPOOL_PAUSE);
+        self.give_up(volume, |_, file| file.way.is_some());
         self.files.clear();
+    }
+
+    /// Files that no operation will refer to keep no room at the home.
+    fn give_up(&mut self, volume: &Volume, is_moot: impl Fn(u64, &File) -> bool) {
+        let files = std::mem::take(&mut self.files).into_iter();
+        let (moot, kept): (BTreeMap<_, _>, _) = files.partition(|((object, _), file)| is_moot(*object, file));
+        self.files = kept;
+        // With the connection goes what it was to be held for: the next claim removes it.
+        let is_up = volume.home.status().link == Link::Up;
+        for file in moot.into_values().filter(|file| is_up && !file.parts.is_empty()) {
+            let (home, id) = (volume.home.clone(), file.id);
+            tokio::spawn(async move { home.unspool(id).await });
+        }
     }
 
     fn file(&mut self, volume: &Volume, object: (u64, usize)) -> &mut File {
@@ -181,11 +195,16 @@ impl Spooling {
 }
 
 impl Volume {
+    /// Files that were removed, or given up, before they went home are not staged any more.
+    pub fn give_up_spools(&self, spooling: &mut Spooling) {
+        let tree = self.tree.lock();
+        spooling.give_up(self, |object, _| tree.peek(object).is_none_or(|inode| inode.pending == 0));
+    }
+
     /// Stages what was written since of files that wait for their writers.
     pub fn spool_written(self: &Arc<Self>, spooling: &mut Spooling) {
         let Some(spools) = spooling.allowed(self) else { return };
         let tree = &mut *self.tree.lock();
-        spooling.files.retain(|(object, _), _| tree.peek(*object).is_some_and(|inode| inode.pending > 0));
         let queue = &tree.queue;
         let last = queue.iter().next_back().map_or(0, |(seq, _)| seq);
         for (object, first) in queue.written(spools.from) {

@@ -34,6 +34,7 @@ fn needs(request: &Request) -> u64 {
         Request::Walk(_) => XATTRS | WATCHES | WALKS,
         Request::Copy(_) => COPIES,
         Request::Spool(_) => SPOOLS,
+        Request::Unspool(_) => SPOOLS | UNSPOOLS,
         Request::Readk(_) => KNOWN,
         Request::Readc(_) | Request::Stagec(_) => CHECKS,
         Request::Apply(ops) => ops.iter().map(op).fold(0, |all, one| all | one),
@@ -74,6 +75,8 @@ fn answer(home: &Gated, features: u64, request: Request) -> Result<Reply> {
             let chunk = home.read(&read.file, read.at, read.len)?;
             Reply::Readk(Sparse::of(chunk.attr, &[], &chunk.data, &[], &known))
         }
+        Request::Spool(_) => Reply::Spool(0),
+        Request::Unspool(_) => Reply::Unspool(true),
         Request::Copy(args) => Reply::Copy(home.copy(args.op, &args.places, &args.parts)?),
         Request::Readlink(at) => Reply::Readlink(home.readlink(&at)?),
         Request::Statfs(at) => Reply::Statfs(home.statfs(&at)?),
@@ -182,6 +185,10 @@ async fn every_call(s: &Session, features: u64) {
     assert_eq!(entered.kept, has(CLAIMS | TERMS));
     assert_eq!(entered.known.map(|c| c.begun == [2]), has(CLAIMS).then_some(has(TERMS)));
     s.stage(OpId { gateway: 1, volume: 1, seq: 2 }, 0, vec![1; 300_000].into()).await.unwrap();
+    let spool = OpId { gateway: 1, volume: 1, seq: 3 };
+    let spooled = s.spool(spool).await.map_err(|e| e.kind);
+    assert_eq!(spooled, if has(SPOOLS) { Ok(0) } else { Err(ErrorKind::Unsupported) });
+    s.unspool(spool).await.unwrap();
     let part = Copied { at: 0, from: 3, len: 10, hash: [0; 32] };
     let copied = s.copy(OpId { gateway: 1, volume: 1, seq: 2 }, vec![f.clone()], vec![part]).await;
     assert_eq!(copied.map_err(|e| e.kind), if has(COPIES) { Ok(()) } else { Err(ErrorKind::Unsupported) });

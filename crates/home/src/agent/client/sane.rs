@@ -12,7 +12,7 @@ pub(super) fn nonsense(reply: &mut Reply) -> Option<&'static str> {
         Reply::Failed(_) | Reply::Stage(_) | Reply::Stagec(_) | Reply::Copy(_) | Reply::Statfs(_) => {
             return None;
         }
-        Reply::Keep(_) | Reply::Spool(_) => return None,
+        Reply::Keep(_) | Reply::Spool(_) | Reply::Unspool(_) => return None,
         Reply::Claim(claimed) | Reply::Claimt(Entered { known: claimed, .. }) => {
             let is_few = |c: &Claimed| c.begun.len().max(c.unknown.len()).max(c.torn.len()) <= BEGUN_MAX;
             let sound = |c: &Claimed| is_few(c) && c.booted.as_ref().is_none_or(is_time);

@@ -210,7 +210,9 @@ fn remember<S: Sys>(home: &Posix<S>, ops: &[Placed], results: &[Executed]) {
     // Without these locks: the disk is asked to remove them.
     for (placed, _) in new() {
         let Op::Write { pieces, .. } = &placed.op else { continue };
-        spool::used(pieces).for_each(|spooled| home.forget_spool(spooled.range.op));
+        for spooled in spool::used(pieces) {
+            home.unspool(spooled.range.op);
+        }
     }
 }
 

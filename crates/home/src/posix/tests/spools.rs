@@ -245,6 +245,20 @@ fn a_claim_removes_what_nobody_goes_on_with() {
     assert_eq!(others, [".trellis-spool-0000000000000001"]);
 }
 
+#[test]
+fn what_is_not_needed_any_more_is_removed() {
+    let place = Place::new();
+    let home = place.open(Linux::default());
+    for seq in 1..=2 {
+        home.spool(staging(seq)).unwrap();
+        home.stage(staging(seq), 0, Bytes::from_static(b"bytes")).unwrap();
+    }
+    assert!(home.unspool(staging(1)));
+    assert_eq!(spools(&place), [".trellis-spool-0000000000000002"]);
+    assert!(!home.unspool(staging(1)));
+    assert_eq!(home.spool(staging(1)).unwrap(), 0, "it begins anew");
+}
+
 /// Whatever call it dies at, the name has all of the old content or all of the new one.
 #[test]
 fn whatever_call_it_dies_at_the_file_is_whole() {
