@@ -167,6 +167,30 @@ async fn what_replaced_a_file_that_is_given_up_stays() {
     assert_eq!(e.vfs.status().volumes[0].conflicts, 0);
 }
 
+/// Also where the home has it no more: else another file could be given it unseen, and what is unsent would have no place.
+#[tokio::test]
+async fn what_is_unsent_has_its_name_back_with_a_rename_that_is_given_up() {
+    let world = World::new(Mode::Wb);
+    world.write("f", b"theirs");
+    let (e, lab) = refusing(&world, ErrorKind::Access).await;
+    let f = e.find("/lab/f").await.unwrap();
+    assert_eq!(e.read(f).await.unwrap(), b"theirs");
+    e.vfs.rename(e.ctx(), lab, b"f", lab, b"g", RenameHow::Replace).await.unwrap();
+    assert_eq!(refused(&e).await[0].what, "rename /f to /g");
+    world.fault(Fault::HangChanges);
+    e.write(f, 0, b"ours").await.unwrap();
+    world.remove("f");
+    assert_eq!(discard(&e, None).await, ["rename /f to /g"]);
+    assert_eq!(e.find("/lab/f").await.unwrap(), f);
+    assert_eq!(e.names(lab).await, ["f"]);
+    assert_eq!(e.create(lab, "f").await.unwrap_err().kind, ErrorKind::Exists);
+    assert_eq!(e.read(f).await.unwrap(), b"oursrs");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["f"]);
+    assert_eq!(world.at_home("f").await.unwrap(), b"oursrs");
+}
+
 #[tokio::test]
 async fn only_what_was_refused_can_be_given_up() {
     let world = World::new(Mode::Wb);

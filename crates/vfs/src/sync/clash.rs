@@ -430,7 +430,8 @@ impl Volume {
         let copy = conflict::copy_name(new_name, self.shared.gateway, change.time, seq);
         self.make_anew(&mut tree, (seq, object), (&attr, 0), (*to, new_name), &copy)?;
         let node = tree.names_mut(*from)?;
-        if node.slot(name).is_some_and(|slot| slot.pending == 0) {
+        // Another file may have it by now.
+        if node.slot(name).is_some_and(|slot| slot.pending == 0 && slot.child.is_none()) {
             node.forget(name);
         }
         tree.unlist(*from);

@@ -360,6 +360,7 @@ impl Volume {
                 self.data.drop_object(id);
             }
             let kind = inode.kind;
+            enter_unsent(tree, id);
             tree.note(id);
             tree.notes.object(id, kind, 0);
         }
@@ -467,6 +468,19 @@ impl Volume {
             }
         }
         Ok(())
+    }
+}
+
+/// An object of which anything is unsent keeps its name, whatever the home has there by now, until that has an outcome: where
+/// the name counted as free, another object could be given it, and what is unsent would have no place.
+fn enter_unsent(tree: &mut Tree, id: u64) {
+    let unsent = tree.peek(id).filter(|inode| inode.pending > 0);
+    let Some((dir, name)) = unsent.and_then(|inode| inode.link.clone()) else { return };
+    if let Ok(node) = tree.names_mut(dir) {
+        let slot = node.slot_mut(&name);
+        if slot.pending == 0 {
+            slot.child.get_or_insert(id);
+        }
     }
 }
 
