@@ -177,7 +177,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 19] = [
+    let longer: [(&[Trouble], &[u64]); 20] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -205,6 +205,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         // what it put in the place of a file while a copy of that was built, or in that of a file whose copy took the name then;
         // such a time.
         (&cut, &[2531, 3178, 3396, 5432, 9673, 7745]),
+        // A removal that met the same bytes at the name that it names and at another one which led to its file before.
+        (&cut, &[900272]),
         // The ctime of an unstable write that was lost, and of a directory, where the next clock is later than the last change.
         (&clocks, &[112, 136, 729, 7119, 7201]),
         // A file whose time had been set, under the name of half a move over it; what a killed agent had begun after a power cut.

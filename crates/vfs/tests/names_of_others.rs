@@ -637,3 +637,21 @@ async fn what_was_written_to_a_file_whose_only_known_name_was_taken_has_a_copy()
         assert!(e.vfs.status().volumes[0].parked.is_empty());
     }
 }
+
+/// What was renamed over a file and removed then has another name at the home, and neither name leads to it there any more.
+#[tokio::test]
+async fn a_removal_that_meets_equal_files_by_two_names_takes_the_one_that_it_names() {
+    let world = World::new(Mode::Wb);
+    ["b", "d"].iter().for_each(|name| world.write(name, b"same"));
+    let (e, lab) = looked(&world).await;
+    assert_eq!(e.read(e.find("/lab/d").await.unwrap()).await.unwrap(), b"same");
+    world.fault(Fault::Unreachable);
+    e.vfs.rename(e.ctx(), lab, b"d", lab, b"b", RenameHow::Replace).await.unwrap();
+    e.vfs.remove(e.ctx(), lab, b"b").await.unwrap();
+    replace(&world, "d", b"same");
+    world.fault(Fault::None);
+    e.sync().await;
+    assert_eq!(world.names_at_home("").await, ["d"]);
+    assert_eq!(e.names(lab).await, ["d"]);
+    assert_eq!(e.read(e.find("/lab/d").await.unwrap()).await.unwrap(), b"same");
+}

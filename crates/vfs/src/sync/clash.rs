@@ -151,16 +151,27 @@ impl Volume {
             tree.queue.get_mut(seq).into_iter().for_each(|op| op.rebuilt = true);
             return Ok(());
         }
-        let binding = tree.get(object)?.binding.clone();
+        let bound = tree.get(object)?.binding.clone();
+        let (place, is_elsewhere) = match &change.op {
+            // It stays where it met that: what is the same at two names would send it to and fro between them.
+            Op::Remove { dir, name, .. } => {
+                let own = (*dir, name.clone());
+                let elsewhere = bound.filter(|bound| *bound != own && was_sent_to(tree, one, bound));
+                let is_elsewhere = elsewhere.is_some();
+                (Some(elsewhere.unwrap_or(own)), is_elsewhere)
+            }
+            _ => (bound, false),
+        };
         let removes = matches!(change.op, Op::Remove { .. });
-        if removes && tree.find_home(&attr.id).is_some_and(|other| other != object) {
+        let is_known = tree.find_home(&attr.id).is_some_and(|other| other != object);
+        if removes && is_known || is_elsewhere {
             // A removal needs no identity: the version tells what is meant.
             let fs = attr.id.fs;
-            tree.rebind(object, HomeId { fs, ..HomeId::default() }, binding);
+            tree.rebind(object, HomeId { fs, ..HomeId::default() }, place);
             tree.get(object)?.base = Some(attr.version());
         } else {
             // A copy of it may have its place: then it has another identity, too.
-            self.take_identity(tree, object, &attr, binding)?;
+            self.take_identity(tree, object, &attr, place)?;
         }
         tree.queue.get_mut(seq).into_iter().for_each(|op| op.rebuilt = true);
         // After a restart no answer tells any more that this is our own: it would look like somebody else's.
@@ -650,6 +661,12 @@ enum Kept {
     By((u64, Name)),
     /// None, though nobody took the last one away from it here.
     Nameless,
+}
+
+/// Whether a removal was sent to this name, which may be another one than it names.
+fn was_sent_to(tree: &mut Tree, one: &Ready, (dir, name): &(u64, Name)) -> bool {
+    let Op::Remove { object, .. } = &one.op else { return false };
+    tree.home_path(*dir).is_ok_and(|dir| dir.join(name) == object.path)
 }
 
 /// The form of an operation on `object` under the name `place` after that name was changed to `copy`.
