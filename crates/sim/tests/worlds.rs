@@ -168,16 +168,17 @@ fn what_is_done_in_folders_that_another_program_moves_goes_with_them() {
 #[test]
 fn what_was_mended_in_longer_worlds_stays_mended() {
     use Trouble::{
-        AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Lost, Neighbour,
+        AgentKill, ClockSteps, FullDisks, GatewayCut, GatewayKill, Hangup, HomeCut, Links, Lost, Neighbour,
         OldAgents, Outsider, Refusals, Slow,
     };
     let home = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, HomeCut];
     let outsider = [GatewayKill, GatewayCut, Lost, Hangup, Slow, AgentKill, OldAgents, Outsider];
     let cut = [&outsider[..], &[HomeCut]].concat();
+    let links = [&cut[..], &[Links]].concat();
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 20] = [
+    let longer: [(&[Trouble], &[u64]); 21] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -207,6 +208,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&cut, &[2531, 3178, 3396, 5432, 9673, 7745]),
         // A removal that met the same bytes at the name that it names and at another one which led to its file before.
         (&cut, &[900272]),
+        // What was unsent of a file whose move was refused, and whose old name counted as free.
+        (&links, &[900191]),
         // The ctime of an unstable write that was lost, and of a directory, where the next clock is later than the last change.
         (&clocks, &[112, 136, 729, 7119, 7201]),
         // A file whose time had been set, under the name of half a move over it; what a killed agent had begun after a power cut.
