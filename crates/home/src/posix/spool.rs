@@ -3,7 +3,7 @@
 //! A spool is a file `.trellis-spool-SEQ` in the folder of its volume in `~/.cache/trellis`, with the bytes that were staged under one name, from
 //! the start without a gap; what comes ahead of its turn waits in memory. It need not be durable: who uses it compares its hash
 //! before anything happens. It is locked by the process that adds to it, because it may become a user's file, which one that was left behind
-//! must not write to. It ends with the operation that used it, or with a claim that comes before anybody goes on with it.
+//! must not write to. It ends with the operation that used it, when its gateway gives it up, or with a claim that comes before anybody goes on with it.
 
 use super::sys::{FileType, Mode, Rename, Sys, Sysult};
 use super::{Posix, claim, failed, is_of_space, lock};
