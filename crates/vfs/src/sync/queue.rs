@@ -596,6 +596,9 @@ impl Queue {
             let is_told = *seq <= known.told;
             let halved = if is_told { 0 } else { halved };
             batch.spools = if is_told { Some(Spools::ALL) } else { self.spools };
+            if is_told {
+                batch.goes_whole(op.change.object);
+            }
             ended = is_new && (known.has_left() || self.written_until(*seq, op, now).is_some())
                 || batch.is_full(limits::BATCH_BYTES >> halved)
                 || !batch.take(*seq, op, |seq| self.known.contains(seq) || self.torn.contains(seq));

@@ -27,8 +27,8 @@ pub(super) struct Selection {
     last: HashMap<u64, Last>,
     /// By object, what its last group of writes comes to.
     contents: HashMap<u64, Content>,
-    /// Objects that the batch creates.
-    made: HashSet<u64>,
+    /// Objects that the batch creates, and those whose writes went as a whole before: as much of them goes again.
+    whole: HashSet<u64>,
     /// Those of whose writes the home has refused one: there may be no room for all of them at once.
     refused: HashSet<u64>,
     /// What of it need not be counted, because it lies on the home's disk before it goes; `None`: nothing.
@@ -142,12 +142,17 @@ impl Selection {
         self.groups[group].seqs.last().is_some_and(known)
     }
 
+    /// What is written to an object is one operation, whatever there is of it: the home may know that so.
+    pub fn goes_whole(&mut self, object: u64) {
+        self.whole.insert(object);
+    }
+
     /// Counts what travels of a record. A write takes away from what its group would have carried.
     pub fn count(&mut self, change: &Change) {
         self.all_records += 1;
         let Op::Write { .. } = &change.op else {
             if let Op::Create { .. } = &change.op {
-                self.made.insert(change.object);
+                self.whole.insert(change.object);
             }
             self.records += 1;
             self.ops += 1;
@@ -170,7 +175,7 @@ impl Selection {
 
     fn load(&self, object: u64) -> Load {
         let Some(content) = self.contents.get(&object) else { return Load::default() };
-        let is_anew = content.is_anew() || self.made.contains(&object);
+        let is_anew = content.is_anew() || self.whole.contains(&object);
         let goes_whole = is_anew && !self.refused.contains(&object);
         let bytes = content.bytes();
         match self.spools.filter(|_| goes_whole) {

@@ -101,6 +101,23 @@ fn what_may_have_been_executed_does_not_travel_with_what_was_never_sent() {
     assert_eq!(next(&queue), [[3, 4]]);
 }
 
+/// It was more than goes otherwise in a batch, and nothing of it would go: its creation had its answer already.
+#[test]
+fn what_went_as_a_whole_goes_so_again_where_its_file_is_made() {
+    let mut queue = Queue::default();
+    for seq in 1..=24 {
+        let extent = Extent { segment: 1, pos: 0, len: 1 << 20, crc: 0 };
+        let mut write = write(7);
+        let pieces = vec![home::Piece::Data((seq - 1) << 20, Stored::Extent(extent))];
+        write.change.op = Op::Write { file: 7, base: None, pieces };
+        queue.push(seq, write);
+    }
+    queue.told(&known(vec![24]));
+    let groups = queue.select(Duration::ZERO, u64::MAX);
+    let told: Vec<_> = groups.iter().map(|group| (group.seqs.len(), group.spooled)).collect();
+    assert_eq!(told, [(24, true)]);
+}
+
 #[test]
 fn batches_are_shorter_where_connections_do_not_live_long_enough_for_one() {
     let record = 512u32 << 10;
