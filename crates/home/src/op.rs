@@ -109,8 +109,18 @@ oncrpc::xdr! {
     pub struct Done {
         /// The object; `None` when its last name is gone.
         pub attr: Option<Attr>,
-        /// The directories that were changed, in the order in which the operation names them.
+        /// The directories that were changed, in the order in which the operation names them. Where an agent left the content of
+        /// a file as it was, then that file as [`Done::since`] says.
         pub dirs: Vec<Attr>,
+    }
+}
+
+impl Done {
+    /// The ctime of its file since when nobody but operations of ours has moved that; `None` where the home does not say so, or
+    /// the content was written.
+    pub fn since(&self) -> Option<Time> {
+        let attr = self.attr.filter(|attr| attr.kind == Kind::File)?;
+        self.dirs.last().filter(|last| last.id == attr.id).map(|last| last.ctime)
     }
 }
 

@@ -60,6 +60,11 @@ impl Ledger {
         format!("{author}{:06};", state.next)
     }
 
+    /// The number of the newest token.
+    pub fn last(&self) -> u32 {
+        self.state.lock().next
+    }
+
     /// It is written, and must not be lost.
     pub fn require(&self, token: &str) {
         self.state.lock().required.insert(token.to_owned());

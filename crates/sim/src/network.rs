@@ -64,8 +64,13 @@ pub trait Meddler: Send + Sync {
     fn power_failed(&self, before: &Fs, durable: &Fs);
     /// The gateway was told what there is at a path.
     fn told(&self, path: &HomePath);
+    /// The gateway was told these bytes of a file.
+    fn read(&self, _bytes: &[u8]) {}
     /// The agent begins, or has ended, to remove something in a directory.
     fn removes(&self, dir: &HomePath, begins: bool);
+    /// The agent begins, or has ended, to do what may have been done before, or was accepted by an earlier process of the gateway:
+    /// a change that neither length nor time tells of is not seen by it then.
+    fn doubts(&self, _begins: bool) {}
 }
 
 /// The network and what is behind it.
@@ -95,6 +100,8 @@ struct State {
     up: bool,
     /// Pieces of work that are being done.
     at_work: usize,
+    /// The last operation that was lost at a claim, and whether the last batch began before it.
+    lost: (u64, bool),
 }
 
 struct Agent {
@@ -214,8 +221,15 @@ impl Net {
         variant: Option<Variant>,
     ) -> Arc<Net> {
         let rng = StdRng::seed_from_u64(seed);
-        let state =
-            State { rng, faults: Faults::default(), agent: None, old: Vec::new(), up: true, at_work: 0 };
+        let state = State {
+            rng,
+            faults: Faults::default(),
+            agent: None,
+            old: Vec::new(),
+            up: true,
+            at_work: 0,
+            lost: (0, false),
+        };
         let (meddler, meddles) = (Mutex::new(None), AtomicBool::new(false));
         let (state, refusals) = (Mutex::new(state), Refusals::default());
         let claims = AtomicU64::new(0);
@@ -266,6 +280,20 @@ impl Net {
     fn told(&self, path: &HomePath) {
         let meddler = self.meddler.lock().clone();
         meddler.iter().for_each(|m| m.told(path));
+    }
+
+    fn read(&self, bytes: &[u8]) {
+        let meddler = self.meddler.lock().clone();
+        meddler.iter().for_each(|m| m.read(bytes));
+    }
+
+    /// Whether a batch has anything that may have been done, or was accepted by an earlier process; a write may have travelled
+    /// with one of those, so that the batch behind them counts, too.
+    fn is_doubtful(&self, ops: &[Placed]) -> bool {
+        let (last, before) = &mut self.state.lock().lost;
+        let is_early = |placed: &Placed| placed.resent || placed.id.seq <= *last;
+        let now = ops.iter().any(is_early);
+        std::mem::replace(before, now) || now
     }
 
     fn say(&self, what: String) {
@@ -529,6 +557,10 @@ impl Line {
             claimed
         };
         let entered = self.work(&agent, (4, SELDOM_CLAIM), claim).await?;
+        {
+            let known = &mut self.net.state.lock().lost.0;
+            *known = lost.iter().copied().fold(*known, u64::max);
+        }
         self.net.claims.fetch_add(1, Ordering::Relaxed);
         self.net.say(format!("claimed; lost {lost:?}; begun {:?}", entered.known));
         agent.claims.lock().insert(volume);
@@ -598,7 +630,7 @@ impl Home for Line {
 
     async fn read(&self, file: &Loc, at: u64, len: u32) -> Result<Chunk> {
         let chunk = |posix: &Posix<SimSys>| posix.read(file, at, len).inspect(|_| self.net.told(&file.path));
-        self.ask(chunk).await
+        self.ask(chunk).await.inspect(|chunk| self.net.read(&chunk.data))
     }
 
     async fn readlink(&self, at: &Loc) -> Result<Bytes> {
@@ -675,9 +707,13 @@ impl Home for Line {
                 let dirs = || ops.iter().filter_map(|placed| removes_in(&placed.op));
                 meddler.iter().for_each(|m| dirs().for_each(|dir| m.removes(dir, begins)));
             };
+            let doubtful = net.is_doubtful(&ops);
+            let doubts = |begins| meddler.iter().filter(|_| doubtful).for_each(|m| m.doubts(begins));
+            doubts(true);
             told(true);
             let answer = posix.apply(ops.clone());
             told(false);
+            doubts(false);
             if process.is_alive() {
                 net.refusals.note(&ops, answer.as_deref().unwrap_or_default());
             }

@@ -7,10 +7,11 @@ use crate::machine::fs::{Fs, Ino, Inode};
 use crate::machine::{Around, Call, Fate, Machine, SimFd, SimSys};
 use crate::network::Meddler;
 use home::HomePath;
-use home::posix::sys::{FileType, Make, Mode, Rename, Sys, Sysult};
+use home::posix::sys::{FileType, Make, Mode, Rename, Stamp, Sys, Sysult};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -36,7 +37,19 @@ struct State {
     sys: SimSys,
     /// A file that it has open for writing, and the removals there were when it was opened.
     open: Option<(SimFd, u64)>,
+    /// The last such file.
+    opened: Option<Ino>,
     temp: u32,
+    /// What it wrote under the length and time that the file had.
+    quiet: Tokens,
+    /// Nothing tells such a change just now.
+    untold: bool,
+    /// What the gateway has read.
+    read: Tokens,
+    /// What was in a file whose ctime has moved since: a gateway that looks at it keeps nothing of it in its cache.
+    moved: Tokens,
+    /// What was written up to this token may have been evicted there.
+    evicted: Option<u32>,
     /// It makes hard links, too.
     links: bool,
     /// It moves folders, too.
@@ -79,7 +92,13 @@ impl Outsider {
             rng: StdRng::seed_from_u64(seed),
             sys,
             open: None,
+            opened: None,
             temp: 0,
+            quiet: Tokens::new(),
+            untold: false,
+            read: Tokens::new(),
+            moved: Tokens::new(),
+            evicted: Some(0),
             links,
             moves,
             known: HashMap::new(),
@@ -106,6 +125,16 @@ impl Outsider {
         let text = done.unwrap_or_else(|e| format!("cuts {name} off, and then {e}"));
         self.trace.lock().push(format!("outside: {text}; gone: {gone:?}"));
         self.ledger.excuse(gone);
+    }
+
+    /// The gateway's disk is full, so that its cache keeps nothing, or has room again.
+    pub fn fills(&self, full: bool) {
+        let state = &mut *self.state.lock();
+        if full {
+            (state.read, state.evicted) = (Tokens::new(), None);
+        } else if state.evicted.is_none() {
+            state.evicted = Some(self.ledger.last());
+        }
     }
 
     /// Removes what conflicts have left in the folders, after a look at it.
@@ -184,41 +213,54 @@ impl Outsider {
     }
 
     fn one_act(&self, s: &mut State, name: &str) -> Sysult<String> {
+        let folder = self.folder(s);
+        let dir = s.sys.open_root(folder.as_bytes())?;
+        let kind = s.rng.random_range(0..if s.links { 16 } else { 13 });
+        let file = s.sys.open_name(&dir, name.as_bytes()).map(|fd| fd.ino());
+        let done = self.act_on(s, kind, &dir, name);
+        if matches!(kind, 2 | 3 | 7 | 12..) {
+            file.iter().for_each(|ino| self.moves_ctime(s, *ino));
+        }
+        done
+    }
+
+    /// One of the things that it can do.
+    fn act_on(&self, s: &mut State, kind: u32, dir: &SimFd, name: &str) -> Sysult<String> {
         let sys = s.sys.clone();
-        let dir = sys.open_root(self.folder(s).as_bytes())?;
         let token = self.ledger.token('X');
-        match s.rng.random_range(0..if s.links { 15 } else { 12 }) {
-            12.. => {
+        match kind {
+            12 => self.write_quietly(s, dir, name, &token),
+            13.. => {
                 let other = NAMES[s.rng.random_range(0..NAMES.len())];
                 let replaces = s.rng.random_bool(0.5);
                 if replaces && other != name {
                     // As `ln -f` does.
                     s.temp += 1;
                     let temp = format!(".x{}", s.temp);
-                    sys.link(&dir, name.as_bytes(), &dir, temp.as_bytes())?;
-                    sys.rename(&dir, temp.as_bytes(), &dir, other.as_bytes(), Rename::Replace)?;
+                    sys.link(dir, name.as_bytes(), dir, temp.as_bytes())?;
+                    sys.rename(dir, temp.as_bytes(), dir, other.as_bytes(), Rename::Replace)?;
                     // Where both were one file already, both names stay.
-                    sys.unlink(&dir, temp.as_bytes(), false).ok();
+                    sys.unlink(dir, temp.as_bytes(), false).ok();
                     self.ledger.removal();
                 } else {
-                    sys.link(&dir, name.as_bytes(), &dir, other.as_bytes())?;
+                    sys.link(dir, name.as_bytes(), dir, other.as_bytes())?;
                 }
                 Ok(format!("links {name} to {other}, replacing: {replaces}"))
             }
             0 | 1 => {
-                let file = sys.create(&dir, name.as_bytes(), 0o644)?;
+                let file = sys.create(dir, name.as_bytes(), 0o644)?;
                 sys.write(&file, 0, token.as_bytes())?;
                 self.ledger.require(&token);
                 Ok(format!("creates {name} with {token}"))
             }
             2 | 3 => {
-                let file = sys.reopen(&sys.open_name(&dir, name.as_bytes())?, Mode::Write)?;
+                let file = sys.reopen(&sys.open_name(dir, name.as_bytes())?, Mode::Write)?;
                 self.append(&sys, &file, &token)?;
                 self.ledger.require(&token);
                 Ok(format!("appends {token} to {name}"))
             }
             4 => {
-                let file = sys.reopen(&sys.open_name(&dir, name.as_bytes())?, Mode::Write)?;
+                let file = sys.reopen(&sys.open_name(dir, name.as_bytes())?, Mode::Write)?;
                 sys.truncate(&file, 0)?;
                 sys.write(&file, 0, token.as_bytes())?;
                 self.ledger.require(&token);
@@ -227,25 +269,25 @@ impl Outsider {
             5 => {
                 s.temp += 1;
                 let temp = format!(".x{}", s.temp);
-                let file = sys.create(&dir, temp.as_bytes(), 0o644)?;
+                let file = sys.create(dir, temp.as_bytes(), 0o644)?;
                 sys.write(&file, 0, token.as_bytes())?;
-                sys.rename(&dir, temp.as_bytes(), &dir, name.as_bytes(), Rename::Replace)?;
+                sys.rename(dir, temp.as_bytes(), dir, name.as_bytes(), Rename::Replace)?;
                 self.ledger.removal();
                 self.ledger.require(&token);
                 Ok(format!("replaces {name} by {token}"))
             }
             6 => {
-                sys.unlink(&dir, name.as_bytes(), false)?;
+                sys.unlink(dir, name.as_bytes(), false)?;
                 self.ledger.removal();
                 Ok(format!("removes {name}"))
             }
             7 => {
                 let other = NAMES[s.rng.random_range(0..NAMES.len())];
-                sys.rename(&dir, name.as_bytes(), &dir, other.as_bytes(), Rename::Replace)?;
+                sys.rename(dir, name.as_bytes(), dir, other.as_bytes(), Rename::Replace)?;
                 self.ledger.removal();
                 Ok(format!("renames {name} to {other}"))
             }
-            _ => self.with_open_file(s, &dir, name, &token),
+            _ => self.with_open_file(s, dir, name, &token),
         }
     }
 
@@ -253,13 +295,14 @@ impl Outsider {
     fn with_open_file(&self, s: &mut State, dir: &SimFd, name: &str, token: &str) -> Sysult<String> {
         let Some((file, removals)) = s.open.take() else {
             let file = s.sys.reopen(&s.sys.open_name(dir, name.as_bytes())?, Mode::Write)?;
-            s.open = Some((file, self.ledger.removals()));
+            (s.opened, s.open) = (Some(file.ino()), Some((file, self.ledger.removals())));
             return Ok(format!("opens {name}"));
         };
         if s.rng.random_bool(0.3) {
             return Ok("closes its file".into());
         }
         self.append(&s.sys, &file, token)?;
+        self.moves_ctime(s, file.ino());
         // What the agent has taken out of the folder to remove it has none that a person would see.
         let named = self.folders().iter().any(|folder| self.machine.has(folder, file.ino()));
         // A file that nobody has meant to remove is still there.
@@ -268,6 +311,38 @@ impl Outsider {
         }
         s.open = Some((file, removals));
         Ok(format!("appends {token} to its open file, which has a name: {named}"))
+    }
+
+    /// Writes over what a file has, and gives it the time that it had, as `rsync --inplace -t` does.
+    fn write_quietly(&self, s: &mut State, dir: &SimFd, name: &str, token: &str) -> Sysult<String> {
+        let sys = &s.sys;
+        let file = sys.reopen(&sys.open_name(dir, name.as_bytes())?, Mode::Write)?;
+        let before = sys.stat(&file)?;
+        let last = before.size.checked_sub(token.len() as u64).ok_or(Errno::INVAL)?;
+        let content = self.machine.files().into_iter().find(|(ino, _)| *ino == file.ino());
+        let lost = content.map(|(_, content)| tokens(content.get(last as usize..).unwrap_or_default()));
+        sys.write(&file, last, token.as_bytes())?;
+        sys.set_times(&file, Stamp::Keep, Stamp::At(before.mtime))?;
+        // Whoever never saw what was there, or has forgotten it, does not see that it is something else.
+        let is_kept = |t: &str| s.evicted.is_some_and(|last| t[1..7].parse().is_ok_and(|n: u32| n > last));
+        let is_seen =
+            |t: &String| s.read.contains(t) || t.starts_with('O') && is_kept(t) && !s.moved.contains(t);
+        let is_seen = lost.is_some_and(|lost| lost.iter().any(is_seen));
+        // Nobody is kept from a file that somebody had open for writing when our operation began.
+        if is_seen && s.opened != Some(file.ino()) && !s.untold {
+            s.quiet.insert(token.to_owned());
+            self.ledger.require(token);
+        }
+        Ok(format!("writes {token} at {last} of {name}, and leaves its time"))
+    }
+
+    /// Something happens to a file.
+    fn moves_ctime(&self, s: &mut State, file: Ino) {
+        let content = self.machine.files().into_iter().find(|(ino, _)| *ino == file);
+        for token in content.iter().flat_map(|(_, content)| tokens(content)) {
+            s.read.remove(&token);
+            s.moved.insert(token);
+        }
     }
 
     fn append(&self, sys: &SimSys, file: &SimFd, token: &str) -> Sysult<()> {
@@ -315,6 +390,20 @@ impl Meddler for Outsider {
             self.ledger.removal();
             self.ledger.removing(begins);
         }
+    }
+
+    fn read(&self, bytes: &[u8]) {
+        let state = &mut *self.state.lock();
+        if state.evicted.is_some() {
+            state.read.extend(tokens(bytes));
+            state.moved.retain(|t| !state.read.contains(t));
+        }
+    }
+
+    fn doubts(&self, begins: bool) {
+        let state = &mut *self.state.lock();
+        state.untold = begins;
+        self.ledger.excuse(std::mem::take(&mut state.quiet));
     }
 
     fn power_failed(&self, before: &Fs, durable: &Fs) {

@@ -10,6 +10,8 @@ use vfs::Mode;
 pub enum Variant {
     /// Puts its copy in the place of whatever is there.
     BlindRename,
+    /// Compares length and time alone.
+    NoCtimes,
     /// Compares what is there, and then puts its copy in its place.
     CheckThenRename,
     /// Exchanges and verifies, but does not ask who has the file open for writing.
@@ -38,6 +40,7 @@ impl Variant {
     pub fn leaves_out(self) -> &'static [Step] {
         match self {
             Variant::BlindRename => &[Step::Compare, Step::Verify, Step::AskWriters],
+            Variant::NoCtimes => &[Step::CompareCtime],
             Variant::CheckThenRename => &[Step::Verify, Step::AskWriters],
             Variant::NoWriterTest => &[Step::AskWriters],
             Variant::DoneBeforeDurable => &[Step::SyncAll],
@@ -50,7 +53,7 @@ impl Variant {
     /// What has to go wrong for the step to be missed.
     pub fn troubles(self) -> Vec<Trouble> {
         match self {
-            Variant::BlindRename | Variant::CheckThenRename | Variant::NoWriterTest => {
+            Variant::BlindRename | Variant::NoCtimes | Variant::CheckThenRename | Variant::NoWriterTest => {
                 vec![Trouble::Outsider]
             }
             Variant::DoneBeforeDurable => vec![],

@@ -413,13 +413,18 @@ impl World {
     fn fill_a_disk(&mut self) {
         let home = self.rng.random_bool(0.5) || self.plan.has(Trouble::Neighbour);
         self.say(format!("the disk of the {} is full", if home { "home" } else { "gateway" }));
-        if home { self.machine.set_full(true) } else { self.gateway.disk().fill_up(false) }
+        if home {
+            return self.machine.set_full(true);
+        }
+        self.gateway.disk().fill_up(false);
+        self.shared.iter().for_each(|(outsider, _)| outsider.fills(true));
     }
 
     fn make_room(&mut self) {
         self.say("there is room");
         self.machine.set_full(false);
         self.gateway.disk().set_capacity(None);
+        self.shared.iter().for_each(|(outsider, _)| outsider.fills(false));
         self.net.set_up(true);
     }
 

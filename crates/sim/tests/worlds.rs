@@ -178,7 +178,7 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
     let clocks = [&home[..], &[ClockSteps]].concat();
     let crowded = [&home[..], &[FullDisks]].concat();
     let refusals = [&home[..7], &[Refusals, Neighbour]].concat();
-    let longer: [(&[Trouble], &[u64]); 21] = [
+    let longer: [(&[Trouble], &[u64]); 22] = [
         // The name that half a rename over a file gives it, taken for that of a later one; a write that was sent behind a
         // rename which the home knows, and not executed; a rename whose names later ones had exchanged.
         (&home, &[4455, 2609, 6929]),
@@ -210,6 +210,8 @@ fn what_was_mended_in_longer_worlds_stays_mended() {
         (&cut, &[900272]),
         // What was unsent of a file whose move was refused, and whose old name counted as free.
         (&links, &[900191]),
+        // What was made anew already, and was to get another name.
+        (&links, &[901684]),
         // The ctime of an unstable write that was lost, and of a directory, where the next clock is later than the last change.
         (&clocks, &[112, 136, 729, 7119, 7201]),
         // A file whose time had been set, under the name of half a move over it; what a killed agent had begun after a power cut.
@@ -344,6 +346,9 @@ fn what_was_mended_with_spools_stays_mended() {
         (&with(&[FullDisks]), &[613]),
     ];
     hold(100, &worlds);
+    // What another program wrote under the old length and time, to a file that is moved and removed then, or to our copy for
+    // which it waited.
+    hold(100, &[(&[Outsider, Spools], &[901190, 901494])]);
     // What was refused for want of room, of a file that another program has removed since.
     hold(30, &[(&[FullDisks, Outsider, Spools], &[28, 472])]);
 }

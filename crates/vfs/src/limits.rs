@@ -132,6 +132,9 @@ pub const PROMISES: usize = 1024;
 pub const LOOKS: usize = 256;
 /// Files that are read at a time at a home with whole seconds to find out which of several records left them there.
 pub const COMPARED_AT_ONCE: usize = 32;
+/// How often what an operation met is compared with its base, where only its ctime is another one, before that is taken for
+/// somebody who has it open.
+pub const LOOKED_AT_MAX: u32 = 4;
 /// Bytes that are compared at a time where the home has what may be half of a write of ours.
 pub const COMPARED_PART: usize = 128 << 10;
 /// Bytes of writes that may have been executed which are laid over one file for that, or to find out whether it is whole; where

@@ -315,6 +315,8 @@ pub fn enqueue(
         parked: None,
         again: None,
         rebuilt: false,
+        looked_at: 0,
+        recovered: false,
         refusals: 0,
         late: false,
         stopped: None,

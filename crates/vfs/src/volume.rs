@@ -586,7 +586,7 @@ fn recover(
         let lay = |tree: &mut Tree| enqueue(tree, seq, change, 0, now, laid, None);
         recovery.lay_again(tree, (seq, &again), seq <= saved, lay);
         if let Some(op) = tree.queue.get_mut(seq) {
-            op.late = late;
+            (op.late, op.recovered) = (late, true);
         }
     }
     tree.enter_unsent();

@@ -1,9 +1,9 @@
 //! What a home remembers while it runs. All of it may be lost: what is forgotten is staged again, and a
 //! repeated operation is then recognised by the state that it wants.
 
-use crate::attr::{Attr, HomeId, Version};
+use crate::attr::{Attr, HomeId, Time, Version};
 use crate::error::{Error, ErrorKind, Result};
-use crate::op::{SetTime, Staged};
+use crate::op::{Done, SetTime, Staged};
 use crate::recent::Recent;
 use crate::{OpId, Outcome, limits};
 use bytes::{Bytes, BytesMut};
@@ -17,12 +17,20 @@ struct Left {
     made_here: bool,
 }
 
+/// The ctimes of a file from one on that nothing but our own operations moved.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    since: Time,
+    last: Time,
+}
+
 /// Recent operations and what they left.
 pub(crate) struct Memo {
     outcomes: Recent<OpId, Outcome>,
     left: Recent<HomeId, Left>,
     /// By exchange an object got another inode: from the old to the new one.
     successors: Recent<HomeId, HomeId>,
+    chains: Recent<HomeId, Chain>,
     applied: HashMap<(u64, u32), u64>,
     serving: (u64, u32),
 }
@@ -33,6 +41,7 @@ impl Default for Memo {
             outcomes: Recent::new(limits::OUTCOMES_KEPT),
             left: Recent::new(limits::LEFT_KEPT),
             successors: Recent::new(limits::LEFT_KEPT),
+            chains: Recent::new(limits::LEFT_KEPT),
             applied: HashMap::new(),
             serving: (0, 0),
         }
@@ -144,6 +153,35 @@ impl Memo {
         base.same_content(now)
             || self.same_object(base.id, now.id)
                 && self.left.get(&now.id).is_some_and(|l| l.version.same_content(now))
+    }
+
+    /// Whether nobody but us can have changed a file since it had the length and the time that it has now: by its ctime, which
+    /// others move with a change of the content too, and whose moves by our operations are remembered. Where there is none, as
+    /// far as length and time tell.
+    pub fn is_sure(&self, base: &Version, now: &Version) -> bool {
+        let none = Time { sec: 0, nsec: 0 };
+        let is_told = base.same_content(now) && base.ctime != none && now.ctime != none;
+        !is_told || base.ctime == now.ctime || {
+            let chain = self.chains.get(&now.id);
+            chain.is_some_and(|chain| chain.last == now.ctime && chain.since <= base.ctime)
+        }
+    }
+
+    /// Notes that an operation moved the ctime of a file, or made it: `before`. Answers since when nobody else has.
+    pub fn moved(&mut self, id: HomeId, before: Option<Time>, after: Time) -> Time {
+        let known = self.chains.get(&id).filter(|chain| before == Some(chain.last)).map(|chain| chain.since);
+        let since = known.or(before).unwrap_or(after);
+        self.chains.put(id, Chain { since, last: after });
+        since
+    }
+
+    /// What an earlier agent moved is known by the outcome that it left.
+    pub fn moved_before(&mut self, done: &Done) {
+        if let (Some(attr), Some(since)) = (done.attr, done.since())
+            && self.chains.get(&attr.id).is_none()
+        {
+            self.chains.put(attr.id, Chain { since, last: attr.ctime });
+        }
     }
 
     /// The state that we left a file in.
@@ -331,6 +369,27 @@ mod tests {
         assert!(!memo.matches(&base, &version(4, 9)));
         assert!(memo.stamped(&base, &version(4, 9), true));
         assert!(memo.matches(&base, &version(4, 9)) && !memo.made_here(&version(4, 9)));
+    }
+
+    #[test]
+    fn a_ctime_that_somebody_else_moved_is_no_sure_one() {
+        let id = HomeId { fs: 1, ino: 2, generation: 0 };
+        let at = |sec| Time { sec, nsec: 0 };
+        let seen = |ctime| Version { id, size: 4, mtime: at(1), ctime: at(ctime) };
+        let mut memo = Memo::default();
+        assert!(memo.is_sure(&seen(3), &seen(3)) && !memo.is_sure(&seen(3), &seen(4)));
+        // A home without ctimes, and another content.
+        assert!(memo.is_sure(&seen(0), &seen(4)) && memo.is_sure(&seen(3), &seen(0)));
+        assert!(memo.is_sure(&seen(3), &Version { size: 5, ..seen(4) }));
+
+        assert_eq!(memo.moved(id, Some(at(3)), at(4)), at(3));
+        assert_eq!(memo.moved(id, Some(at(4)), at(6)), at(3));
+        assert!(memo.is_sure(&seen(3), &seen(6)) && memo.is_sure(&seen(4), &seen(6)));
+        // Before the first of them somebody else may have moved it; and behind the last.
+        assert!(!memo.is_sure(&seen(2), &seen(6)) && !memo.is_sure(&seen(3), &seen(7)));
+        assert_eq!(memo.moved(id, Some(at(7)), at(8)), at(7));
+        assert!(!memo.is_sure(&seen(6), &seen(8)) && memo.is_sure(&seen(7), &seen(8)));
+        assert_eq!(memo.moved(id, None, at(9)), at(9));
     }
 
     #[test]

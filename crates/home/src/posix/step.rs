@@ -9,6 +9,8 @@ use super::sys::Sys;
 pub enum Step {
     /// What is there is compared with what an operation was made to.
     Compare,
+    /// So is its ctime, which tells of what was changed under the length and the time that it had.
+    CompareCtime,
     /// What was taken out of its place is compared once more before it is removed.
     Verify,
     /// It is asked whether somebody has a file open for writing.

@@ -295,6 +295,11 @@ pub trait Sys: Send + Sync + 'static {
     /// Takes a write lease on a file that is open for writing here: until [`Sys::unlease`] whoever else opens or truncates
     /// it waits. `EAGAIN` means that somebody else has it open; any other error that this cannot be known.
     fn lease(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Takes a read lease on a file that is open for reading here: until [`Sys::unlease`] whoever opens it for writing waits.
+    /// `EAGAIN` means that somebody has it open for writing; any other error that this cannot be known.
+    fn hold(&self, fd: &Self::Fd) -> Sysult<()>;
+    /// Whether a lease of [`Sys::hold`] is there still, and nobody waits for it.
+    fn is_leased(&self, fd: &Self::Fd) -> bool;
     /// Gives the lease back.
     fn unlease(&self, fd: &Self::Fd);
     /// Writes at the end that the file has at that moment, in one step; how many bytes went. `EOPNOTSUPP` where the kernel

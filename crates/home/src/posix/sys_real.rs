@@ -624,6 +624,16 @@ impl Sys for Linux {
         })
     }
 
+    fn hold(&self, fd: &OwnedFd) -> Sysult<()> {
+        set_lease(fd, libc::F_RDLCK)
+    }
+
+    fn is_leased(&self, fd: &OwnedFd) -> bool {
+        // One that is being broken is told as what it will be (fcntl(2), F_GETLEASE).
+        // SAFETY: plain numbers.
+        unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETLEASE) == libc::F_RDLCK }
+    }
+
     fn unlease(&self, fd: &OwnedFd) {
         // It ends with the descriptor at the latest.
         set_lease(fd, libc::F_UNLCK).ok();

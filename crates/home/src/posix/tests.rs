@@ -7,6 +7,7 @@ mod disks;
 mod meddler;
 mod moves;
 mod power;
+mod quiet;
 mod races;
 mod rests;
 mod spools;

@@ -100,8 +100,15 @@ struct State {
     opens: BTreeMap<Ino, Opens>,
     /// Files that a process has locked.
     locks: BTreeMap<Ino, Arc<Process>>,
-    /// Files on which a process has a write lease.
-    leases: BTreeMap<Ino, Arc<Process>>,
+    /// Files on which a process has a lease.
+    leases: BTreeMap<Ino, Lease>,
+}
+
+/// A lease on a file.
+struct Lease {
+    holder: Arc<Process>,
+    /// Whoever reads it waits, too.
+    from_readers: bool,
 }
 
 /// What becomes of content that was not synced when the power fails.

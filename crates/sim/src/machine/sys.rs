@@ -1,7 +1,7 @@
 //! The system calls.
 
 use super::fs::{Change, Ino, ROOT};
-use super::{BLOCK, Call, Fate, Machine, Opens, Process, State, UID, User};
+use super::{BLOCK, Call, Fate, Lease, Machine, Opens, Process, State, UID, User};
 use home::attr::StatFs;
 use home::posix::sys::{Account, FileType, Fs, Left, Make, Mode, Mount, Rename, Stamp, Stat, Sys, Sysult};
 use home::{Time, XattrHow};
@@ -118,9 +118,10 @@ impl SimSys {
     }
 
     /// Whether an open has to wait for another process's lease.
-    fn waits_for(&self, state: &State, ino: Ino) -> bool {
-        let holder = state.leases.get(&ino).filter(|holder| holder.is_alive());
-        self.process.around.is_impatient() && holder.is_some_and(|h| !Arc::ptr_eq(h, &self.process))
+    fn waits_for(&self, state: &State, ino: Ino, mode: Mode) -> bool {
+        let lease = state.leases.get(&ino).filter(|lease| lease.holder.is_alive());
+        let lease = lease.filter(|lease| lease.from_readers || mode != Mode::Read);
+        self.process.around.is_impatient() && lease.is_some_and(|l| !Arc::ptr_eq(&l.holder, &self.process))
     }
 
     fn place(&self, fd: &SimFd) -> &'static str {
@@ -270,7 +271,7 @@ impl Sys for SimSys {
                 (Some(FileType::Dir), Mode::Write | Mode::ReadWrite) => Err(Errno::ISDIR),
                 (Some(FileType::Symlink), _) => Err(Errno::LOOP),
                 (_, Mode::Write | Mode::ReadWrite) if state.refuses == Some(ino) => Err(Errno::ACCESS),
-                _ if self.waits_for(state, ino) => Err(Errno::AGAIN),
+                _ if self.waits_for(state, ino, mode) => Err(Errno::AGAIN),
                 _ => Ok(state.open(ino, Some(mode), &self.process)),
             }
         })
@@ -634,15 +635,32 @@ impl Sys for SimSys {
             if users.filter(|u| u.lives() && !is_own(u)).count() > 0 {
                 return Err(Errno::AGAIN);
             }
-            state.leases.insert(ino, self.process.clone());
+            state.leases.insert(ino, Lease { holder: self.process.clone(), from_readers: true });
             Ok(())
         })
+    }
+
+    fn hold(&self, fd: &SimFd) -> Sysult<()> {
+        self.look("lease", fd, |state| {
+            let ino = known(state, fd)?;
+            let mut users = state.opens.get(&ino).into_iter().flat_map(|o| &o.users);
+            if users.any(|u| u.writes && u.lives()) {
+                return Err(Errno::AGAIN);
+            }
+            state.leases.insert(ino, Lease { holder: self.process.clone(), from_readers: false });
+            Ok(())
+        })
+    }
+
+    fn is_leased(&self, fd: &SimFd) -> bool {
+        let leases = &self.machine.state.lock().leases;
+        leases.get(&fd.ino).is_some_and(|lease| Arc::ptr_eq(&lease.holder, &self.process))
     }
 
     fn unlease(&self, fd: &SimFd) {
         // Also the end of a process that is dead comes here, when another one may have it.
         let leases = &mut self.machine.state.lock().leases;
-        if leases.get(&fd.ino).is_some_and(|holder| Arc::ptr_eq(holder, &self.process)) {
+        if leases.get(&fd.ino).is_some_and(|lease| Arc::ptr_eq(&lease.holder, &self.process)) {
             leases.remove(&fd.ino);
         }
     }

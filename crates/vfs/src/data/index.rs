@@ -181,6 +181,10 @@ pub struct Object {
     /// What the home has, or had, where something unsent was laid over it or cut it off. In memory alone, and evicted with its
     /// segments.
     pub before: Pieces,
+    /// Extents of what is clean or was before that the home never had in this file.
+    pub foreign: HashSet<(u64, u64)>,
+    /// They were too many: nothing tells what the home had.
+    pub mixed: bool,
 }
 
 impl Object {
@@ -201,6 +205,39 @@ impl Object {
             self.before.lay(from, piece);
         }
         self.bound_before();
+    }
+
+    /// The home never had this extent.
+    pub fn never_had(&mut self, extent: &Extent) {
+        self.foreign.insert(extent.key());
+        if self.foreign.len() > limits::BEFORE_PIECES {
+            (self.foreign, self.mixed) = (HashSet::new(), true);
+        }
+    }
+
+    /// The home has another file from now on: nothing that is here without being unsent is of that.
+    pub fn begins_anew(&mut self) {
+        let clean = self.pieces.0.values().filter(|p| !p.dirty);
+        let known: Vec<Extent> = clean.chain(self.before.0.values()).map(|p| p.extent).collect();
+        known.iter().filter(|extent| **extent != ZEROS).for_each(|extent| self.never_had(extent));
+    }
+
+    /// The pieces of [from, to) of which the home had each when what is unsent was made to that, in order.
+    pub fn of_base(&self, from: u64, to: u64) -> Pieces {
+        let mut base = Pieces::default();
+        if !self.mixed {
+            let clean = self.pieces.within(from, to).filter(|(_, p)| !p.dirty);
+            let all = self.before.within(from, to).chain(clean);
+            let own = all.filter(|(_, p)| !self.foreign.contains(&p.extent.key()));
+            own.for_each(|(at, piece)| base.lay(at, piece));
+            base.retain(|p| !p.is_zeros());
+        }
+        base
+    }
+
+    /// Nothing is unsent any more.
+    pub fn forget_before(&mut self) {
+        (self.before, self.foreign, self.mixed) = (Pieces::default(), HashSet::new(), false);
     }
 
     fn bound_before(&mut self) {
@@ -344,14 +381,17 @@ impl Index {
     }
 
     /// Unpins an extent and answers its object, if that is still indexed; its segment stays pinned until [`Index::release`].
-    pub fn unpin(&mut self, extent: &Extent) -> Option<(u64, u64)> {
+    /// `went`: the home has it, or may have it.
+    pub fn unpin(&mut self, extent: &Extent, went: bool) -> Option<(u64, u64)> {
         let pinned = self.pinned.remove(&extent.key())?;
         self.dirty_bytes -= u64::from(pinned.len);
         self.unpinned.push(extent.segment);
         let (object, at) = pinned.place?;
         let found = self.objects.get_mut(&object)?;
         found.pieces.update(at, extent, |p| p.dirty = false);
-        found.sent(at, extent);
+        if went {
+            found.sent(at, extent);
+        }
         Some((object, at))
     }
 

@@ -37,7 +37,7 @@ use crate::journal::Extent;
 use bytes::Bytes;
 use entry::{Entry, Kind, SEGMENT_HEADER_LEN, SegmentHeader};
 use home::{Time, Version};
-use index::{Index, Piece, Pieces, Segment};
+use index::{Index, Piece, Segment};
 use oncrpc::xdr::Xdr;
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -203,14 +203,30 @@ impl DataLog {
     /// The record of the extent retired: it becomes ordinary clean cache. Call this after appending the record's
     /// [`crate::journal::Body::Retire`]; its segment may be evicted once that is durable.
     pub fn unpin(&self, extent: &Extent) {
+        self.unpin_as(extent, true);
+    }
+
+    /// `went`: the home has it, or may have it.
+    fn unpin_as(&self, extent: &Extent, went: bool) {
         let mut tail = self.tail.lock();
         self.share.went(u64::from(extent.len), self.env.clock.instant());
         let (object, at, epoch) = {
             let mut index = self.index.lock();
-            let Some((object, at)) = index.unpin(extent) else { return };
+            let Some((object, at)) = index.unpin(extent, went) else { return };
             (object, at, index.object(object).epoch)
         };
         self.note(&mut tail, Kind::Retired, object, epoch, at, extent.to_bytes());
+    }
+
+    /// The same of an extent that does not go home; `perhaps`: a part of it may have gone.
+    pub fn give_up(&self, extent: &Extent, perhaps: bool) {
+        {
+            let index = &mut *self.index.lock();
+            let place = index.pinned.get(&extent.key()).and_then(|pinned| pinned.place);
+            let object = place.and_then(|(object, _)| index.objects.get_mut(&object));
+            object.into_iter().for_each(|o| o.never_had(extent));
+        }
+        self.unpin_as(extent, perhaps);
     }
 
     /// The ranges (offset, length) of [at, at+len) that are not cached.
@@ -288,10 +304,24 @@ impl DataLog {
         self.note(&mut tail, Kind::Truncate, object, epoch, size, Bytes::new());
     }
 
+    /// The home has cut an object to `size`: what it had beyond is not what it has.
+    pub fn cut_before(&self, object: u64, size: u64) {
+        if let Some(o) = self.index.lock().objects.get_mut(&object) {
+            o.before.clear(size, u64::MAX);
+        }
+    }
+
     /// Nothing is unsent of an object any more: forgets what the home had before.
     pub fn forget_before(&self, object: u64) {
         if let Some(o) = self.index.lock().objects.get_mut(&object) {
-            o.before = Pieces::default();
+            o.forget_before();
+        }
+    }
+
+    /// What is unsent of an object goes to another file: of the one that it was made to nothing else is here.
+    pub fn begins_anew(&self, object: u64) {
+        if let Some(o) = self.index.lock().objects.get_mut(&object) {
+            o.begins_anew();
         }
     }
 

@@ -198,6 +198,23 @@ impl DataLog {
         wants.into_iter().filter_map(|want| Some((want.at, want.read().ok()?))).collect()
     }
 
+    /// What is here of [at, at+len) of the content that unsent changes were made to, in order: what is cached of it, and what was
+    /// where something unsent lies over it or has cut it off.
+    pub fn of_base(&self, object: u64, at: u64, len: u64) -> Vec<(u64, Bytes)> {
+        let end = at.saturating_add(len);
+        let mut wants: Vec<Want> = {
+            let Index { objects, segments, .. } = &*self.index.lock();
+            let Some(o) = objects.get(&object) else { return Vec::new() };
+            let base = o.of_base(at, end);
+            let with_file = base.within(at, end).filter_map(|(at, piece)| {
+                Some(Want { at, piece, file: segments.get(&piece.extent.segment)?.file.clone() })
+            });
+            with_file.collect()
+        };
+        wants.sort_by_key(|want| want.at);
+        wants.into_iter().filter_map(|want| Some((want.at, want.read().ok()?))).collect()
+    }
+
     fn clean_pieces(&self, object: u64, from: u64, to: u64, when: When) -> Vec<Want> {
         let index = self.index.lock();
         let pieces = match when {

@@ -571,3 +571,42 @@ fn zeros_fill_gaps_alone_and_are_no_more_than_a_cache() {
     assert_eq!(log.gaps(1, 0, 4), [(0, 2)]);
     assert_eq!(log.holes(9, 3, 4), [(3, 4)]);
 }
+
+/// What of a file the home had when what is unsent was made to that.
+fn of_base(log: &DataLog) -> Vec<(u64, Vec<u8>)> {
+    log.of_base(1, 0, SIZE).into_iter().map(|(at, bytes)| (at, bytes.to_vec())).collect()
+}
+
+#[test]
+fn what_never_went_home_is_not_of_the_base() {
+    let disk = SimDisk::new();
+    let log = open(&disk, &Budget::new(1 << 30));
+    let put = |bytes: &'static [u8], pin| log.put(1, 0, &[Bytes::from_static(bytes)], pin).unwrap();
+    put(b"seen", Pin::Clean);
+    let [first, second] = [put(b"1111", Pin::Dirty), put(b"2222", Pin::Dirty)];
+    log.give_up(&first, false);
+    assert_eq!(of_base(&log), [(0, b"seen".to_vec())]);
+    log.give_up(&second, false);
+    assert_eq!(of_base(&log), [(0, b"seen".to_vec())]);
+    log.forget_before(1);
+
+    let third = put(b"3333", Pin::Dirty);
+    log.unpin(&third);
+    assert_eq!(of_base(&log), [(0, b"3333".to_vec())]);
+}
+
+/// A copy that a conflict makes has of the file that it was nothing at the home.
+#[test]
+fn what_a_file_had_is_not_what_its_copy_has() {
+    let disk = SimDisk::new();
+    let log = open(&disk, &Budget::new(1 << 30));
+    let put = |bytes: &'static [u8], pin| log.put(1, 0, &[Bytes::from_static(bytes)], pin).unwrap();
+    put(b"seen", Pin::Clean);
+    let [first, second] = [put(b"1111", Pin::Dirty), put(b"2222", Pin::Dirty)];
+    log.begins_anew(1);
+    assert_eq!(of_base(&log), []);
+    log.unpin(&first);
+    assert_eq!(of_base(&log), [(0, b"1111".to_vec())]);
+    log.unpin(&second);
+    assert_eq!(of_base(&log), [(0, b"2222".to_vec())]);
+}

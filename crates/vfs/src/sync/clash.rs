@@ -21,6 +21,9 @@ use std::sync::Arc;
 impl Volume {
     /// The home has something else than the base.
     pub async fn conflicted(self: &Arc<Self>, one: &Ready, theirs: Option<Attr>) -> Result<()> {
+        if self.is_sent_again(one, theirs.as_ref()).await? {
+            return Ok(());
+        }
         {
             // What is resolved is the whole content.
             let mut tree = self.tree.lock();
@@ -89,7 +92,7 @@ impl Volume {
             Resolution::Merge => {
                 self.done(&mut self.tree.lock(), &one.group, &Done { attr: theirs, dirs: vec![] })
             }
-            Resolution::Drop if self.saves_nameless(one, object)? => Ok(()),
+            Resolution::Drop if self.saves_nameless(&mut self.tree.lock(), &one.group)? => Ok(()),
             Resolution::Drop => {
                 self.drop_ours(one)?;
                 self.reveal(one, object)
@@ -364,7 +367,7 @@ impl Volume {
             let lost = Lost { object, place: (dir, name), copy, made: (change.time, seq) };
             self.take_lost_name(&mut tree, lost, theirs, how)?;
         }
-        change.extents().for_each(|e| self.data.unpin(e));
+        change.extents().for_each(|e| self.data.give_up(e, false));
         tree.notes.content(object, 0);
         Ok(())
     }
@@ -385,6 +388,7 @@ impl Volume {
         let attr = &Attr { nlink: links as u32, ..*attr };
         inode.attr = Some(*attr);
         self.write_all_again(tree, object, attr, (attr.size, filled))?;
+        self.data.begins_anew(object);
         for (name, value) in tree.take_xattrs(object)? {
             let op = Op::SetXattr { object, name, value: Some(value), how: XattrHow::Any };
             self.submit_again(tree, object, attr, op)?;
@@ -422,24 +426,26 @@ impl Volume {
         Ok(())
     }
 
-    /// A file that the home has no name for, and so no place for what is unsent of its content, was to get a name: it is made anew
-    /// beside that one. Answers whether it was so.
-    fn saves_nameless(&self, one: &Ready, object: u64) -> Result<bool> {
-        let mut tree = self.tree.lock();
-        let Some(seq) = one.group.seqs.first().copied() else { return Ok(false) };
+    /// A file that the home has no name for and gets none before, and so no place for what is unsent of its content, was to get a
+    /// name: it is made anew beside that one. Answers whether it was so.
+    pub(super) fn saves_nameless(&self, tree: &mut Tree, group: &Group) -> Result<bool> {
+        let Some(seq) = group.seqs.first().copied() else { return Ok(false) };
         let Some(change) = tree.queue.get(seq).map(|p| p.change.clone()) else { return Ok(false) };
-        let Op::Rename { from, name, to, new_name, .. } = &change.op else { return Ok(false) };
+        let Op::Rename { from, name, object, to, new_name, .. } = &change.op else { return Ok(false) };
+        let object = *object;
         let inode = tree.get(object)?;
         let Some(attr) = inode.attr.filter(|attr| attr.kind == Kind::File && !inode.gone) else {
             return Ok(false);
         };
         let nameless = inode.binding.is_none();
-        let is_content = |c: &Change| c.object == object && matches!(c.op, Op::Write { .. });
-        if !nameless || !tree.queue.iter().any(|(later, p)| later > seq && is_content(&p.change)) {
+        let own = || tree.queue.iter().filter(|(_, p)| p.change.object == object);
+        let is_made = own().any(|(s, p)| s < seq && matches!(p.change.op, Op::Create { .. }));
+        let is_written = own().any(|(s, p)| s > seq && matches!(p.change.op, Op::Write { .. }));
+        if !nameless || is_made || !is_written {
             return Ok(false);
         }
         let copy = conflict::copy_name(new_name, self.shared.gateway, change.time, seq);
-        self.make_anew(&mut tree, (seq, object), (&attr, 0), (*to, new_name), &copy)?;
+        self.make_anew(tree, (seq, object), (&attr, 0), (*to, new_name), &copy)?;
         let node = tree.names_mut(*from)?;
         // Another file may have it by now.
         if node.slot(name).is_some_and(|slot| slot.pending == 0 && slot.child.is_none()) {
@@ -471,7 +477,7 @@ impl Volume {
         let copy = conflict::copy_name(&name, self.shared.gateway, change.time, first);
         self.make_anew(tree, (first, object), (&attr, 0), (dir, &name), &copy)?;
         self.count_conflict(tree, object);
-        change.extents().for_each(|e| self.data.unpin(e));
+        change.extents().for_each(|e| self.data.give_up(e, false));
         tree.notes.content(object, 0);
         Ok(())
     }
@@ -590,7 +596,7 @@ impl Volume {
         if written.is_err() {
             // What is queued already shows again before what no record names goes.
             self.lay_unsent(tree, object);
-            put.iter().for_each(|extent| self.data.unpin(extent));
+            put.iter().for_each(|extent| self.data.give_up(extent, false));
         }
         written
     }

@@ -42,7 +42,7 @@ impl Volume {
                 }
                 // What is unsent of one that was parted would go over the other's: it goes on meeting what the home never has.
                 if is_its || tree.get(id).is_ok_and(|inode| inode.pending == 0) {
-                    self.confirm_attr(tree, id, &attr, change);
+                    self.confirm_attr(tree, id, (&attr, done.since()), change);
                 }
                 self.join(tree, (id, other), &attr);
             }
@@ -146,13 +146,15 @@ impl Volume {
         tree.unsaved(id);
     }
 
-    fn confirm_attr(&self, tree: &mut Tree, id: u64, attr: &Attr, change: &Change) {
+    /// `since`: see [`Done::since`].
+    fn confirm_attr(&self, tree: &mut Tree, id: u64, (attr, since): (&Attr, Option<Time>), change: &Change) {
         let (at, heard) = (self.env.clock.instant(), tree.heard(self.env.clock.now()));
         let version = attr.version();
         let written = matches!(change.op, Op::Write { .. });
         let laid = !tree.unlaid.contains(&id);
         let Ok(inode) = tree.get(id) else { return };
-        if is_foreign(inode, attr, change) {
+        let moved = inode.base.filter(|base| is_told(base) && since.is_some_and(|since| base.ctime < since));
+        if is_foreign(inode, attr, change) || moved.is_some() && inode.pending == 0 {
             // Our own later changes stay those of a content that was seen. Without any, it is as if we had looked.
             if inode.pending == 0 {
                 meta::adopt(inode, attr, at, heard);
@@ -177,8 +179,10 @@ impl Volume {
         match inode.pending {
             // It compares with what was there before: in mode `strict` clients must see another ctime.
             0 => meta::adopt(inode, attr, at, heard),
-            _ => inode.base = Some(version),
+            // Somebody else has moved it before we did, perhaps with the content: that is seen when the content is to be changed.
+            _ => inode.base = Some(moved.map_or(version, |base| Version { ctime: base.ctime, ..version })),
         }
+        let version = inode.base.filter(|_| moved.is_some()).unwrap_or(version);
         if inode.kind == home::Kind::File {
             let done = inode.pending == 0;
             if written && laid && !change.plain {
@@ -207,7 +211,7 @@ impl Volume {
             return;
         }
         let (at, heard) = (self.env.clock.instant(), tree.heard(self.env.clock.now()));
-        for attr in &done.dirs {
+        for attr in done.dirs.iter().filter(|attr| attr.kind == home::Kind::Dir) {
             let Some(dir) = tree.find_home(&attr.id) else { continue };
             if let Ok(inode) = tree.get(dir)
                 && inode.pending == 0
@@ -252,8 +256,13 @@ pub(super) fn as_left(change: &Change, there: Attr) -> Attr {
     }
 }
 
-/// Whether an outcome shows content that our changes do not explain: another program wrote the file, and nobody here has
-/// seen that.
+/// Whether the ctime of a version is known: some homes have none.
+pub(super) fn is_told(version: &Version) -> bool {
+    version.ctime != Time { sec: 0, nsec: 0 }
+}
+
+/// Whether an outcome shows content that our changes do not explain: another program wrote the file, or may have, and nobody here
+/// has seen that.
 fn is_foreign(inode: &Inode, attr: &Attr, change: &Change) -> bool {
     let content = matches!(change.op, Op::Create { .. } | Op::Write { .. });
     let set = match &change.op {
@@ -262,7 +271,8 @@ fn is_foreign(inode: &Inode, attr: &Attr, change: &Change) -> bool {
     };
     let has_time =
         |base: home::Version| base.mtime == attr.mtime || set.is_some_and(|set| is_kept_as(set, attr.mtime));
-    let differs = |base: home::Version| base.size != attr.size || !has_time(base);
+    let is_parted = |base: home::Version| base.id == HomeId::default() && base.id != attr.id;
+    let differs = |base: home::Version| is_parted(base) || base.size != attr.size || !has_time(base);
     inode.kind == home::Kind::File && !change.plain && !content && inode.base.is_some_and(differs)
 }
 

@@ -28,6 +28,7 @@ pub mod queue;
 pub mod resume;
 pub mod settle;
 pub mod spool;
+mod unsure;
 pub mod vanish;
 
 use crate::config::Unsent;

@@ -322,7 +322,7 @@ impl Volume {
 /// for that, its ctime tells nothing: an attempt to replace a file that is taken back moves it.
 pub(super) fn is_in_use(tree: &Tree, one: &Ready, theirs: &Attr) -> bool {
     let first = one.group.seqs.first().and_then(|seq| tree.queue.get(*seq));
-    let tried = first.is_some_and(|op| op.rebuilt);
+    let tried = first.is_some_and(|op| op.rebuilt || op.looked_at >= limits::LOOKED_AT_MAX);
     one.base().is_some_and(|base| {
         let ctime = if tried { base.ctime } else { theirs.ctime };
         *base == Version { ctime, ..theirs.version() }

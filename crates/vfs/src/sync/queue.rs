@@ -48,6 +48,10 @@ pub struct Pending {
     pub again: Option<Duration>,
     /// What it met was taken for our own, so that it was made to that, and sent again.
     pub rebuilt: bool,
+    /// An earlier process accepted it: which bytes its base had is not known for certain any more.
+    pub recovered: bool,
+    /// How often what it met was looked at, and it was sent again.
+    pub looked_at: u32,
     /// How often it was refused since the start.
     pub refusals: u32,
     /// It was refused once, or waited for such a one, or has another form: what came after it may have been executed before it.

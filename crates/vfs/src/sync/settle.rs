@@ -14,7 +14,7 @@ use crate::limits;
 use crate::meta;
 use crate::overlay::overlay;
 use crate::volume::Volume;
-use home::{Attr, Done, Error, ErrorKind, Loc, New, Op, Result, Time};
+use home::{Attr, Done, Error, ErrorKind, Loc, New, Op, Piece, Result, Time};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -151,11 +151,20 @@ impl Volume {
     /// power cut must find its extents.
     /// Where that is impossible nothing more is accepted: a restart would replay the change over later ones.
     pub fn retire(&self, seq: u64, change: &Change, how: Fate) -> Result<()> {
+        let is_done = matches!(how, Fate::Done(_));
         if let Err(e) = self.lane.append(Body::Retire(Retire { seq, how })) {
             self.lane.give_up(&format!("an outcome could not be recorded: {e}"));
             return Err(local(e));
         }
-        change.extents().for_each(|e| self.data.unpin(e));
+        let Op::Write { pieces, .. } = &change.op else { return Ok(()) };
+        for piece in pieces {
+            match piece {
+                Piece::Truncate(size) if is_done => self.data.cut_before(change.object, *size),
+                Piece::Data(_, Stored::Extent(extent)) if is_done => self.data.unpin(extent),
+                Piece::Data(_, Stored::Extent(extent)) => self.data.give_up(extent, true),
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -210,7 +219,10 @@ impl Volume {
                 }
             }
             false if kind == ErrorKind::NotFound => {
-                if let Err(e) = self.drop_group(tree, group) {
+                let saved = self.saves_nameless(tree, group);
+                let dropped =
+                    saved.and_then(|saved| if saved { Ok(()) } else { self.drop_group(tree, group) });
+                if let Err(e) = dropped {
                     tracing::error!(account = %self.account, "{e}");
                 }
             }

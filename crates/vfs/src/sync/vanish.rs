@@ -59,7 +59,7 @@ impl Volume {
             .collect();
         tree.tick += 1;
         for (_, op) in self.take_out(tree, &Group::of(seqs)) {
-            op.change.extents().for_each(|e| self.data.unpin(e));
+            op.change.extents().for_each(|e| self.data.give_up(e, false));
             // The home was not asked: what is known of the names is what was known before.
             for (dir, name) in queue::names(&op.change) {
                 if let Ok(node) = tree.names_mut(dir)

@@ -2,8 +2,8 @@
 
 use super::super::sys::{Mode, Stamp, Sys};
 use super::create::SET_ID;
-use super::{Act, Batch};
-use crate::attr::{Kind, Version};
+use super::{Act, Batch, Fail};
+use crate::attr::{Attr, Kind, Version};
 use crate::error::ErrorKind;
 use crate::op::{Done, Placed, SetAttr, SetTime};
 use crate::posix::lock;
@@ -29,28 +29,13 @@ impl<S: Sys> Batch<'_, S> {
         set: &SetAttr,
     ) -> Act<Done> {
         let found = self.home.find(at)?;
-        let (fd, old) = (&found.fd, found.attr);
+        let old = found.attr;
         if !self.same(self.meant(at), old.id) || self.is_anothers(placed, &old) {
             return Err(ErrorKind::Stale.into());
         }
-        if set.uid.is_some_and(|uid| uid != old.uid) {
-            return Err(ErrorKind::Perm.into());
-        }
-        if let Some(gid) = set.gid.filter(|gid| *gid != old.gid) {
-            self.sys().chgrp(fd, gid)?;
-        }
-        if let Some(mode) = set.mode.filter(|_| old.kind != Kind::Symlink) {
-            let mode = if old.kind == Kind::Dir { mode } else { mode & !SET_ID };
-            self.sys().chmod(fd, mode & 0o7777)?;
-        }
-        match self.base(placed, base, &old).filter(|_| set.mtime.is_some()) {
-            Some(base) => self.stamp_known(&found, &base, set)?,
-            None if set.atime.is_some() || set.mtime.is_some() => {
-                self.sys().set_times(fd, stamp(set.atime), stamp(set.mtime))?;
-            }
-            None => {}
-        }
-        let attr = self.home.attr_of(fd)?;
+        self.finds(&old);
+        let base = self.base(placed, base, &old).filter(|_| set.mtime.is_some());
+        let attr = self.moving(placed, &found, |batch| batch.set_held(placed, &found, base.as_ref(), set))?;
         // A time set on purpose is the one to restore.
         if set.mtime.is_some()
             && let Some(touched) = self.touched.iter_mut().find(|t| t.id == attr.id)
@@ -62,23 +47,44 @@ impl<S: Sys> Batch<'_, S> {
         Ok(Done { attr: Some(attr), dirs: Vec::new() })
     }
 
-    /// Sets the times of a file with a content that the gateway knows. Another content keeps its modification time: else
-    /// nobody would see that it is another one. Meanwhile nobody opens the file, where the home can see to that.
-    fn stamp_known(&mut self, found: &Found<S>, base: &Version, set: &SetAttr) -> Act<()> {
-        let id = found.attr.id;
-        let written = self.take_open(id);
-        let opened = if written.is_none() { self.sys().reopen(&found.fd, Mode::Read).ok() } else { None };
-        let guard = written.as_ref().or(opened.as_ref()).filter(|fd| self.sys().lease(fd).is_ok());
-        let done = self.stamp_if_known(found, base, set);
-        if let Some(fd) = guard {
-            self.sys().unlease(fd);
+    fn set_held(
+        &mut self,
+        placed: &Placed,
+        found: &Found<S>,
+        base: Option<&Version>,
+        set: &SetAttr,
+    ) -> Act<Attr> {
+        let fd = &found.fd;
+        let old = self.home.attr_of(fd)?;
+        // Before the ctime moves by which it is told.
+        if let Some(base) = base
+            && self.compares_ctime(placed)
+            && !lock(&self.home.memo).is_sure(base, &old.version())
+        {
+            return Err(Fail::Conflict(Some(old)));
         }
-        if let Some(fd) = written {
-            self.keep_open(fd, id, true);
+        if set.uid.is_some_and(|uid| uid != old.uid) {
+            return Err(ErrorKind::Perm.into());
         }
-        done
+        if let Some(gid) = set.gid.filter(|gid| *gid != old.gid) {
+            self.sys().chgrp(fd, gid)?;
+        }
+        if let Some(mode) = set.mode.filter(|_| old.kind != Kind::Symlink) {
+            let mode = if old.kind == Kind::Dir { mode } else { mode & !SET_ID };
+            self.sys().chmod(fd, mode & 0o7777)?;
+        }
+        match base {
+            Some(base) => self.stamp_if_known(found, base, set)?,
+            None if set.atime.is_some() || set.mtime.is_some() => {
+                self.sys().set_times(fd, stamp(set.atime), stamp(set.mtime))?;
+            }
+            None => {}
+        }
+        Ok(self.home.attr_of(fd)?)
     }
 
+    /// Sets the times of a file with a content that the gateway knows. Another content keeps its modification time: else
+    /// nobody would see that it is another one.
     fn stamp_if_known(&mut self, found: &Found<S>, base: &Version, set: &SetAttr) -> Act<()> {
         let before = self.home.attr_of(&found.fd)?.version();
         let foreign =

@@ -1,6 +1,7 @@
 //! Changes of content: which way to take, and the way in place.
 
 use super::super::sys::{Mode, Stamp, Sys, Sysult};
+use super::ctimes::is_untouched;
 use super::{Act, Batch, Fail};
 use crate::attr::{Attr, HomeId, Kind, Version};
 use crate::error::ErrorKind;
@@ -51,12 +52,13 @@ impl<S: Sys> Batch<'_, S> {
             return Ok(done);
         }
         let mut target = self.target(placed, at)?;
+        self.finds(&target.file.attr);
         let base = self.base(placed, base, &target.file.attr);
         target.guarded = base.is_some();
         let pieces = self.pieces(pieces)?;
         let mut resume = false;
         if let Some(base) = &base
-            && !self.matches(Some(base), &target.file.attr)
+            && !self.matches(placed, Some(base), &target.file.attr)
         {
             if placed.resent && self.is_done(placed, base, &target.file, &pieces) {
                 let attr = target.file.attr;
@@ -228,7 +230,7 @@ impl<S: Sys> Batch<'_, S> {
         let old = target.file.attr;
         let guarded = target.guarded && !placed.plain;
         let now = self.home.attr_of(fd)?;
-        if guarded && !now.version().same_content(&old.version()) {
+        if guarded && !is_untouched(&old, &now) {
             return Err(Fail::Conflict(Some(now)));
         }
         let is_told = !placed.plain && self.claim.is_some();

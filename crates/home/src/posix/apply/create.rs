@@ -162,13 +162,16 @@ impl<S: Sys> Batch<'_, S> {
         if !self.same(self.meant(object), source.attr.id) {
             return Err(ErrorKind::Stale.into());
         }
+        self.finds(&source.attr);
         self.sync_before_name(source.attr.id)?;
-        match self.sys().link(&from.fd, old.as_bytes(), &dir.fd, name.as_bytes()) {
-            Ok(()) => {}
-            Err(Errno::EXIST) => return self.linked_before(placed, dir, name, &source.attr),
-            Err(e) => return Err(e.into()),
-        }
-        let new = self.home.find_in(&dir.fd, name)?.ok_or(ErrorKind::Stale)?;
+        let linked = self.moving(placed, &source, |batch| {
+            match batch.sys().link(&from.fd, old.as_bytes(), &dir.fd, name.as_bytes()) {
+                Ok(()) => Ok(Some(batch.home.find_in(&dir.fd, name)?.ok_or(ErrorKind::Stale)?)),
+                Err(Errno::EXIST) => Ok(None),
+                Err(e) => Err(e.into()),
+            }
+        })?;
+        let Some(new) = linked else { return self.linked_before(placed, dir, name, &source.attr) };
         if new.attr.id != source.attr.id {
             return self.linked_another(&dir, to, name, &new.attr);
         }

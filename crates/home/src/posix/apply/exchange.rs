@@ -41,6 +41,13 @@ enum Copy {
     NotWorthIt,
 }
 
+/// A copy, open for reading.
+struct Made<Fd> {
+    fd: Fd,
+    /// Whoever opens it for writing waits.
+    held: bool,
+}
+
 /// What an operation of ours left, not what somebody else has made of it since.
 pub(super) fn own(left: Attr, now: Attr) -> Attr {
     if now.version().same_content(&left.version()) { now } else { left }
@@ -61,39 +68,37 @@ impl<S: Sys> Batch<'_, S> {
         let mut temp = self.unique(COPY)?;
         let stage = self.sys().open_name(&self.stagings[at].fd, b".")?;
         let (made, taken) = self.begin_copy(target, pieces, (&stage, &temp))?;
+        let mut copy = Made { fd: self.sys().reopen(&made, Mode::Read)?, held: false };
         let built = self.build(placed, target, pieces, (&made, taken));
         let ours = self.home.attr_of(&made)?;
-        let mut copy = Some(made);
+        // It would look like another's writer.
+        drop(made);
         let swapped = match built {
             Ok(Copy::Whole) => match self.make_ready((&stage, &temp), &ours.version(), target) {
                 Ok(ready) => {
                     temp = ready;
-                    self.swap(at, &stage, &temp, target, &mut copy)
+                    // What somebody wrote to it before its ctime is known would pass for ours, or go away with it.
+                    copy.held = self.sys().hold(&copy.fd).is_ok();
+                    let swap = |batch: &mut Self| batch.take_place(at, (&stage, &temp), target, &copy);
+                    self.untouched(&target.file, swap)
                 }
                 Err(e) => Err(e.into()),
             },
             Ok(Copy::NotWorthIt) => Ok(Swap::Apart),
             Err(fail) => Err(fail),
         };
-        let swapped = match swapped {
-            Ok(Swap::Unsupported) => self.swap_by_link(at, &stage, &temp, target),
-            other => other,
-        };
-        if !matches!(swapped, Ok(Swap::Done)) {
-            // It is not the writer that is looked for. What somebody wrote to it while it had the name stays.
-            copy.take();
-            if self.is_as_found(&stage, &temp, &ours.version(), true) {
-                self.sys().unlink(&stage, &temp, false).ok();
-            }
+        if !matches!(swapped, Ok(Swap::Done)) && self.is_as_made((&stage, &temp), &ours.version(), &copy) {
+            self.sys().unlink(&stage, &temp, false).ok();
         }
+        let attr = self.home.attr_of(&copy.fd).map(|now| own(ours, now));
+        self.sys().unlease(&copy.fd);
         match swapped? {
             Swap::Done => {}
             Swap::Unsupported | Swap::Apart => return Ok(None),
         }
-        let copy = copy.ok_or(ErrorKind::Io)?;
-        let attr = own(ours, self.home.attr_of(&copy)?);
+        let attr = attr?;
         self.succeed(target.file.attr.id, attr.id);
-        self.keep_open(copy, attr.id, true);
+        self.keep_open(copy.fd, attr.id, false);
         Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&target.dir, placed)?] }))
     }
 
@@ -242,14 +247,28 @@ impl<S: Sys> Batch<'_, S> {
         Ok(has == wanted)
     }
 
-    /// Exchange, verify, and dispose or undo, after which the copy is not open any more.
+    /// Puts the copy in the place of the file.
+    fn take_place(
+        &mut self,
+        at: usize,
+        (stage, temp): (&S::Fd, &[u8]),
+        target: &Target<S>,
+        made: &Made<S::Fd>,
+    ) -> Act<Swap> {
+        match self.swap(at, stage, temp, target, made) {
+            Ok(Swap::Unsupported) => self.swap_by_link(at, stage, temp, target),
+            other => other,
+        }
+    }
+
+    /// Exchange, verify, and dispose or undo.
     fn swap(
         &mut self,
         at: usize,
         stage: &S::Fd,
         temp: &[u8],
         target: &Target<S>,
-        open: &mut Option<S::Fd>,
+        made: &Made<S::Fd>,
     ) -> Act<Swap> {
         let (dir, name) = (&target.dir.fd, target.name.as_bytes());
         let copy = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
@@ -270,19 +289,27 @@ impl<S: Sys> Batch<'_, S> {
             // Somebody has moved or removed our copy.
             return Err(self.put_back((stage, temp), target));
         }
-        // It is not the writer that is looked for.
-        open.take();
-        self.put_copy_away((stage, temp), (dir, name), copy.id, Some(&copy.version()))?;
+        let is_ours = self.is_as_made((stage, temp), &copy.version(), made);
+        self.put_copy_away((stage, temp), (dir, name), copy.id, is_ours)?;
         Err(Fail::Conflict(self.home.find_in(dir, &target.name)?.map(|f| f.attr)))
     }
 
-    /// Removes our copy, which gave its name back in an exchange, if it is as we made it: `made`, where that is known.
+    /// Whether our copy, which lost its name again or never had it, is as we made it, and nobody is about to write to it.
+    fn is_as_made(&self, (stage, temp): (&S::Fd, &[u8]), left: &Version, made: &Made<S::Fd>) -> bool {
+        match made.held {
+            // Who came for it while it had the name waits, and writes as soon as he may.
+            true => self.sys().is_leased(&made.fd) && self.is_sole(stage, temp, left),
+            false => self.is_as_found(stage, temp, left, true),
+        }
+    }
+
+    /// Removes our copy, which gave its name back in an exchange, if it is as we made it: `is_ours`.
     pub(super) fn put_copy_away(
         &self,
         (stage, temp): (&S::Fd, &[u8]),
         (dir, name): (&S::Fd, &[u8]),
         copy: HomeId,
-        made: Option<&Version>,
+        is_ours: bool,
     ) -> Act<()> {
         let back = self.home.attr_of(&self.sys().open_name(stage, temp)?)?;
         if back.id != copy {
@@ -291,7 +318,7 @@ impl<S: Sys> Batch<'_, S> {
             self.sys().rename(stage, temp, dir, name, Rename::Exchange)?;
             return self.rescue((stage, temp), dir, name);
         }
-        if made.is_some_and(|made| !self.is_as_found(stage, temp, made, true)) {
+        if !is_ours {
             // Somebody wrote to our copy, or is about to.
             return self.rescue((stage, temp), dir, name);
         }
@@ -311,6 +338,12 @@ impl<S: Sys> Batch<'_, S> {
         self.home
             .attr_of(&fd)
             .is_ok_and(|attr| attr.version().same_content(found) && (!sole || attr.nlink == 1))
+    }
+
+    /// The same, where it is known that nobody has it open for writing.
+    fn is_sole(&self, dir: &S::Fd, name: &[u8], found: &Version) -> bool {
+        let attr = self.sys().open_name(dir, name).map(|fd| self.home.attr_of(&fd));
+        attr.is_ok_and(|attr| attr.is_ok_and(|attr| attr.version().same_content(found) && attr.nlink == 1))
     }
 
     /// The same without exchange.

@@ -6,6 +6,7 @@
 //! - [`content`]: changes of content: which way, and in place.
 //! - [`half_done`]: what an earlier execution left of a change of content.
 //! - [`exchange`]: changes of content in a copy that then takes the file's place.
+//! - [`ctimes`]: what tells of changes under an old length and time.
 //! - [`names`]: removal and renaming.
 //! - [`attrs`]: mode, group and times. [`xattrs`]: extended attributes.
 //! - [`recover`]: what an agent left that was killed in the middle of an operation.
@@ -22,6 +23,7 @@
 pub(super) mod attrs;
 pub(super) mod content;
 pub(super) mod create;
+pub(super) mod ctimes;
 pub(super) mod exchange;
 pub(super) mod half_done;
 pub(super) mod names;
@@ -110,6 +112,8 @@ pub(super) struct Batch<'a, S: Sys> {
     mark: Vec<u8>,
     /// What the batch's operations left at a place: what later ones mean that know no identity.
     left_at: HashMap<HomePath, HomeId>,
+    /// Objects that the operation that is being executed has found, and their ctimes before it.
+    found: Vec<(HomeId, Time)>,
     /// Files made by the operation that is being executed.
     made: bool,
     /// Whether the operation that is being executed set the time of a file whose content is ours.
@@ -241,6 +245,7 @@ impl<'a, S: Sys> Batch<'a, S> {
             file_systems: Vec::new(),
             sync_failed: None,
             left_at: HashMap::new(),
+            found: Vec::new(),
             claim,
             mark: Vec::new(),
             made: false,
@@ -266,6 +271,9 @@ impl<'a, S: Sys> Batch<'a, S> {
         let first = lock(&self.home.memo).outcome(placed.id).cloned();
         if let Some(first) = first {
             self.note_place(&placed.op, &first);
+            if let Outcome::Done(done) = &first {
+                lock(&self.home.memo).moved_before(done);
+            }
             let unsettled = self.claim.as_ref().is_some_and(|claim| claim.is_unsettled(placed.id.seq));
             if unsettled && let Err(Fail::Refused(kind)) = self.secure(placed) {
                 let outcome = Outcome::Refused(kind);
@@ -276,6 +284,7 @@ impl<'a, S: Sys> Batch<'a, S> {
             return true;
         }
         (self.made, self.stamped, self.succeeds) = (false, false, None);
+        self.found.clear();
         if let Some(claim) = &mut self.claim {
             claim.begin(&self.home.sys, placed.id.seq);
         }
@@ -284,6 +293,7 @@ impl<'a, S: Sys> Batch<'a, S> {
             Err(Fail::Conflict(there)) => self.shown(placed, there),
             Err(Fail::Refused(kind)) => Outcome::Refused(kind),
         };
+        let outcome = self.with_ctimes(placed, outcome);
         let done = matches!(outcome, Outcome::Done(_));
         self.note_place(&placed.op, &outcome);
         if let Outcome::Done(done) = &outcome
@@ -533,9 +543,15 @@ impl<'a, S: Sys> Batch<'a, S> {
         self.home.watches.stamped(&now);
         for result in self.results.iter_mut().skip(self.settled) {
             let Outcome::Done(done) = &mut result.outcome else { continue };
-            for attr in done.attr.iter_mut().chain(&mut done.dirs) {
+            // What tells since when nobody else has moved a file's ctime stays as it is.
+            let dirs = done.dirs.iter_mut().filter(|dir| dir.kind == Kind::Dir);
+            for attr in done.attr.iter_mut().chain(dirs) {
                 if let Some(new) = now.iter().find(|n| n.id == attr.id && n.nlink > 0) {
-                    *attr = if attr.kind == Kind::File { exchange::own(*attr, *new) } else { *new };
+                    *attr = if attr.kind == Kind::File {
+                        ctimes::own_since(self.home, *attr, *new)
+                    } else {
+                        *new
+                    };
                 }
             }
         }
@@ -565,9 +581,10 @@ impl<'a, S: Sys> Batch<'a, S> {
     }
 
     /// Whether an object has the content that an operation was made to.
-    fn matches(&self, base: Option<&Version>, now: &Attr) -> bool {
-        !self.home.takes(Step::Compare)
-            || base.is_none_or(|base| lock(&self.home.memo).matches(base, &now.version()))
+    fn matches(&self, placed: &Placed, base: Option<&Version>, now: &Attr) -> bool {
+        let Some(base) = base.filter(|_| self.home.takes(Step::Compare)) else { return true };
+        let (memo, now) = (lock(&self.home.memo), now.version());
+        memo.matches(base, &now) && (!self.compares_ctime(placed) || memo.is_sure(base, &now))
     }
 
     /// The pieces with their bytes.

@@ -59,21 +59,26 @@ impl<S: Sys> Batch<'_, S> {
             (false, true) => return Err(ErrorKind::IsDir.into()),
             _ => {}
         }
+        self.finds(&attr);
         let base = self.base(placed, base, &attr).filter(|_| !is_dir);
-        if base.is_some() && !self.matches(base.as_ref(), &attr) {
+        if !self.matches(placed, base.as_ref(), &attr) {
             return Err(Fail::Conflict(Some(attr)));
         }
-        match is_dir || placed.plain {
+        let left = match is_dir || placed.plain {
             // Also what has no content, as a symbolic link: somebody may give its name to what has.
-            false => self.dispose(&spot, &attr)?,
+            false => self.untouched(&found, |batch| {
+                batch.dispose(&spot, &attr)?;
+                Ok(batch.home.attr_of(&found.fd).ok())
+            })?,
             true => {
                 if is_dir {
                     self.leave_directory(attr.id);
                 }
                 self.sys().unlink(&spot.dir.fd, name.as_bytes(), is_dir).or_else(gone)?;
+                self.home.attr_of(&found.fd).ok()
             }
-        }
-        let left = self.home.attr_of(&found.fd).ok().filter(|a| a.nlink > 0 && !is_dir);
+        };
+        let left = left.filter(|a| a.nlink > 0 && !is_dir);
         // What has another name is still to be synced.
         if left.is_none() {
             self.close(attr.id);
@@ -134,6 +139,7 @@ impl<S: Sys> Batch<'_, S> {
         let (from, to) = (self.spot(from.0, from.1)?, self.spot(to.0, to.1)?);
         let source = self.home.find_in(&from.dir.fd, from.name)?;
         let there = self.home.find_in(&to.dir.fd, to.name)?;
+        source.iter().for_each(|source| self.finds(&source.attr));
         let is_anothers = |found: &Option<Found<S>>| {
             found.as_ref().is_some_and(|found| self.is_anothers(placed, &found.attr))
         };
@@ -157,16 +163,23 @@ impl<S: Sys> Batch<'_, S> {
         let is_same_name =
             source.attr.nlink < 2 || from.dir.attr.id == to.dir.attr.id && from.name == to.name;
         // rename(2) leaves two names of one object.
-        if !is_one || !placed.plain && !is_same_name {
+        let attr = if is_one && (placed.plain || is_same_name) {
+            self.home.attr_of(&source.fd)?
+        } else {
             self.sync_before_name(source.attr.id)?;
-            match placed.plain {
-                true => self.rename_plainly(&from, &to, there.as_ref(), replaced)?,
-                // An earlier execution came so far, where a name moves in two steps; or it is somebody's link.
-                false if is_one => self.leave_name((&from, &to), &source.attr)?,
-                false => self.rename_carefully(placed, (&from, &to), &source, there.as_ref(), replaced)?,
-            }
-        }
-        let attr = self.home.attr_of(&source.fd)?;
+            self.moving(placed, &source, |batch| {
+                match placed.plain {
+                    true => batch.rename_plainly(&from, &to, there.as_ref(), replaced)?,
+                    // An earlier execution came so far, where a name moves in two steps; or it is somebody's link.
+                    false if is_one => batch.leave_name((&from, &to), &source.attr)?,
+                    false => {
+                        batch.rename_carefully(placed, (&from, &to), &source, there.as_ref(), replaced)?
+                    }
+                }
+                there.iter().for_each(|replaced| batch.loses_name(replaced));
+                Ok(batch.home.attr_of(&source.fd)?)
+            })?
+        };
         Ok(Done {
             attr: Some(attr),
             dirs: vec![self.touch(&from.dir, placed)?, self.touch(&to.dir, placed)?],
@@ -246,7 +259,7 @@ impl<S: Sys> Batch<'_, S> {
             return self.move_name(placed, (from, to), &source.attr, false);
         };
         let base = base.copied().or_else(|| lock(&self.home.memo).left_in(there.attr.id));
-        if !self.same(self.meant(loc), there.attr.id) || !self.matches(base.as_ref(), &there.attr) {
+        if !self.same(self.meant(loc), there.attr.id) || !self.matches(placed, base.as_ref(), &there.attr) {
             return Err(Fail::Conflict(Some(there.attr)));
         }
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
@@ -259,7 +272,14 @@ impl<S: Sys> Batch<'_, S> {
                 self.touched.retain(|t| t.id != there.attr.id);
                 Ok(self.sys().rename(dir, name, new_dir, new_name, Rename::Replace)?)
             }
-            (false, false) => self.rename_over(placed, (from, to), &source.attr, &there.attr),
+            (false, false) => {
+                // It may stay, with what earlier operations wrote.
+                self.sync_before_name(there.attr.id)?;
+                self.close(there.attr.id);
+                let over =
+                    |batch: &mut Self| batch.rename_over(placed, (from, to), &source.attr, &there.attr);
+                self.untouched(there, over)
+            }
         }
     }
 
@@ -342,9 +362,6 @@ impl<S: Sys> Batch<'_, S> {
         source: &Attr,
         there: &Attr,
     ) -> Act<()> {
-        // It may stay, with what earlier operations wrote.
-        self.sync_before_name(there.id)?;
-        self.close(there.id);
         let ((dir, name), (new_dir, new_name)) = (from.raw(), to.raw());
         match self.sys().rename(dir, name, new_dir, new_name, Rename::Exchange) {
             Ok(()) => {}

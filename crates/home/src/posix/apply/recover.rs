@@ -107,7 +107,8 @@ impl<S: Sys> Batch<'_, S> {
         let (aside, to) = ((&stage, &old.aside[..]), (&dir.fd, old.name.as_bytes()));
         if let Some((copy, made)) = copy.filter(|(copy, _)| *copy == there.id) {
             // It never had the name, or not for long.
-            return self.put_copy_away(aside, to, copy, made);
+            let is_ours = made.is_none_or(|made| self.is_as_found(aside.0, aside.1, made, true));
+            return self.put_copy_away(aside, to, copy, is_ours);
         }
         let now = match is_there {
             true => self.home.find_in(&dir.fd, &old.name)?.map(|now| now.attr.id),
@@ -124,7 +125,8 @@ impl<S: Sys> Batch<'_, S> {
         if let Some((copy, made)) = in_place
             && self.sys().rename(aside.0, aside.1, to.0, to.1, Rename::Exchange).is_ok()
         {
-            return self.put_copy_away(aside, to, copy, made);
+            let is_ours = made.is_none_or(|made| self.is_as_found(aside.0, aside.1, made, true));
+            return self.put_copy_away(aside, to, copy, is_ours);
         }
         // Somebody has its name by now, and it has another one: nothing of it is lost.
         if copy.is_none() && now.is_some() && there.kind != Kind::Dir && there.nlink > 1 {
@@ -228,7 +230,8 @@ impl<S: Sys> Batch<'_, S> {
         if let Some(copy) = now.filter(|now| mark(&now.attr.version()) == ready.copy)
             && self.sys().rename(aside.0, aside.1, to.0, to.1, Rename::Exchange).is_ok()
         {
-            return self.put_copy_away(aside, to, copy.attr.id, Some(&copy.attr.version()));
+            let is_ours = self.is_as_found(aside.0, aside.1, &copy.attr.version(), true);
+            return self.put_copy_away(aside, to, copy.attr.id, is_ours);
         }
         self.give_back(aside, to, is_there)
     }

@@ -20,19 +20,22 @@ impl<S: Sys> Batch<'_, S> {
         value: Option<&Bytes>,
         how: XattrHow,
     ) -> Act<Done> {
-        let Found { fd, attr } = self.home.find(at)?;
-        if !may_have(attr.kind) {
+        let found = self.home.find(at)?;
+        if !may_have(found.attr.kind) {
             return Err(ErrorKind::Perm.into());
         }
+        self.finds(&found.attr);
         let how = if placed.plain { how } else { XattrHow::Any };
-        match self.sys().change_xattr(&fd, name.as_bytes(), value.map(|v| &v[..]), how) {
-            Ok(()) => {}
-            Err(Errno::NODATA) if value.is_none() && (!placed.plain || placed.resent) => {}
-            Err(Errno::EXIST) if placed.resent && self.has(&fd, name, value) => {}
-            Err(e) => return Err(e.into()),
-        }
-        let attr = self.home.attr_of(&fd)?;
-        self.sync_attrs(placed, at, Found { fd, attr })?;
+        let attr = self.moving(placed, &found, |batch| {
+            match batch.sys().change_xattr(&found.fd, name.as_bytes(), value.map(|v| &v[..]), how) {
+                Ok(()) => {}
+                Err(Errno::NODATA) if value.is_none() && (!placed.plain || placed.resent) => {}
+                Err(Errno::EXIST) if placed.resent && batch.has(&found.fd, name, value) => {}
+                Err(e) => return Err(e.into()),
+            }
+            Ok(batch.home.attr_of(&found.fd)?)
+        })?;
+        self.sync_attrs(placed, at, Found { attr, ..found })?;
         Ok(Done { attr: Some(attr), dirs: Vec::new() })
     }
 

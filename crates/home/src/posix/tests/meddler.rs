@@ -4,7 +4,7 @@ use super::super::sys::*;
 use super::super::sys_real::{Lacks, Linux};
 use crate::XattrHow;
 use crate::attr::Time;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -15,6 +15,8 @@ use std::time::Duration;
 pub enum Event {
     /// Another program does something.
     Outside(Box<dyn FnOnce() + Send>),
+    /// The same where it does not wait for what is leased, or not here.
+    Beside(Box<dyn FnOnce() + Send>),
     /// This call and all later ones fail: the process was killed.
     Death,
     /// This call alone fails.
@@ -30,8 +32,10 @@ pub struct Meddler {
     event: Mutex<Option<Event>>,
     syncs: AtomicI64,
     failed_syncs: AtomicI64,
-    /// Another program that opens the file waits.
-    leased: AtomicBool,
+    /// There are no leases, as on NFS.
+    pub lacks_leases: AtomicBool,
+    /// Descriptors of files that another program waits for when it opens them.
+    leased: Mutex<Vec<i32>>,
     /// What tells this start of the machine from others, if not what really does.
     boot: Option<Vec<u8>>,
     /// When it was started, if not when it really was.
@@ -69,7 +73,8 @@ impl Meddler {
             event: Mutex::new(None),
             syncs: AtomicI64::new(0),
             failed_syncs: AtomicI64::new(0),
-            leased: AtomicBool::new(false),
+            lacks_leases: AtomicBool::new(false),
+            leased: Mutex::default(),
             boot: None,
             booted: None,
             refuses: Mutex::new(None),
@@ -211,6 +216,10 @@ impl Meddler {
         })
     }
 
+    fn leases(&self) -> Sysult<()> {
+        if self.lacks_leases.load(Ordering::SeqCst) { Err(Errno::OPNOTSUPP) } else { Ok(()) }
+    }
+
     fn call(&self) -> Sysult<()> {
         if self.countdown.fetch_sub(1, Ordering::SeqCst) != 0 {
             return match &*self.event.lock().unwrap() {
@@ -219,12 +228,12 @@ impl Meddler {
             };
         }
         let mut event = self.event.lock().unwrap();
-        if self.leased.load(Ordering::SeqCst) && matches!(*event, Some(Event::Outside(_))) {
+        if !self.leased.lock().unwrap().is_empty() && matches!(*event, Some(Event::Outside(_))) {
             self.countdown.store(0, Ordering::SeqCst);
             return Ok(());
         }
         match event.take() {
-            Some(Event::Outside(act)) => act(),
+            Some(Event::Outside(act) | Event::Beside(act)) => act(),
             Some(Event::Death) => {
                 *event = Some(Event::Death);
                 return Err(Errno::IO);
@@ -281,13 +290,24 @@ impl Sys for Meddler {
     }
     fn lease(&self, fd: &OwnedFd) -> Sysult<()> {
         self.call()?;
+        self.leases()?;
         self.linux.lease(fd)?;
-        self.leased.store(true, Ordering::SeqCst);
+        self.leased.lock().unwrap().push(fd.as_raw_fd());
         Ok(())
+    }
+    fn hold(&self, fd: &OwnedFd) -> Sysult<()> {
+        self.call()?;
+        self.leases()?;
+        self.linux.hold(fd)?;
+        self.leased.lock().unwrap().push(fd.as_raw_fd());
+        Ok(())
+    }
+    fn is_leased(&self, fd: &OwnedFd) -> bool {
+        self.linux.is_leased(fd)
     }
     fn unlease(&self, fd: &OwnedFd) {
         self.linux.unlease(fd);
-        self.leased.store(false, Ordering::SeqCst);
+        self.leased.lock().unwrap().retain(|leased| *leased != fd.as_raw_fd());
     }
     fn write_back(&self, fd: &OwnedFd, wait: bool) {
         self.linux.write_back(fd, wait);

@@ -20,6 +20,8 @@ fn created(object: u64) -> Pending {
         parked: None,
         again: None,
         rebuilt: false,
+        looked_at: 0,
+        recovered: false,
         refusals: 0,
         late: false,
         stopped: None,
