@@ -36,6 +36,18 @@ fn spelled(far: &std::path::Path, rest: &str) -> [String; 4] {
     [format!("scp:lab:{path}"), format!("lab:{path}"), format!("/lab{path}"), format!("/scp:lab:{path}")]
 }
 
+/// Bytes of which no link, however slow, carries fewer.
+fn incompressible(len: usize) -> Vec<u8> {
+    let mut state = 1u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
 #[test]
 fn a_home_by_the_agent() {
     let Some((sshd, place, far)) = lab(&Options::default()) else { return };
@@ -51,7 +63,7 @@ fn a_home_by_the_agent() {
     }
     let source = place.path("source");
     std::fs::create_dir(&source).unwrap();
-    let big = vec![7u8; 2_500_000];
+    let big = incompressible(2_500_000);
     std::fs::write(source.join("big"), &big).unwrap();
     let to = format!("lab:{}", far.display());
     let copied = place.run(&["cp", "-rp", source.to_str().unwrap(), &to]);
