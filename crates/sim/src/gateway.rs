@@ -35,6 +35,8 @@ pub struct Size {
     pub staleness: Duration,
     /// Bytes from which on a file that is written anew is staged on the home's disk.
     pub spool_from: Option<u64>,
+    /// Bytes in one batch that goes home.
+    pub batch_bytes: u64,
     /// What its answers promise.
     pub mode: Mode,
 }
@@ -229,6 +231,7 @@ impl Gateway {
             share: false,
             cache_bytes: self.size.cache,
             spool_from: self.size.spool_from,
+            batch_bytes: self.size.batch_bytes,
             staleness: self.size.staleness,
         };
         let died = async {

@@ -23,7 +23,7 @@ struct Args {
     #[arg(long, default_value_t = 100)]
     ops: u64,
     /// What may go wrong; if nothing is said, everything but outsider, clock-steps, full-disks, refusals, neighbour, seldom,
-    /// small-cache, no-exchange, links, barriers, chain and spools
+    /// small-cache, no-exchange, links, moves, barriers, chain, spools and short-batches
     #[arg(long, value_delimiter = ',')]
     only: Option<Vec<Trouble>>,
     /// Compares times and link counts of directories, too

@@ -84,6 +84,8 @@ pub enum Trouble {
     Chain,
     /// Files that are written anew are staged on the home's disk, and wait for their writers.
     Spools,
+    /// Batches are so short that most files are longer.
+    ShortBatches,
 }
 
 impl Trouble {
@@ -92,7 +94,7 @@ impl Trouble {
         use Trouble as T;
         let usual = !matches!(self, T::Outsider | T::ClockSteps | T::FullDisks | T::Seldom | T::SmallCache);
         let others = matches!(self, T::Refusals | T::Neighbour | T::NoExchange | T::Barriers | T::Chain);
-        usual && !others && !matches!(self, T::Links | T::Moves | T::Spools)
+        usual && !others && !matches!(self, T::Links | T::Moves | T::Spools | T::ShortBatches)
     }
 }
 
@@ -195,6 +197,7 @@ impl World {
             cache: caches[rng.random_range(0..2)],
             staleness: Duration::from_millis([0, 300, 5000, 100_000][rng.random_range(0..4)]),
             spool_from: Some(spool_from(seed, &plan)),
+            batch_bytes: batch_bytes(seed, &plan),
             mode: plan.mode,
         };
         let gateway = Gateway::new(net.clone(), den, clock.clone(), size, rng.random());
@@ -572,6 +575,12 @@ fn spool_from(seed: u64, plan: &Plan) -> u64 {
     const FROM: [u64; 4] = [1, 40, vfs::SPOOL_FROM, vfs::SPOOL_FROM];
     let kinds = if plan.has(Trouble::Spools) { 2 } else { FROM.len() };
     FROM[(seed % kinds as u64) as usize]
+}
+
+/// Bytes in a batch: as in any other gateway, or no more than one write of a client has, a few, or many.
+fn batch_bytes(seed: u64, plan: &Plan) -> u64 {
+    const SHORT: [u64; 3] = [1, 24, 300];
+    if plan.has(Trouble::ShortBatches) { SHORT[(seed / 4 % 3) as usize] } else { vfs::BATCH_BYTES }
 }
 
 /// How much goes wrong in a world.

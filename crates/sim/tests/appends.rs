@@ -92,8 +92,14 @@ impl World {
         machine.settle();
         let trace = Trace::default();
         let net = Net::new("home", machine.clone(), 1, trace.clone(), Arc::default(), None);
-        let (staleness, spool_from) = (Duration::from_secs(5), None);
-        let size = Size { segment: 256 << 10, cache: 8 << 20, staleness, spool_from, mode: Mode::Wb };
+        let size = Size {
+            segment: 256 << 10,
+            cache: 8 << 20,
+            staleness: Duration::from_secs(5),
+            spool_from: None,
+            batch_bytes: vfs::BATCH_BYTES,
+            mode: Mode::Wb,
+        };
         let gateway = Gateway::new(net.clone(), None, clock, size, 1);
         gateway.start().await.unwrap();
         World { machine, net, gateway, trace }

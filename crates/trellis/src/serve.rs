@@ -272,6 +272,7 @@ async fn open_engine(
         share: options.share,
         cache_bytes: cache_bytes(state, options),
         spool_from: Some(vfs::SPOOL_FROM),
+        batch_bytes: vfs::BATCH_BYTES,
         staleness: options.staleness.map_or(limits::STALENESS, |s| s.0),
     };
     Vfs::open(config).await.map_err(|e| here(&show::message(&e.detail)))

@@ -32,6 +32,8 @@ pub struct Config {
     /// Bytes from which on a file that is written anew is staged on the home's disk, such as [`crate::SPOOL_FROM`]; `None`: it
     /// goes home as it is written, in batches.
     pub spool_from: Option<u64>,
+    /// Bytes in one batch that goes home, such as [`crate::BATCH_BYTES`].
+    pub batch_bytes: u64,
 }
 
 /// What a name in the root directory stands for.

@@ -63,7 +63,7 @@ pub use config::{
 };
 pub use conflict::{CopyOf, Policies, Policy, Settled, copy_of};
 pub use hold::Crowd;
-pub use limits::SPOOL_FROM;
+pub use limits::{BATCH_BYTES, SPOOL_FROM};
 pub use locks::{Lock, LockFamily, LockKind, LockOwner, LockRange};
 pub use mode::{Mode, Modes};
 pub use ops::copies::{ConflictCopy, Keep};
@@ -152,6 +152,7 @@ impl Vfs {
             server_gid: config.server_gid,
             staleness: config.staleness,
             spool_from: config.spool_from,
+            batch_bytes: config.batch_bytes,
         };
         let vfs = Arc::new_cyclic(|this| Vfs {
             this: this.clone(),

@@ -83,6 +83,8 @@ pub struct Shared {
     pub staleness: Duration,
     /// See [`crate::Config::spool_from`].
     pub spool_from: Option<u64>,
+    /// See [`crate::Config::batch_bytes`].
+    pub batch_bytes: u64,
 }
 
 /// Policies of a volume.
@@ -232,6 +234,7 @@ impl Volume {
         claims.sends_up_to(lane.last());
         let mut tree = Tree::open(id, shared.store.clone())?;
         tree.nameless.gateway = shared.gateway;
+        tree.queue.batch_bytes(shared.batch_bytes);
         if shared.spool_from.is_some() {
             tree.queue.wait_for_writers();
         }

@@ -71,6 +71,7 @@ impl Lab {
             share: false,
             cache_bytes: 1 << 30,
             spool_from: None,
+            batch_bytes: vfs::BATCH_BYTES,
             staleness: Duration::ZERO,
         };
         let vfs = Vfs::open(config).await.unwrap();

@@ -58,6 +58,7 @@ async fn three_homes() -> (Vec<World>, Arc<Engine>, Vec<Oid>) {
         share: false,
         cache_bytes: 64 << 20,
         spool_from: None,
+        batch_bytes: vfs::BATCH_BYTES,
         staleness: world.staleness,
     });
     let engine = Engine { vfs: vfs.await.unwrap(), cred: Cred { uid: UID, gid: UID, groups: vec![] } };

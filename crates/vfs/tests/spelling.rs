@@ -67,6 +67,7 @@ async fn start_by(world: &World, alias: Alias) -> Engine {
         share: false,
         cache_bytes: world.cache,
         spool_from: None,
+        batch_bytes: vfs::BATCH_BYTES,
         staleness: world.staleness,
     });
     Engine { vfs: vfs.await.unwrap(), cred: Cred { uid: UID, gid: UID, groups: vec![] } }

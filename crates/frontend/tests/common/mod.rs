@@ -90,6 +90,7 @@ impl Ground {
             share: false,
             cache_bytes: 64 << 20,
             spool_from: None,
+            batch_bytes: vfs::BATCH_BYTES,
             staleness: Duration::from_secs(5),
         }
     }

@@ -64,6 +64,7 @@ impl Client {
             share: false,
             cache_bytes: 64 << 20,
             spool_from: home.spools().then_some(1),
+            batch_bytes: vfs::BATCH_BYTES,
             staleness: Duration::from_secs(5),
         };
         let vfs = Vfs::open_small(config, SEGMENT)

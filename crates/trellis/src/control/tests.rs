@@ -60,6 +60,7 @@ async fn server_of(home: Arc<MemoryHome>, store: Arc<MemStore>) -> Server {
         share: false,
         cache_bytes: 64 << 20,
         spool_from: None,
+        batch_bytes: vfs::BATCH_BYTES,
         staleness: Duration::from_secs(5),
     })
     .await

@@ -133,12 +133,29 @@ pub struct Queue {
     thaws: bool,
     /// How often the bytes of a batch are halved, because connections were lost before more had got through.
     halved: u32,
+    batch: BatchBytes,
     /// See [`Spools`]; `None` where the home has none.
     spools: Option<Spools>,
     /// Whether files that are made or written anew wait for their writers.
     waits: bool,
     /// Those whose writers may not have come to an end.
     writing: BTreeMap<u64, Writing>,
+}
+
+/// Bytes in one batch.
+#[derive(Debug)]
+struct BatchBytes(u64);
+
+impl Default for BatchBytes {
+    fn default() -> Self {
+        BatchBytes(limits::BATCH_BYTES)
+    }
+}
+
+impl BatchBytes {
+    fn halved(&self, times: u32) -> u64 {
+        (self.0 >> times).max(1)
+    }
 }
 
 /// Records that travel as one operation.
@@ -182,6 +199,11 @@ impl Queue {
         self.ops.insert(seq, op);
     }
 
+    /// A batch is as long as this, in bytes.
+    pub fn batch_bytes(&mut self, bytes: u64) {
+        self.batch = BatchBytes(bytes);
+    }
+
     /// These operations may be executed from now on. No other one can have been whose outcome is not known, but for
     /// those of [`Queue::lost`].
     pub fn begin(&mut self, seqs: impl IntoIterator<Item = u64>) {
@@ -197,7 +219,7 @@ impl Queue {
         let spools = Some(Spools::ALL);
         let (mut batch, mut passed) = (Selection::new(Duration::ZERO, spools), Vec::new());
         for (seq, op) in &self.ops {
-            if batch.is_full(limits::BATCH_BYTES) {
+            if batch.is_full(self.batch.0) {
                 break;
             }
             passed.push(*seq);
@@ -604,7 +626,7 @@ impl Queue {
                 batch.goes_whole(op.change.object);
             }
             ended = is_new && (known.has_left() || self.written_until(*seq, op, now).is_some())
-                || batch.is_full(limits::BATCH_BYTES >> halved)
+                || batch.is_full(self.batch.halved(halved))
                 || !batch.take(*seq, op, |seq| self.known.contains(seq) || self.torn.contains(seq));
             if ended {
                 break;

@@ -25,6 +25,7 @@ fn volume(disk: &SimDisk, home: Arc<dyn Home>) -> Arc<Volume> {
         server_gid: 4000,
         staleness: Duration::ZERO,
         spool_from: None,
+        batch_bytes: crate::BATCH_BYTES,
     };
     let options = MountOptions::default();
     let modes = RwLock::new(Modes::new(Mode::Wb, Vec::new()).unwrap());

@@ -139,6 +139,7 @@ impl World {
             share: false,
             cache_bytes: self.cache,
             spool_from: self.spool_from,
+            batch_bytes: vfs::BATCH_BYTES,
             staleness: self.staleness,
         })
         .await

@@ -76,6 +76,7 @@ pub async fn start(world: &World, clock: &FastClock, seed: u64) -> Engine {
         share: false,
         cache_bytes: world.cache,
         spool_from: None,
+        batch_bytes: vfs::BATCH_BYTES,
         staleness: world.staleness,
     })
     .await
