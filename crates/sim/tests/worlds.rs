@@ -261,6 +261,17 @@ fn what_was_mended_at_seldom_steps_stays_mended() {
     hold(100, &[(&[&HOME[..], &[Seldom, FullDisks]].concat(), &[1561])]);
 }
 
+/// Worlds in which several batches have been executed when a process dies without a durable outcome of any of them.
+#[test]
+fn what_was_mended_with_short_batches_stays_mended() {
+    let short = [&HOME[..], &[Trouble::ShortBatches]].concat();
+    let alive: Vec<Trouble> = short.iter().copied().filter(|t| *t != Trouble::HomeCut).collect();
+    // The first batch alone was asked about, and what came behind it changed as if it had not been sent.
+    hold(100, &[(&alive, &[900116, 900313, 900420, 900720, 900749])]);
+    // What was asked about ended with a long write to a file whose creation had its outcome already.
+    hold(100, &[(&short, &[900593, 900781])]);
+}
+
 /// Worlds in which all of these troubles come together.
 #[test]
 fn what_was_mended_among_all_troubles_stays_mended() {

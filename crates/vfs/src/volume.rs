@@ -234,10 +234,7 @@ impl Volume {
         claims.sends_up_to(lane.last());
         let mut tree = Tree::open(id, shared.store.clone())?;
         tree.nameless.gateway = shared.gateway;
-        tree.queue.batch_bytes(shared.batch_bytes);
-        if shared.spool_from.is_some() {
-            tree.queue.wait_for_writers();
-        }
+        tree.queue.set_up(shared.batch_bytes, shared.spool_from.is_some());
         recover(shared, id, &mut tree, &data, records)?;
         let was_sent = sent::was_sent(&*shared.store, id)?;
         if was_sent {

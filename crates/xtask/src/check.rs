@@ -53,7 +53,7 @@ fn all(steps: &[Step]) -> Result<()> {
 }
 
 /// What the simulation must always live through, in a few minutes: the usual troubles, also in long worlds with small caches, at
-/// a home without exchange and among other programs' links, and others.
+/// a home without exchange, among other programs' links, in batches of a few bytes, and others.
 fn simulated() -> Result<()> {
     let usual = "gateway-kill,gateway-cut,lost,hangup,slow,agent-kill,old-agents,home-cut";
     let lived = |seeds: &str, ops: &str, troubles: &str| {
@@ -63,6 +63,7 @@ fn simulated() -> Result<()> {
     lived("4", "10000", &format!("{usual},small-cache"))?;
     lived("500", "100", &format!("{usual},barriers,chain,no-exchange"))?;
     lived("500", "100", &format!("{usual},outsider,links,refusals,neighbour"))?;
+    lived("300", "100", &format!("{usual},short-batches"))?;
     lived("500", "60", "outsider")?;
     lived("500", "60", "outsider,moves")?;
     lived("500", "60", "refusals,neighbour,lost,slow")

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use hashbrown::HashMap;
 use home::op::Staged;
 use home::{Class, Error, ErrorKind, Home, Op, OpId, Outcome, Payload, Placed, Result};
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -171,8 +172,9 @@ impl Volume {
         if ready.is_empty() {
             return Ok(Sent::Some);
         }
-        let numbers = ready.iter().flat_map(|r| r.group.seqs.clone());
-        self.sends_up_to(numbers.clone().max().unwrap_or(0));
+        let numbers: BTreeSet<u64> = ready.iter().flat_map(|r| r.group.seqs.clone()).collect();
+        self.record_outcomes(numbers.len()).await?;
+        self.sends_up_to(numbers.last().copied().unwrap_or(0));
         self.tree.lock().queue.begin(numbers);
         if hello.stages {
             self.stage_ahead(&ready.iter().map(|r| &r.group).collect::<Vec<_>>(), ahead);
@@ -194,7 +196,11 @@ impl Volume {
             Err(_) if taken_over && claimed_before => Ok(Sent::Some),
             answer => self.take_answer(&ready, answer, copied, ahead).await,
         };
-        self.tree.lock().queue.end(lost);
+        {
+            let queue = &mut self.tree.lock().queue;
+            queue.end(lost);
+            queue.outcomes_up_to(self.lane.last());
+        }
         // What is at home makes room only once that is durable here.
         if !self.data.share().line().is_empty() {
             self.lane.hurry();
@@ -262,6 +268,29 @@ impl Volume {
         if failure.is_none_or(crate::fetch::is_out_of_reach) {
             self.tree.lock().queue.got_through(failure.is_none());
         }
+    }
+
+    /// Before so many records are sent: a restart finds them among those that may have been, however many went before.
+    async fn record_outcomes(&self, records: usize) -> Result<()> {
+        let last = {
+            let queue = &mut self.tree.lock().queue;
+            if self.lane.is_synced(queue.outcomes()) {
+                queue.recorded();
+            }
+            if queue.sends(records) {
+                return Ok(());
+            }
+            queue.outcomes()
+        };
+        match self.lane.synced(last).await {
+            // What goes makes room.
+            Ok(()) | Err(crate::env::Error::Full(_)) => {}
+            Err(e) => return Err(local(e)),
+        }
+        let queue = &mut self.tree.lock().queue;
+        queue.recorded();
+        queue.sends(records);
+        Ok(())
     }
 
     /// What goes next, up to record `last`. The home must never know more than the journal: what is not durable here because

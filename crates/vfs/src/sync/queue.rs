@@ -107,6 +107,10 @@ pub struct Queue {
     all_promised: u64,
     /// Operations that may have been executed and whose outcome is not known.
     under_way: HashSet<u64>,
+    /// Records that were sent since the last time that all outcomes were durable.
+    unrecorded: usize,
+    /// See [`Queue::outcomes`].
+    outcomes: u64,
     /// Operations that may have been executed and whose answers are lost.
     lost: BTreeSet<u64>,
     /// Those that were looked for and not found, or that the home does not know since its power failed: a part of them may
@@ -199,9 +203,10 @@ impl Queue {
         self.ops.insert(seq, op);
     }
 
-    /// A batch is as long as this, in bytes.
-    pub fn batch_bytes(&mut self, bytes: u64) {
-        self.batch = BatchBytes(bytes);
+    /// A batch has so many bytes. Whether files that are made or written anew from now on wait for their writers, where the home
+    /// holds them.
+    pub fn set_up(&mut self, batch_bytes: u64, waits: bool) {
+        (self.batch, self.waits) = (BatchBytes(batch_bytes), waits);
     }
 
     /// These operations may be executed from now on. No other one can have been whose outcome is not known, but for
@@ -211,25 +216,46 @@ impl Queue {
         self.end_sent();
     }
 
-    /// After a restart: operations that may have been executed. A batch takes them in order until it is full, and
-    /// passes only what was refused and what waits for that.
+    /// After a restart: operations that may have been executed. They were sent in order, but for what was refused and what waits
+    /// for that.
     pub fn begin_again(&mut self) {
         self.writing.clear();
-        // No more may have gone, whatever was spooled of it.
-        let spools = Some(Spools::ALL);
-        let (mut batch, mut passed) = (Selection::new(Duration::ZERO, spools), Vec::new());
+        let (mut waiting, mut sent, mut passed) = (Waiting::default(), 0, Vec::new());
         for (seq, op) in &self.ops {
-            if batch.is_full(self.batch.0) {
+            if sent == limits::UNRECORDED {
                 break;
             }
             passed.push(*seq);
-            match op.late || batch.waiting.concerns(&op.change) {
-                true => batch.waiting.add(&op.change),
-                false => batch.count(&op.change),
+            match op.late || waiting.concerns(&op.change) {
+                true => waiting.add(&op.change),
+                false => sent += 1,
             }
         }
         self.begin(passed);
         self.end(true);
+    }
+
+    /// So many records are about to be sent. Answers false where [`Queue::begin_again`] would not reach the last of them if this
+    /// ended now: what was sent before needs a durable outcome first.
+    pub fn sends(&mut self, records: usize) -> bool {
+        let fits = self.unrecorded == 0 || self.unrecorded + records <= limits::UNRECORDED;
+        self.unrecorded += if fits { records } else { 0 };
+        fits
+    }
+
+    /// The outcomes of all that was sent are no later record than this.
+    pub fn outcomes_up_to(&mut self, record: u64) {
+        self.outcomes = record;
+    }
+
+    /// The last record that may be an outcome of what was sent.
+    pub fn outcomes(&self) -> u64 {
+        self.outcomes
+    }
+
+    /// The outcomes of all that was sent are durable.
+    pub fn recorded(&mut self) {
+        self.unrecorded = 0;
     }
 
     /// The answers have been taken in, or they are lost.

@@ -328,3 +328,19 @@ fn a_name_may_have_been_given_by_what_comes_behind_and_may_have_been_executed() 
     assert_eq!(got(&queue, 1, 1), [12, 13], "the last was not sent");
     assert_eq!(got(&queue, 1, 2), [], "it is another directory's");
 }
+
+/// A restart that did not ask about all of them would change what the home has already.
+#[test]
+fn no_more_is_sent_without_a_durable_outcome_than_a_restart_asks_about() {
+    let most = limits::UNRECORDED;
+    let mut queue = Queue::default();
+    assert!(queue.sends(most / 2) && queue.sends(most / 2));
+    assert!(!queue.sends(1));
+    queue.recorded();
+    assert!(queue.sends(1) && !queue.sends(most));
+
+    let mut restarted = Queue::default();
+    (1..=most as u64 + 1).for_each(|seq| restarted.push(seq, created(10 + seq)));
+    restarted.begin_again();
+    assert_eq!(restarted.in_question(), (1..=most as u64).collect::<Vec<_>>());
+}

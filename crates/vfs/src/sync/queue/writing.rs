@@ -52,11 +52,6 @@ impl Queue {
         self.spools = spools;
     }
 
-    /// Files that are made or written anew from now on wait for their writers, where the home holds them.
-    pub fn wait_for_writers(&mut self) {
-        self.waits = true;
-    }
-
     /// Forgets those whose time is over.
     pub fn end_writing(&mut self, now: Duration) {
         self.writing.retain(|_, writing| writing.end() > now);
