@@ -50,17 +50,18 @@ fn whole(parts: usize) -> Vec<u8> {
 }
 
 async fn is_at_home(world: &World, parts: usize) {
+    let wanted = whole(parts);
     let goes = async {
         loop {
             let there = world.at_home("f").await.unwrap_or_default();
-            if there == whole(parts) {
+            if there == wanted {
                 return;
             }
             assert!(there == OLD || there.is_empty(), "{} bytes", there.len());
-            tokio::time::sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(8), goes).await.unwrap();
+    tokio::time::timeout(common::END, goes).await.unwrap();
 }
 
 #[tokio::test]
@@ -217,7 +218,7 @@ async fn what_has_no_room_as_a_whole_goes_in_parts() {
         write(&e, file, n).await;
     }
     e.vfs.close_file(open);
-    tokio::time::timeout(Duration::from_secs(8), e.sync()).await.unwrap();
+    tokio::time::timeout(common::END, e.sync()).await.unwrap();
     assert!(world.at_home("f").await.unwrap() == whole(40));
     assert!(world.memory.counters().bytes_staged > whole(40).len() as u64, "it was tried whole");
     assert!(e.vfs.status().volumes.remove(0).parked.is_empty());

@@ -25,6 +25,9 @@ pub mod steps;
 
 pub const UID: u32 = 4000;
 
+/// What has not happened by then never does, however busy the machine is.
+pub const END: Duration = Duration::from_secs(60);
+
 /// Bytes that nothing repeats.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -255,7 +258,7 @@ impl Engine {
     }
 
     pub async fn sync(&self) {
-        self.vfs.sync(None, Duration::from_secs(10)).await.unwrap();
+        self.vfs.sync(None, END).await.unwrap();
     }
 }
 
@@ -291,7 +294,7 @@ pub async fn until(what: &str, mut is: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(8), wait).await.unwrap_or_else(|_| panic!("never {what}"));
+    tokio::time::timeout(END, wait).await.unwrap_or_else(|_| panic!("never {what}"));
 }
 
 /// Waits until nothing is unsent.
