@@ -26,9 +26,11 @@ const WORKER: &str = "reconnect.py";
 const DELAY: Duration = Duration::from_millis(10);
 /// Bytes per second: slow enough that cuts meet long transfers.
 const RATE: u64 = 12 << 20;
-/// The same where connections are brief, how long each lives, which is too short for the 16 MiB of a batch, and the bytes of
-/// what goes home over them.
+/// The same where connections are brief, how long each lives after its login, which is too short for the 16 MiB of a batch, and the
+/// bytes of what goes home over them.
 const BRIEF: (u64, Duration, u64) = (2 << 20, Duration::from_secs(4), 24 << 20);
+/// More bytes than a login takes.
+const LOGIN: u64 = 64 << 10;
 /// Bytes that may be under way over them when they end, and are lost.
 const LOST_MAX: u64 = 2 << 20;
 /// Long files at each home, and the bytes of each.
@@ -354,9 +356,8 @@ impl<'a> Far<'a> {
             let (begun, mut lives) = (Instant::now(), 0);
             while !fs::read(self.work.join("write/long")).is_ok_and(|there| there == whole) {
                 ensure!(begun.elapsed() < PATIENCE, "{} is not at the home after {lives} lives", whole.len());
-                wait_for("a connection", PATIENCE, || (self.link().connections().1 > 0).then_some(()))?;
-                std::thread::sleep(BRIEF.1);
-                self.link().cut();
+                let there = || fs::metadata(self.work.join("write/long")).map_or(0, |there| there.len());
+                self.one_life(Way::Up, || there() == whole.len() as u64);
                 lives += 1;
             }
             println!(
@@ -371,6 +372,17 @@ impl<'a> Far<'a> {
         Ok(())
     }
 
+    /// Ends a connection when it has lived after its login, whose end is told by what goes this way; or if all is over before.
+    fn one_life(&self, way: Way, is_over: impl Fn() -> bool) {
+        let went = || self.link().count(way).bytes.load(Relaxed);
+        let (before, begun) = (went(), Instant::now());
+        while went() < before + LOGIN && !is_over() && begun.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        std::thread::sleep(BRIEF.1);
+        self.link().cut();
+    }
+
     /// The same of a file that is read: of what came before a cut nothing is asked for again.
     fn reads_go_on(&self, source: &Path, bytes: u64) -> Result<()> {
         fs::copy(source, self.work.join("read/long"))?;
@@ -381,8 +393,7 @@ impl<'a> Far<'a> {
             let cutting = scope.spawn(|| {
                 let mut cuts = 0;
                 while !ended.load(Relaxed) {
-                    std::thread::sleep(BRIEF.1);
-                    self.link().cut();
+                    self.one_life(Way::Down, || ended.load(Relaxed));
                     cuts += 1;
                 }
                 cuts
