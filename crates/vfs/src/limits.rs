@@ -124,8 +124,6 @@ pub const BATCH_RECORDS: usize = 4096;
 /// The same with those of files that are staged on the home's disk. A claim asks about all of a batch whose answer was lost, and a
 /// home answers about 16,384.
 pub const BATCH_RECORDS_ALL: usize = 8192;
-/// So many records may have been sent without a durable outcome here: a restart asks about as many.
-pub const UNRECORDED: usize = BATCH_RECORDS_ALL;
 /// Operations of the queue that are looked at together for what later ones of them undo.
 pub const VANISHING: usize = 4 * BATCH_RECORDS;
 /// Promises about the queue that are told apart.

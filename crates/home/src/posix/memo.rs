@@ -163,7 +163,9 @@ impl Memo {
         let is_told = base.same_content(now) && base.ctime != none && now.ctime != none;
         !is_told || base.ctime == now.ctime || {
             let chain = self.chains.get(&now.id);
-            chain.is_some_and(|chain| chain.last == now.ctime && chain.since <= base.ctime)
+            chain.is_some_and(|chain| {
+                chain.last == now.ctime && (chain.since..=chain.last).contains(&base.ctime)
+            })
         }
     }
 

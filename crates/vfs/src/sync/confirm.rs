@@ -153,7 +153,9 @@ impl Volume {
         let written = matches!(change.op, Op::Write { .. });
         let laid = !tree.unlaid.contains(&id);
         let Ok(inode) = tree.get(id) else { return };
-        let moved = inode.base.filter(|base| is_told(base) && since.is_some_and(|since| base.ctime < since));
+        // A clock that was set back moves it the other way.
+        let is_own = |base: &Version| since.is_none_or(|since| (since..=version.ctime).contains(&base.ctime));
+        let moved = inode.base.filter(|base| is_told(base) && !is_own(base));
         if is_foreign(inode, attr, change) || moved.is_some() && inode.pending == 0 {
             // Our own later changes stay those of a content that was seen. Without any, it is as if we had looked.
             if inode.pending == 0 {

@@ -173,7 +173,7 @@ impl Volume {
             return Ok(Sent::Some);
         }
         let numbers: BTreeSet<u64> = ready.iter().flat_map(|r| r.group.seqs.clone()).collect();
-        self.record_outcomes(numbers.len()).await?;
+        self.record_outcomes(&numbers).await?;
         self.sends_up_to(numbers.last().copied().unwrap_or(0));
         self.tree.lock().queue.begin(numbers);
         if hello.stages {
@@ -270,26 +270,27 @@ impl Volume {
         }
     }
 
-    /// Before so many records are sent: a restart finds them among those that may have been, however many went before.
-    async fn record_outcomes(&self, records: usize) -> Result<()> {
-        let last = {
+    /// Before these records are sent: a restart finds them among those that may have been, however many went before. What was
+    /// decided on others since the batch was chosen is durable, too.
+    async fn record_outcomes(&self, seqs: &BTreeSet<u64>) -> Result<()> {
+        let (fits, decided, outcomes) = {
             let queue = &mut self.tree.lock().queue;
             if self.lane.is_synced(queue.outcomes()) {
                 queue.recorded();
             }
-            if queue.sends(records) {
-                return Ok(());
-            }
-            queue.outcomes()
+            (queue.sends(seqs), queue.decided(), queue.outcomes())
         };
-        match self.lane.synced(last).await {
+        match self.lane.synced(if fits { decided } else { outcomes.max(decided) }).await {
+            Ok(()) => {}
             // What goes makes room.
-            Ok(()) | Err(crate::env::Error::Full(_)) => {}
+            Err(crate::env::Error::Full(_)) if self.lane.is_synced(decided) => {}
             Err(e) => return Err(local(e)),
         }
-        let queue = &mut self.tree.lock().queue;
-        queue.recorded();
-        queue.sends(records);
+        if !fits {
+            let queue = &mut self.tree.lock().queue;
+            queue.recorded();
+            queue.sends(seqs);
+        }
         Ok(())
     }
 

@@ -9,6 +9,7 @@ mod known;
 mod plain;
 mod selection;
 mod stops;
+mod unrecorded;
 mod writing;
 
 use crate::journal::Change;
@@ -23,6 +24,7 @@ use selection::Selection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use tokio::sync::oneshot;
+use unrecorded::Unrecorded;
 pub use writing::Spools;
 use writing::Writing;
 
@@ -107,8 +109,8 @@ pub struct Queue {
     all_promised: u64,
     /// Operations that may have been executed and whose outcome is not known.
     under_way: HashSet<u64>,
-    /// Records that were sent since the last time that all outcomes were durable.
-    unrecorded: usize,
+    /// What was sent since the last time that all outcomes were durable.
+    unrecorded: Unrecorded,
     /// See [`Queue::outcomes`].
     outcomes: u64,
     /// Operations that may have been executed and whose answers are lost.
@@ -214,48 +216,6 @@ impl Queue {
     pub fn begin(&mut self, seqs: impl IntoIterator<Item = u64>) {
         self.under_way = seqs.into_iter().collect();
         self.end_sent();
-    }
-
-    /// After a restart: operations that may have been executed. They were sent in order, but for what was refused and what waits
-    /// for that.
-    pub fn begin_again(&mut self) {
-        self.writing.clear();
-        let (mut waiting, mut sent, mut passed) = (Waiting::default(), 0, Vec::new());
-        for (seq, op) in &self.ops {
-            if sent == limits::UNRECORDED {
-                break;
-            }
-            passed.push(*seq);
-            match op.late || waiting.concerns(&op.change) {
-                true => waiting.add(&op.change),
-                false => sent += 1,
-            }
-        }
-        self.begin(passed);
-        self.end(true);
-    }
-
-    /// So many records are about to be sent. Answers false where [`Queue::begin_again`] would not reach the last of them if this
-    /// ended now: what was sent before needs a durable outcome first.
-    pub fn sends(&mut self, records: usize) -> bool {
-        let fits = self.unrecorded == 0 || self.unrecorded + records <= limits::UNRECORDED;
-        self.unrecorded += if fits { records } else { 0 };
-        fits
-    }
-
-    /// The outcomes of all that was sent are no later record than this.
-    pub fn outcomes_up_to(&mut self, record: u64) {
-        self.outcomes = record;
-    }
-
-    /// The last record that may be an outcome of what was sent.
-    pub fn outcomes(&self) -> u64 {
-        self.outcomes
-    }
-
-    /// The outcomes of all that was sent are durable.
-    pub fn recorded(&mut self) {
-        self.unrecorded = 0;
     }
 
     /// The answers have been taken in, or they are lost.
@@ -599,6 +559,12 @@ impl Queue {
             true => self.halved.saturating_sub(1),
             false => (self.halved + 1).min(limits::BATCH_HALVINGS),
         };
+    }
+
+    /// A batch ended at an operation that is sent again, and all behind that travels once more. So may the next ones, where somebody has
+    /// changed the modes of many files: they are shorter.
+    pub fn ended_early(&mut self) {
+        self.halved = (self.halved + 2).min(limits::BATCH_HALVINGS);
     }
 
     /// How long the next batch may still wait for company; `None`: there is nothing to send.

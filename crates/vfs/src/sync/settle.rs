@@ -94,6 +94,7 @@ impl Volume {
         for (seq, op) in self.take_out(tree, group) {
             self.retire(seq, &op.change, Fate::Dropped)?;
         }
+        tree.queue.decide(self.lane.last());
         Ok(())
     }
 
@@ -452,6 +453,7 @@ impl Volume {
             self.retire(seq, &op.change, Fate::Conflict)?;
             op.waiter.map(|w| w.send(Err(ErrorKind::Stale.into())));
         }
+        tree.queue.decide(self.lane.last());
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use super::place::Ready;
 use crate::inode::Tree;
 use crate::limits;
 use crate::volume::Volume;
-use home::{Attr, HomePath, Kind, Op, Result, Version};
+use home::{Attr, ErrorKind, HomePath, Kind, Op, Result, Version};
 
 /// A file that may have changed.
 struct Doubt {
@@ -56,6 +56,7 @@ impl Volume {
             Found::Same => self.is_base(&mut tree, &doubt)?,
             Found::Moved => {}
         }
+        tree.queue.ended_early();
         let first = one.group.seqs.first().copied();
         first.and_then(|seq| tree.queue.get_mut(seq)).into_iter().for_each(|op| op.looked_at += 1);
         Ok(true)
@@ -90,6 +91,8 @@ impl Volume {
                 let there = match self.home.read(&loc, *from, (end - from) as u32).await {
                     Ok(there) => there,
                     Err(e) if crate::fetch::is_out_of_reach(&e) => return Err(e),
+                    // Who may not read it goes by length and time.
+                    Err(e) if e.kind == ErrorKind::Access => return Ok(Found::Same),
                     // Whoever is sent again finds out what has become of it.
                     Err(_) => return Ok(Found::Moved),
                 };

@@ -51,7 +51,10 @@ impl<S: Sys> Batch<'_, S> {
         if let Some(done) = self.swapped_before(placed, at)? {
             return Ok(done);
         }
-        let mut target = self.target(placed, at)?;
+        let mut target = match self.target(placed, at) {
+            Ok(target) => target,
+            Err(fail) => return self.copied_before(placed, at, base, pieces)?.ok_or(fail),
+        };
         self.finds(&target.file.attr);
         let base = self.base(placed, base, &target.file.attr);
         target.guarded = base.is_some();
@@ -77,6 +80,30 @@ impl<S: Sys> Batch<'_, S> {
             self.leave_half(&target.file, base);
         }
         written
+    }
+
+    /// The outcome of a change of content whose copy has the name already, where a power cut has taken the word of that: the copy is
+    /// known by its time and by what was written.
+    fn copied_before(
+        &mut self,
+        placed: &Placed,
+        at: &Loc,
+        base: Option<&Version>,
+        pieces: &[Piece<Payload>],
+    ) -> Act<Option<Done>> {
+        let base = base.filter(|base| placed.resent && !placed.plain && base.id != HomeId::default());
+        let (Some(base), Ok((_, dir, name))) = (base, self.parent(&at.path)) else { return Ok(None) };
+        let is_one = |file: &Found<S>| file.attr.kind == Kind::File && file.attr.nlink == 1;
+        let file = self.home.find_in(&dir.fd, &name)?.filter(is_one);
+        let Some(file) = file.filter(|file| !self.is_anothers(placed, &file.attr)) else { return Ok(None) };
+        let pieces = self.pieces(pieces)?;
+        if !self.is_done(placed, base, &file, &pieces) {
+            return Ok(None);
+        }
+        let attr = file.attr;
+        self.succeed(base.id, attr.id);
+        self.sync_attrs(placed, at, file)?;
+        Ok(Some(Done { attr: Some(attr), dirs: vec![self.disturb(&dir, placed)?] }))
     }
 
     /// Changes the content, this way first.

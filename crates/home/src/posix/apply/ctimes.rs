@@ -89,7 +89,7 @@ impl<S: Sys> Batch<'_, S> {
         let Some(attr) = done.attr.filter(|attr| attr.kind == Kind::File) else { return outcome };
         let before = self.found.iter().find(|(id, _)| *id == attr.id).map(|(_, ctime)| *ctime);
         let since = lock(&self.home.memo).moved(attr.id, before, attr.ctime);
-        if !placed.plain && !matches!(placed.op, Op::Create { .. } | Op::Write { .. }) {
+        if !matches!(placed.op, Op::Create { .. } | Op::Write { .. }) {
             done.dirs.push(Attr { ctime: since, ..attr });
         }
         outcome

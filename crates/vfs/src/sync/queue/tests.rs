@@ -332,15 +332,22 @@ fn a_name_may_have_been_given_by_what_comes_behind_and_may_have_been_executed() 
 /// A restart that did not ask about all of them would change what the home has already.
 #[test]
 fn no_more_is_sent_without_a_durable_outcome_than_a_restart_asks_about() {
-    let most = limits::UNRECORDED;
-    let mut queue = Queue::default();
-    assert!(queue.sends(most / 2) && queue.sends(most / 2));
-    assert!(!queue.sends(1));
+    let most = limits::BATCH_OPS as u64;
+    let filled = || {
+        let mut queue = Queue::default();
+        // Whatever is written to one file can go as one operation.
+        (1..most).for_each(|seq| queue.push(seq, created(10 + seq)));
+        (most..most + 9).for_each(|seq| queue.push(seq, write(7)));
+        queue.push(most + 9, write(8));
+        queue
+    };
+    let mut queue = filled();
+    assert!((1..most).all(|seq| queue.sends(&[seq].into())));
+    assert!(queue.sends(&[most].into()) && !queue.sends(&[most + 9].into()));
     queue.recorded();
-    assert!(queue.sends(1) && !queue.sends(most));
+    assert!(queue.sends(&(most..most + 10).collect()));
 
-    let mut restarted = Queue::default();
-    (1..=most as u64 + 1).for_each(|seq| restarted.push(seq, created(10 + seq)));
+    let mut restarted = filled();
     restarted.begin_again();
-    assert_eq!(restarted.in_question(), (1..=most as u64).collect::<Vec<_>>());
+    assert_eq!(restarted.in_question(), (1..=most).collect::<Vec<_>>());
 }
