@@ -30,6 +30,8 @@ pub struct Links {
     state: Mutex<State>,
     /// The home's power fails: only what a barrier has told of is whole for certain.
     cuts: bool,
+    /// The home cannot exchange names: what is written again lies aside, under its own name, until its copy has that.
+    aside: bool,
 }
 
 #[derive(Default)]
@@ -45,9 +47,9 @@ fn place(link: u32) -> (String, String) {
 }
 
 impl Links {
-    /// Nothing is made. `cuts`: the home's power may fail.
-    pub fn new(cuts: bool) -> Links {
-        Links { state: Mutex::default(), cuts }
+    /// Nothing is made. `cuts`: the home's power may fail; `aside`: it cannot exchange names.
+    pub fn new(cuts: bool, aside: bool) -> Links {
+        Links { state: Mutex::default(), cuts, aside }
     }
 
     /// Those at the home, and whether each is whole.
@@ -58,10 +60,19 @@ impl Links {
         files(image).iter().filter_map(|(path, data)| link(path).map(|n| (n, is_it(n, data)))).collect()
     }
 
+    /// Those that lie aside in a staging folder, and whether each is whole.
+    fn lying_aside(image: &Fs) -> BTreeMap<u32, bool> {
+        let link = |path: &str| path.split_once("/out-")?.1.split_once("%sn")?.1.parse().ok();
+        files(image).iter().filter_map(|(path, data)| link(path).map(|n| (n, is_whole(data)))).collect()
+    }
+
     /// None is at the home without all before it.
     pub fn check(&self, image: &Fs) -> Check {
-        let there = Links::at(image);
+        let mut there = Links::at(image);
         let last = there.last_key_value().map_or(0, |(last, _)| *last);
+        for (n, is_it) in Some(image).filter(|_| self.aside).map(Links::lying_aside).unwrap_or_default() {
+            there.entry(n).or_insert(is_it);
+        }
         let certain = if self.cuts { self.state.lock().home } else { last };
         (1..last).try_for_each(|n| match there.get(&n) {
             None => Err(format!("I3: the home has n{last}, and not n{n}")),

@@ -208,7 +208,8 @@ impl World {
             let outsider = Outsider::new(machine.clone(), ledger.clone(), trace.clone(), rng.random(), also);
             (outsider, ledger)
         });
-        let chain = plan.has(Trouble::Chain).then(|| Arc::new(chain::Links::new(plan.has(Trouble::HomeCut))));
+        let links = || chain::Links::new(plan.has(Trouble::HomeCut), plan.has(Trouble::NoExchange));
+        let chain = plan.has(Trouble::Chain).then(|| Arc::new(links()));
         World { shared, chain, machine, net, gateway, clock, rng, trace, starts: 0, faults, plan }
     }
 

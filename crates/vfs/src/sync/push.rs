@@ -281,15 +281,15 @@ impl Volume {
             (queue.sends(seqs), queue.decided(), queue.outcomes())
         };
         match self.lane.synced(if fits { decided } else { outcomes.max(decided) }).await {
-            Ok(()) => {}
-            // What goes makes room.
+            Ok(()) if fits => {}
+            Ok(()) => {
+                let queue = &mut self.tree.lock().queue;
+                queue.recorded();
+                queue.sends(seqs);
+            }
+            // What goes makes room; what went stays counted.
             Err(crate::env::Error::Full(_)) if self.lane.is_synced(decided) => {}
             Err(e) => return Err(local(e)),
-        }
-        if !fits {
-            let queue = &mut self.tree.lock().queue;
-            queue.recorded();
-            queue.sends(seqs);
         }
         Ok(())
     }

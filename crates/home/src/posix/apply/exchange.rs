@@ -298,7 +298,10 @@ impl<S: Sys> Batch<'_, S> {
     fn is_as_made(&self, (stage, temp): (&S::Fd, &[u8]), left: &Version, made: &Made<S::Fd>) -> bool {
         match made.held {
             // Who came for it while it had the name waits, and writes as soon as he may.
-            true => self.sys().is_leased(&made.fd) && self.is_sole(stage, temp, left),
+            true => {
+                let there = self.sys().open_name(stage, temp);
+                self.sys().is_leased(&made.fd) && there.is_ok_and(|fd| self.is_version(&fd, left, true))
+            }
             false => self.is_as_found(stage, temp, left, true),
         }
     }
@@ -335,15 +338,14 @@ impl<S: Sys> Batch<'_, S> {
         if sole && self.has_writer(&fd) {
             return false;
         }
-        self.home
-            .attr_of(&fd)
-            .is_ok_and(|attr| attr.version().same_content(found) && (!sole || attr.nlink == 1))
+        self.is_version(&fd, found, sole)
     }
 
-    /// The same, where it is known that nobody has it open for writing.
-    fn is_sole(&self, dir: &S::Fd, name: &[u8], found: &Version) -> bool {
-        let attr = self.sys().open_name(dir, name).map(|fd| self.home.attr_of(&fd));
-        attr.is_ok_and(|attr| attr.is_ok_and(|attr| attr.version().same_content(found) && attr.nlink == 1))
+    /// The same, where it is known that nobody is about to write it.
+    fn is_version(&self, fd: &S::Fd, found: &Version, sole: bool) -> bool {
+        self.home
+            .attr_of(fd)
+            .is_ok_and(|attr| attr.version().same_content(found) && (!sole || attr.nlink == 1))
     }
 
     /// The same without exchange.
